@@ -1,0 +1,5 @@
+"""Coded multi-agent reinforcement learning on machines that are slow, flaky or preempted."""
+
+__all__ = ["__version__"]
+
+__version__ = "0.1.0"

@@ -1,0 +1,133 @@
+"""What the engine asks of an algorithm: sections of parameters, pure unit updates, an optimiser.
+
+An ``Algorithm`` object holds one copy of the parameters. The controller's copy is the truth: it
+acts and applies updates. A learner's copy is a buffer into which the broadcast sections are
+written before ``updates`` is called; a learner never applies anything.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from fullrank.environments.base import AgentSpec
+from fullrank.registry import Registry
+from fullrank.types import BoolArray, FloatArray, Unit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Parameters broadcast as one piece: one role (policy, critic, ...) of one unit."""
+
+    id: int
+    role: str
+    unit: Unit
+    size: int
+    """Entries, float32."""
+
+
+class Algorithm(Protocol):
+    """M units, their parameters, and the mathematics of one iteration."""
+
+    units: int
+    sections: tuple[Section, ...]
+    """All sections, by ascending id, which is their index."""
+    unit_sizes: tuple[int, ...]
+    """P_i: entries of each unit's update; P = max P_i is the length of a coded vector."""
+    row_size: int
+    """Entries of one packed transition, float32 (layout: ``fullrank.replay.layout``)."""
+
+    def needs(self, unit: Unit) -> Sequence[int]:
+        """Ids of the sections that the update of ``unit`` reads."""
+
+    def view(self, section: int) -> FloatArray:
+        """The section's parameters as a writable flat array on the CPU, shape (size,)."""
+
+    def written(self) -> None:
+        """Say that sections were written through ``view`` (a device copy is then refreshed)."""
+
+    def updates(
+        self,
+        batch: FloatArray,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = ...,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Compute u_i, snapped to the grid, for each unit asked for; pure in all its arguments.
+
+        Unit i's bits depend on the parameters, the batch, the run's seed, the iteration and i
+        alone: not on which other units are computed beside it, in what number or order.
+
+        Args:
+            batch: Packed transitions, shape (B, row_size) float32.
+            units: The units to compute, any order, no repeats.
+            iteration: Keys the draws.
+            proceed: Called between stages; raises to abandon the work (``Cancelled``).
+
+        Yields:
+            (i, u_i) with u_i of shape (P_i,) float32, in the order of completion.
+        """
+
+    def apply(self, updates: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        """Optimiser step and target networks, from all units' updates, shape (M, P) float64."""
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        """Exploring joint actions, keyed by (seed, iteration, step).
+
+        Args:
+            observation: Packed, shape (E, sum of observation sizes) float32.
+            iteration: Iteration that collects (-1 for the warm-up).
+            step: Step within the iteration's collection.
+            alive: Shape (E, M); the actions of agents not alive are zero.
+
+        Returns:
+            Packed joint actions, shape (E, sum of action sizes) float32.
+        """
+
+    def act_greedily(self, observation: FloatArray) -> FloatArray:
+        """Joint actions without exploration: the mode (discrete) or the mean (continuous)."""
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Everything that a checkpoint holds: parameters, targets, optimiser; names to arrays."""
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Restore what ``state`` gave.
+
+        Raises:
+            CheckpointUnusable: A name is missing or a shape differs.
+        """
+
+    def fingerprint(self) -> str:
+        """Numeric identity of this process: kernels, instruction set, torch, threads, device."""
+
+
+class AlgorithmConfig(Protocol):
+    """A registered algorithm: a frozen dataclass whose fields are its configuration."""
+
+    @property
+    def batch_size(self) -> int:
+        """B, transitions in one minibatch."""
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Algorithm:
+        """Build the algorithm with parameters drawn from ``seed``.
+
+        Args:
+            agents: The environment's agents, in order.
+            seed: The run's seed.
+            device: ``auto``, ``cpu`` or ``cuda``.
+        """
+
+
+algorithms: Registry[AlgorithmConfig] = Registry("algorithm", "fullrank.algorithms")
+register = algorithms.register
+
+
+def make_algorithm(
+    name: str, agents: Sequence[AgentSpec], *, seed: int, device: str = "auto", **params: Any
+) -> Algorithm:
+    """Build a registered algorithm; ``ConfigError`` names an unknown algorithm or parameter."""
+    return algorithms.build(name, **params).make(agents, seed=seed, device=device)

@@ -1,0 +1,1 @@
+"""Codes: one file each."""

@@ -1,0 +1,134 @@
+"""What the engine asks of an environment: E copies x M agents, packed joint arrays.
+
+The observations of all agents of a copy lie side by side in one row, agent 0 first, so that the
+joint observation that a central critic reads is the array itself and nothing is ever concatenated.
+Actions are packed in the same way.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.registry import Registry
+from fullrank.types import BoolArray, FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Discrete:
+    """One of ``n`` actions, written as a vector of length n.
+
+    ``relaxed`` says that the environment takes any point of the simplex (the particle worlds do);
+    otherwise it is always given a one-hot vector.
+    """
+
+    n: int
+    relaxed: bool = False
+
+    @property
+    def size(self) -> int:
+        """Entries of the action vector."""
+        return self.n
+
+
+@dataclass(frozen=True, slots=True)
+class Continuous:
+    """A box: ``low`` and ``high`` bound each entry, both finite."""
+
+    low: tuple[float, ...]
+    high: tuple[float, ...]
+
+    @property
+    def size(self) -> int:
+        """Entries of the action vector."""
+        return len(self.low)
+
+
+ActionSpec: TypeAlias = Discrete | Continuous
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSpec:
+    """One agent's interface: name, observation length, actions, and the side it plays for."""
+
+    name: str
+    observation_size: int
+    action: ActionSpec
+    side: str = "team"
+
+
+class Step(NamedTuple):
+    """What one step of all copies gives; nothing is reset by it.
+
+    An agent that is not alive has zero observations and zero reward.
+    """
+
+    observation: FloatArray
+    """After the step, shape (E, sum of observation sizes) float32."""
+    reward: NDArray[np.float64]
+    """Shape (E, M)."""
+    terminated: BoolArray
+    """Agent reached a terminal state in this step, shape (E, M). A time limit is not terminal."""
+    alive: BoolArray
+    """Agent still acts after this step, shape (E, M): false once it terminated or left."""
+    ended: BoolArray
+    """The copy's episode is over (all gone, or truncated) and wants ``reset``, shape (E,)."""
+
+
+class Environment(Protocol):
+    """E copies of one multi-agent environment, stepped together."""
+
+    agents: tuple[AgentSpec, ...]
+    copies: int
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        """Start new episodes in the given copies; the others are left as they are.
+
+        Args:
+            seeds: One seed per copy reset; equal seeds give equal episodes.
+            copies: Indices of the copies to reset.
+
+        Returns:
+            Observations of **all** copies, shape (E, sum of observation sizes) float32. Every agent
+            is alive in a copy just reset.
+        """
+
+    def step(self, action: FloatArray) -> Step:
+        """Advance every copy by one step.
+
+        Args:
+            action: Packed joint action, shape (E, sum of action sizes) float32. Entries of agents
+                that are not alive are ignored.
+        """
+
+    def close(self) -> None:
+        """Release what the environment holds."""
+
+
+class EnvironmentConfig(Protocol):
+    """A registered environment: a frozen dataclass whose fields are its configuration."""
+
+    def make(self, *, agents: int, copies: int) -> Environment:
+        """Build E = ``copies`` copies of M = ``agents`` agents.
+
+        Raises:
+            ConfigError: If ``agents`` is impossible for this environment (0 means: its own number).
+        """
+
+
+environments: Registry[EnvironmentConfig] = Registry("environment", "fullrank.environments")
+register = environments.register
+
+
+def make_environment(name: str, *, agents: int = 0, copies: int, **params: Any) -> Environment:
+    """Build a registered environment, or ``package.module:factory`` through the PettingZoo adapter.
+
+    Raises:
+        ConfigError: Unknown name or parameter, or an impossible number of agents.
+        EnvironmentFailed: The factory cannot be imported or raised.
+    """
+    if ":" in name:
+        params, name = {"factory": name, "arguments": params}, "pettingzoo"
+    return environments.build(name, **params).make(agents=agents, copies=copies)

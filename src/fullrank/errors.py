@@ -1,0 +1,87 @@
+"""Every error that Fullrank raises on purpose; the message says what is wrong and what to do.
+
+``exit_code`` is what the command line returns (documented in docs/exit-codes.md); the gRPC status
+of each error is in ``fullrank.rpc.errors``.
+"""
+
+from typing import ClassVar
+
+
+class FullrankError(Exception):
+    """Base of all errors raised on purpose."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(FullrankError):
+    """A configuration key or value is unknown or impossible."""
+
+    exit_code = 2
+
+
+class CodeError(ConfigError):
+    """No such code exists for these sizes; the message names the inequality."""
+
+
+class EnvironmentFailed(FullrankError):
+    """An environment cannot be made, or raised while stepping."""
+
+    exit_code = 3
+
+
+class AddressInUse(FullrankError):
+    """A service cannot bind its address."""
+
+    exit_code = 4
+
+
+class RunDirectoryInUse(FullrankError):
+    """Another controller holds the run directory, or it holds another run."""
+
+    exit_code = 5
+
+
+class NotDecodable(FullrankError):
+    """The rows received do not determine the target."""
+
+    exit_code = 6
+
+
+class VersionMismatch(FullrankError):
+    """A peer runs another version of Fullrank."""
+
+    exit_code = 7
+
+
+class CheckpointUnusable(FullrankError):
+    """A checkpoint is missing, incomplete or damaged."""
+
+    exit_code = 8
+
+
+class ServiceLost(FullrankError):
+    """A service ended or cannot be reached within its deadline."""
+
+    exit_code = 9
+
+
+class StaleContribution(FullrankError):
+    """A contribution belongs to another run, term, iteration or attempt."""
+
+
+class InvalidContribution(FullrankError):
+    """A contribution has the wrong shape, length, checksum or a non-finite value."""
+
+
+class Corrupted(FullrankError):
+    """A decoded unit does not match the digest that a learner reported for it."""
+
+    exit_code = 10
+
+
+class OutOfRange(FullrankError):
+    """A replay position has not been written yet or was evicted."""
+
+
+class Cancelled(FullrankError):
+    """Work was abandoned at a cancellation point because its iteration was committed."""

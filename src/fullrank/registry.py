@@ -1,0 +1,78 @@
+"""One registry class: a new code, algorithm, environment or delay model is one new file."""
+
+import difflib
+import importlib
+import pkgutil
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from importlib.metadata import entry_points
+from typing import Any, Generic, TypeVar
+
+from fullrank.errors import ConfigError
+
+T = TypeVar("T")
+C = TypeVar("C", bound=type)
+
+
+def nearest(word: str, known: list[str]) -> str:
+    """``; did you mean 'x'?`` when a known word is close, else a list of the known ones."""
+    close = difflib.get_close_matches(word, known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
+
+
+class Registry(Generic[T]):
+    """Classes by name. The fields of a registered dataclass are its configuration keys.
+
+    The first look-up imports every module of ``package``, then the entry-point group of the same
+    name, so that a plug-in installed elsewhere needs no line here.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self._package = package
+        self._classes: dict[str, type[T]] = {}
+        self._discovered = False
+
+    def register(self, name: str) -> Callable[[C], C]:
+        """Class decorator: make the class known as ``name``."""
+
+        def add(cls: C) -> C:
+            if self._classes.get(name, cls) is not cls:
+                raise ConfigError(f"two classes claim the {self.kind} name {name!r}; rename one")
+            self._classes[name] = cls
+            return cls
+
+        return add
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self._package)
+        for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
+            importlib.import_module(f"{self._package}.{module.name}")
+        for point in entry_points(group=self._package):
+            point.load()
+
+    def __iter__(self) -> Iterator[str]:
+        """All names, sorted."""
+        self._discover()
+        return iter(sorted(self._classes))
+
+    def get(self, name: str) -> type[T]:
+        """The class called ``name``; ``ConfigError`` with the nearest name if there is none."""
+        self._discover()
+        if name not in self._classes:
+            known = list(self._classes)
+            raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)}")
+        return self._classes[name]
+
+    def build(self, name: str, **params: Any) -> T:
+        """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""
+        cls = self.get(name)
+        known = [field.name for field in fields(cls)] if is_dataclass(cls) else []
+        for key in params:
+            if key not in known:
+                hint = nearest(key, known) if known else "; it takes no parameter"
+                raise ConfigError(f"{self.kind} {name!r} has no parameter {key!r}{hint}")
+        return cls(**params)

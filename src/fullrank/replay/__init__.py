@@ -1,0 +1,6 @@
+"""Replay: tables of packed transitions, sampled by position."""
+
+from fullrank.replay.layout import Layout
+from fullrank.replay.table import Sample, Table
+
+__all__ = ["Layout", "Sample", "Table"]

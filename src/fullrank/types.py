@@ -1,0 +1,28 @@
+"""Names for the arrays and numbers that cross module borders."""
+
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+LearnerId: TypeAlias = int
+"""Learner j of N, 0-based."""
+
+Unit: TypeAlias = int
+"""Unit i of M, 0-based: an agent, or a micro-batch."""
+
+Matrix: TypeAlias = NDArray[np.float64]
+"""C in the papers, shape (rows R, units M)."""
+
+Vector: TypeAlias = NDArray[np.float64]
+"""A coded vector y_j, shape (P,)."""
+
+FloatArray: TypeAlias = NDArray[np.float32]
+"""Single-precision parameters, updates, observations and transitions."""
+
+BoolArray: TypeAlias = NDArray[np.bool_]
+
+IntArray: TypeAlias = NDArray[np.int64]
+
+JSON: TypeAlias = dict[str, Any]
+"""A JSON object."""

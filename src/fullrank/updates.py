@@ -1,0 +1,42 @@
+"""Exact updates: the grid that u_i is snapped to, and the digests that audit it.
+
+A snapped update is a multiple of ``grid`` that float32 represents: above 2^-13 float32 is already
+coarser than the default grid, below it the multiple has fewer than 24 significant bits.
+"""
+
+import hashlib
+from collections.abc import Sequence
+
+import numpy as np
+
+from fullrank.types import FloatArray
+
+GRID = 2.0**-36
+"""Default grid, below Adam's epsilon (1e-8)."""
+
+DIGEST_BYTES = 16
+
+
+def snap(update: FloatArray, *, grid: float = GRID) -> FloatArray:
+    """Round to the grid, half to even, with +0.0 as the only zero.
+
+    Args:
+        update: u_i or several of them, any shape, float32; clipped, so |u| is far below 2^64 grid.
+        grid: A power of two.
+    """
+    scaled = np.multiply(update, np.float32(1.0 / grid))  # a power of two: exact
+    np.rint(scaled, out=scaled)
+    scaled *= np.float32(grid)
+    scaled += np.float32(0.0)
+    return scaled
+
+
+def unit_digest(update: FloatArray) -> bytes:
+    """BLAKE2b-128 over one unit's own P_i entries as little-endian float32."""
+    data = np.ascontiguousarray(update, dtype="<f4")
+    return hashlib.blake2b(data.data, digest_size=DIGEST_BYTES).digest()
+
+
+def update_digest(unit_digests: Sequence[bytes]) -> str:
+    """Hex digest of an iteration: BLAKE2b-128 over the unit digests in index order."""
+    return hashlib.blake2b(b"".join(unit_digests), digest_size=DIGEST_BYTES).hexdigest()
