@@ -1,0 +1,1 @@
+"""The only library package that imports grpc: codec, channels, servers, errors, clients."""

@@ -1,0 +1,31 @@
+"""Channel options, with the reason for each number."""
+
+import grpc
+
+from fullrank import __version__
+
+MESSAGE_BYTES = 4 * 1024 * 1024
+"""No message is longer: arrays travel in chunks of at most 1 MiB."""
+
+COMMON_OPTIONS: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MESSAGE_BYTES),
+]
+
+CHANNEL_OPTIONS: list[tuple[str, int]] = [
+    *COMMON_OPTIONS,
+    # A peer that vanished without closing is noticed within 40 s even on an idle stream.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    # A service that restarts is found again within a second or two, not after minutes.
+    ("grpc.initial_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    ("grpc.use_local_subchannel_pool", 1),
+]
+
+
+def open_channel(address: str) -> grpc.aio.Channel:
+    """A channel to ``host:port``; nothing is dialled before the first call."""
+    options = [*CHANNEL_OPTIONS, ("grpc.primary_user_agent", f"fullrank/{__version__}")]
+    return grpc.aio.insecure_channel(address, options=options)

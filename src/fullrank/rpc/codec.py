@@ -1,0 +1,118 @@
+"""Arrays to chunk messages and back.
+
+A chunk message is built by hand around its data, because the same bytes go to many streams: one
+copy into the message, none per stream. The result is an ordinary encoding of the declared message.
+"""
+
+from collections.abc import Iterator
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
+from fullrank.errors import InvalidContribution
+from fullrank.types import FloatArray
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.tensor_pb2 import Chunk
+
+CHUNK_BYTES = 512 * 1024
+"""Between 256 KiB and 1 MiB a large array moves fastest over one stream."""
+
+LEARNER_CHUNK = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunk"].number
+CONTROLLER_CHUNK = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunk"].number
+SAMPLE_CHUNK = 1
+
+_DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])
+
+
+def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> Iterator[bytes]:
+    """Encoded messages, each holding a Chunk of ``array`` in its field number ``field``."""
+    data = memoryview(np.ascontiguousarray(array)).cast("B")
+    for offset in range(0, len(data), CHUNK_BYTES):
+        piece = bytes(data[offset : offset + CHUNK_BYTES])
+        head = Chunk(
+            array=array_id, offset=offset, total=len(data), crc32c=google_crc32c.value(piece)
+        ).SerializeToString()
+        head += _DATA_TAG + _varint(len(piece))
+        yield b"".join((bytes([field << 3 | 2]), _varint(len(head) + len(piece)), head, piece))
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+class Assembler:
+    """Fills one preallocated array from chunks that must come in order, whole and intact."""
+
+    def __init__(self, target: NDArray[np.generic], *, array_id: int) -> None:
+        self._target = memoryview(target).cast("B")
+        self._array_id = array_id
+        self._filled = 0
+
+    @property
+    def complete(self) -> bool:
+        """Every byte has come."""
+        return self._filled == len(self._target)
+
+    def add(self, chunk: Chunk) -> None:
+        """Copy a chunk to its place.
+
+        Raises:
+            InvalidContribution: The field that is wrong, what came and what was expected.
+        """
+        expected = {"array": self._array_id, "offset": self._filled, "total": len(self._target)}
+        for name, value in expected.items():
+            if (came := getattr(chunk, name)) != value:
+                raise InvalidContribution(f"chunk.{name} is {came}, expected {value}")
+        data = chunk.data
+        end = self._filled + len(data)
+        if not data or end > len(self._target):
+            raise InvalidContribution(
+                f"chunk.data of {len(data)} bytes does not fit the {len(self._target)} announced"
+            )
+        if google_crc32c.value(data) != chunk.crc32c:
+            raise InvalidContribution(f"chunk.crc32c does not match the data at {self._filled}")
+        self._target[self._filled : end] = data
+        self._filled = end
+
+
+def floats(data: bytes, *, row_size: int) -> FloatArray:
+    """Rows of float32 from bytes, shape (n, row_size), read-only and without a copy.
+
+    Raises:
+        InvalidContribution: Not a whole number of rows.
+    """
+    if not data or len(data) % (4 * row_size):
+        raise InvalidContribution(
+            f"{len(data)} bytes are not a whole number of rows of {row_size} float32"
+        )
+    return np.frombuffer(data, dtype="<f4").reshape(-1, row_size)
+
+
+def encode_agent(spec: AgentSpec) -> pb.Agent:
+    """An agent's interface as a message."""
+    agent = pb.Agent(name=spec.name, observation_size=spec.observation_size, side=spec.side)
+    if isinstance(spec.action, Discrete):
+        agent.discrete.n, agent.discrete.relaxed = spec.action.n, spec.action.relaxed
+    else:
+        agent.continuous.low.extend(spec.action.low)
+        agent.continuous.high.extend(spec.action.high)
+    return agent
+
+
+def decode_agent(agent: pb.Agent) -> AgentSpec:
+    """An agent's interface from its message."""
+    action: ActionSpec
+    if agent.WhichOneof("action") == "discrete":
+        action = Discrete(agent.discrete.n, agent.discrete.relaxed)
+    else:
+        action = Continuous(tuple(agent.continuous.low), tuple(agent.continuous.high))
+    return AgentSpec(
+        name=agent.name, observation_size=agent.observation_size, action=action, side=agent.side
+    )

@@ -1,0 +1,55 @@
+"""One catalogue: which gRPC status stands for which error, in both directions."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+
+import grpc
+from grpc import StatusCode
+
+from fullrank import errors
+
+STATUS: dict[type[errors.FullrankError], StatusCode] = {
+    errors.ConfigError: StatusCode.FAILED_PRECONDITION,
+    errors.VersionMismatch: StatusCode.FAILED_PRECONDITION,
+    errors.StaleContribution: StatusCode.ABORTED,
+    errors.InvalidContribution: StatusCode.INVALID_ARGUMENT,
+    errors.OutOfRange: StatusCode.OUT_OF_RANGE,
+    errors.NotDecodable: StatusCode.UNAVAILABLE,
+}
+
+_TRANSIENT = {StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.ABORTED}
+
+
+def status_of(error: errors.FullrankError) -> StatusCode:
+    """The status that a peer sees."""
+    return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), StatusCode.INTERNAL)
+
+
+@asynccontextmanager
+async def statuses(context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+    """Within a handler: end the call with the right status and message for a Fullrank error."""
+    try:
+        yield
+    except errors.FullrankError as error:
+        await context.abort(status_of(error), str(error))
+
+
+@contextmanager
+def translated(peer: str) -> Iterator[None]:
+    """Around a call: raise Fullrank errors instead of ``grpc.RpcError``.
+
+    ``ServiceLost`` means that trying again may help.
+    """
+    try:
+        yield
+    except grpc.RpcError as error:
+        code, details = error.code(), error.details() or error.code().name
+        if code is StatusCode.INVALID_ARGUMENT:
+            raise errors.InvalidContribution(f"{peer}: {details}") from None
+        if code is StatusCode.OUT_OF_RANGE:
+            raise errors.OutOfRange(f"{peer}: {details}") from None
+        if code is StatusCode.FAILED_PRECONDITION:
+            mismatch = "version" in details
+            cls = errors.VersionMismatch if mismatch else errors.ConfigError
+            raise cls(f"{peer}: {details}") from None
+        raise errors.ServiceLost(f"{peer}: {code.name}: {details}") from None
