@@ -1,0 +1,155 @@
+"""The synchronous round: which coded vectors have come, and may the iteration be committed.
+
+One state machine under every driver: services, one process, virtual time. It knows no network and
+no clock; the driver asks ``decide`` after each offer and acts on the verdict.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+
+from fullrank.codes import Code, Decoder
+from fullrank.errors import InvalidContribution
+from fullrank.types import LearnerId, Matrix, Unit, Vector
+from fullrank.updates import GRID, unit_digest
+
+
+class Verdict(Enum):
+    """What the driver may do with what has come so far."""
+
+    WAIT = auto()
+    """The received rows do not determine the target yet, or a unit has no reported digest."""
+    COMMIT = auto()
+    """Exact and every digest matches: the same bits for every J, code and arrival order."""
+    INEXACT = auto()
+    """Consistent, but too badly conditioned to be exact: one more row may mend it."""
+    CORRUPT = auto()
+    """A vector is not what its learner computed, or learners disagree: never commit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """A verdict with what it rests on."""
+
+    verdict: Verdict
+    updates: Matrix | None = None
+    """Shape (M, P) float64, for COMMIT and INEXACT."""
+    digests: tuple[bytes, ...] = ()
+    """Digest of each decoded unit, for COMMIT and INEXACT."""
+    error_bound: float = 0.0
+    """Largest possible error of an entry; 0 when exact."""
+    reason: str = ""
+    """Why it is CORRUPT."""
+
+
+class Round:
+    """One iteration's rows and reports.
+
+    Args:
+        iteration: Its number.
+        code: C, shape (R, M).
+        unit_sizes: P_i of each unit; coded vectors have length P = max P_i. Empty for a driver
+            that carries no vectors (virtual time).
+        grid: The grid that updates were snapped to.
+    """
+
+    def __init__(
+        self, iteration: int, code: Code, *, unit_sizes: Sequence[int] = (), grid: float = GRID
+    ) -> None:
+        self.iteration = iteration
+        self.received: list[LearnerId] = []
+        """J as learners, in order of arrival."""
+        self._unit_sizes = tuple(unit_sizes)
+        self._length = max(unit_sizes, default=0)
+        self._decoder = Decoder(code, target="units", grid=grid)
+        self._rows: set[int] = set()
+        self._reports: dict[Unit, set[bytes]] = {}
+
+    def report(self, unit: Unit, digest: bytes) -> None:
+        """Note the digest that a learner computed for a unit."""
+        self._reports.setdefault(unit, set()).add(digest)
+
+    def offer(self, *, learner: LearnerId, row: int, coded: Vector | None = None) -> bool:
+        """Take a row's coded vector; False if the row was received before.
+
+        Args:
+            learner: Who sent it.
+            row: Row of C.
+            coded: y, shape (P,) float64; None where only ranks matter.
+
+        Raises:
+            InvalidContribution: Wrong length, or a value that is not finite.
+        """
+        if row in self._rows:
+            return False
+        if coded is not None:
+            if coded.shape != (self._length,):
+                raise InvalidContribution(
+                    f"the coded vector of row {row} has shape {coded.shape}, "
+                    f"expected ({self._length},)"
+                )
+            if not np.isfinite(coded).all():
+                raise InvalidContribution(
+                    f"the coded vector of row {row} holds a value that is not finite"
+                )
+        self._decoder.offer(row=row, vector=coded)
+        self._rows.add(row)
+        self.received.append(learner)
+        return True
+
+    @property
+    def rows(self) -> frozenset[int]:
+        """Rows received."""
+        return frozenset(self._rows)
+
+    @property
+    def rank(self) -> int:
+        """rank(C_J)."""
+        return self._decoder.rank
+
+    @property
+    def decodable(self) -> bool:
+        """rank(C_J) = M."""
+        return self._decoder.decodable
+
+    @property
+    def condition(self) -> float:
+        """Two-norm condition number of C_J."""
+        return self._decoder.condition
+
+    def decide(self) -> Decision:
+        """Decode if the rank allows it, and check the certificate and the digests."""
+        if not self.decodable:
+            return Decision(verdict=Verdict.WAIT)
+        updates = self._decoder.decode()
+        if not self._decoder.consistent:
+            return Decision(
+                verdict=Verdict.CORRUPT, reason="the received vectors contradict each other"
+            )
+        digests = tuple(
+            unit_digest(updates[unit, :size].astype(np.float32))
+            for unit, size in enumerate(self._unit_sizes)
+        )
+        if not self._decoder.exact:
+            return Decision(
+                verdict=Verdict.INEXACT,
+                updates=updates,
+                digests=digests,
+                error_bound=float(self._decoder.error_bound.max()),
+            )
+        return self._audit(updates, digests)
+
+    def _audit(self, updates: Matrix, digests: tuple[bytes, ...]) -> Decision:
+        """Compare the decoded units with every digest reported for them."""
+        unreported = [unit for unit in range(len(digests)) if unit not in self._reports]
+        if unreported:
+            return Decision(verdict=Verdict.WAIT)
+        wrong = [unit for unit, own in enumerate(digests) if self._reports[unit] != {own}]
+        if wrong:
+            return Decision(
+                verdict=Verdict.CORRUPT,
+                reason=f"the decoded updates of units {wrong} differ from what learners reported",
+            )
+        return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests)
