@@ -3,9 +3,9 @@
 import difflib
 import importlib
 import pkgutil
-from collections.abc import Callable, Iterator
-from dataclasses import fields, is_dataclass
-from importlib.metadata import entry_points
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import MISSING, fields, is_dataclass
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
 from fullrank.errors import ConfigError
@@ -37,7 +37,7 @@ class Registry(Generic[T]):
         """Class decorator: make the class known as ``name``."""
 
         def add(cls: C) -> C:
-            if self._classes.get(name, cls) is not cls:
+            if name in self._classes and self._classes[name] is not cls:
                 raise ConfigError(f"two classes claim the {self.kind} name {name!r}; rename one")
             self._classes[name] = cls
             return cls
@@ -47,12 +47,12 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
-        self._discovered = True
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self._package}.{module.name}")
         for point in entry_points(group=self._package):
-            point.load()
+            _load(point)
+        self._discovered = True
 
     def __iter__(self) -> Iterator[str]:
         """All names, sorted."""
@@ -67,12 +67,29 @@ class Registry(Generic[T]):
             raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)}")
         return self._classes[name]
 
+    def check_keys(self, name: str, keys: Iterable[str]) -> None:
+        """Refuse unknown and missing parameters of ``name`` with ``ConfigError``."""
+        cls = self.get(name)
+        parameters = [f for f in fields(cls) if f.init] if is_dataclass(cls) else []
+        known, given = [f.name for f in parameters], set(keys)
+        for key in sorted(given.difference(known)):
+            hint = nearest(key, known) if known else "; it takes no parameter"
+            raise ConfigError(f"{self.kind} {name!r} has no parameter {key!r}{hint}")
+        for f in parameters:
+            if f.name not in given and f.default is MISSING and f.default_factory is MISSING:
+                raise ConfigError(f"{self.kind} {name!r} needs the parameter {f.name!r}")
+
     def build(self, name: str, **params: Any) -> T:
         """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""
-        cls = self.get(name)
-        known = [field.name for field in fields(cls)] if is_dataclass(cls) else []
-        for key in params:
-            if key not in known:
-                hint = nearest(key, known) if known else "; it takes no parameter"
-                raise ConfigError(f"{self.kind} {name!r} has no parameter {key!r}{hint}")
-        return cls(**params)
+        self.check_keys(name, params)
+        return self.get(name)(**params)
+
+
+def _load(point: EntryPoint) -> None:
+    try:
+        point.load()
+    except Exception as error:
+        raise ConfigError(
+            f"the plug-in {point.name!r} ({point.value}) cannot be loaded: {error}; "
+            "repair or uninstall it"
+        ) from error

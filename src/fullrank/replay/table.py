@@ -51,7 +51,7 @@ class Table:
     @property
     def row_size(self) -> int:
         """Entries of a row."""
-        return self._rows.shape[1]
+        return int(self._rows.shape[1])
 
     @property
     def head(self) -> int:
