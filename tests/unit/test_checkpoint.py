@@ -1,0 +1,115 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank import checkpoint
+from fullrank.checkpoint import MANIFEST, STATE, newest, save
+from fullrank.errors import CheckpointUnusable
+
+ARRAYS = {
+    "policy": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),
+    "transposed": np.arange(6.0).reshape(2, 3).T,
+    "head": np.array(7, dtype=np.int64),
+    "empty": np.zeros((0, 5), dtype=np.float32),
+}
+
+
+def written(directory: Path, *iterations: int, keep: int = 9) -> None:
+    for iteration in iterations:
+        save(directory, iteration=iteration, arrays=ARRAYS, facts={"at": iteration}, keep=keep)
+
+
+def test_what_was_saved_is_read_back(tmp_path: Path) -> None:
+    facts = {"seed": 2**40, "journal": [1, 2], "code": {"name": "cyclic"}, "rate": 0.1}
+    path = save(tmp_path / "checkpoints", iteration=100, arrays=ARRAYS, facts=facts, keep=1)
+    found = newest(tmp_path / "checkpoints")
+    assert path == found.path == tmp_path / "checkpoints" / "000100"
+    assert (found.iteration, found.facts, found.passed_over) == (100, facts, ())
+    assert found.arrays.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        assert found.arrays[name].dtype == array.dtype
+        np.testing.assert_array_equal(found.arrays[name], array, strict=True)
+
+
+def test_equal_states_are_equal_bytes(tmp_path: Path) -> None:
+    first = save(tmp_path / "a", iteration=1, arrays=ARRAYS, facts={"x": 1}, keep=1)
+    backwards = dict(reversed(ARRAYS.items()))
+    second = save(tmp_path / "b", iteration=1, arrays=backwards, facts={"x": 1}, keep=1)
+    for name in (STATE, MANIFEST):
+        assert (first / name).read_bytes() == (second / name).read_bytes()
+
+
+def test_the_newest_is_by_number_not_by_name(tmp_path: Path) -> None:
+    written(tmp_path, 999_999, 1_000_000)
+    assert newest(tmp_path).iteration == 1_000_000
+
+
+def test_only_the_last_are_kept(tmp_path: Path) -> None:
+    written(tmp_path, 10, 20, 30, 40, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000030", "000040"]
+
+
+def test_saving_an_iteration_again_replaces_it(tmp_path: Path) -> None:
+    written(tmp_path, 10)
+    save(tmp_path, iteration=10, arrays={"x": np.ones(1)}, facts={}, keep=1)
+    assert list(newest(tmp_path).arrays) == ["x"]
+
+
+def test_a_save_cut_short_leaves_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 10)
+
+    def power_cut(directory: Path) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "_sync", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            written(tmp_path, 20)
+    assert newest(tmp_path).iteration == 10
+    written(tmp_path, 20)
+    assert newest(tmp_path).iteration == 20
+
+
+@pytest.mark.parametrize("name", [STATE, MANIFEST])
+@pytest.mark.parametrize("damage", ["flip", "cut", "empty", "gone"])
+def test_a_damaged_newest_is_passed_over_by_name(tmp_path: Path, name: str, damage: str) -> None:
+    written(tmp_path, 10, 20)
+    path = tmp_path / "000020" / name
+    data = bytearray(path.read_bytes())
+    if damage == "gone":
+        path.unlink()
+    else:
+        data[len(data) // 2] ^= 1
+        path.write_bytes({"flip": bytes(data), "cut": bytes(data[:-9]), "empty": b""}[damage])
+    found = newest(tmp_path)
+    assert found.iteration == 10
+    assert len(found.passed_over) == 1
+    assert str(path) in found.passed_over[0]
+
+
+def test_a_bit_flipped_in_any_byte_is_found(tmp_path: Path) -> None:
+    path = save(tmp_path, iteration=1, arrays={"x": np.ones(2)}, facts={"a": 1.5}, keep=1)
+    for name in (STATE, MANIFEST):
+        whole = (path / name).read_bytes()
+        for byte in range(len(whole)):
+            data = bytearray(whole)
+            data[byte] ^= 4
+            (path / name).write_bytes(data)
+            with pytest.raises(CheckpointUnusable):
+                checkpoint.load(path)
+        (path / name).write_bytes(whole)
+
+
+def test_all_damaged_says_which_and_why(tmp_path: Path) -> None:
+    written(tmp_path, 10)
+    (tmp_path / "000010" / MANIFEST).write_text("[]")
+    with pytest.raises(CheckpointUnusable, match=r"000010.*manifest\.json: not a manifest"):
+        newest(tmp_path)
+
+
+def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointUnusable, match="holds no checkpoint yet"):
+        newest(tmp_path / "checkpoints")
