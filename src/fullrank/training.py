@@ -1,0 +1,145 @@
+"""What every driver of a run does alike: what is collected when, and which sample follows.
+
+Iteration k collects with the policies of version k - 1, appends what it collected to the table,
+draws its sample from all that the table then holds, and applies the updates. The order and the keys
+are fixed here, so the services and the one-process driver commit the same bits.
+"""
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from fullrank.algorithms.base import algorithms
+from fullrank.environments import Environment, make_environment
+from fullrank.replay import Layout, Sample
+from fullrank.rollouts import Collected, Rollout
+from fullrank.seeding import derive
+from fullrank.types import FloatArray, Matrix
+
+Params: TypeAlias = Mapping[str, Any]
+
+TABLE = "transitions"
+WARM_UP = -1
+"""The iteration that keys the exploration of the warm-up."""
+
+
+class Training:
+    """The controller's side of a run, without its network: environments, parameters, optimiser.
+
+    Args:
+        seed: The run's seed; with equal arguments it gives equal runs.
+        environment: Registered name, or ``package.module:factory``.
+        environment_params: Its parameters.
+        agents: M; 0 means the environment's own number.
+        algorithm: Registered name.
+        algorithm_params: Its parameters.
+        device: ``auto``, ``cpu`` or ``cuda``.
+        copies: E, environments that collect.
+        steps: Steps of each copy in one iteration.
+        warmup: Transitions collected before the first iteration.
+        warmup_copies: Environments that collect them.
+
+    Attributes:
+        algorithm: The truth about all parameters.
+        layout: Of one transition.
+        batch_size: B.
+    """
+
+    def __init__(
+        self,
+        *,
+        seed: int,
+        environment: str,
+        environment_params: Params,
+        agents: int,
+        algorithm: str,
+        algorithm_params: Params,
+        device: str,
+        copies: int,
+        steps: int,
+        warmup: int,
+        warmup_copies: int,
+    ) -> None:
+        self._seed, self._steps = seed, steps
+        self._warmup, self._warmup_copies = warmup, warmup_copies
+        self._environment_table = (environment, agents, dict(environment_params))
+        self._environment = self._make_environment(copies)
+        specs = self._environment.agents
+        config = algorithms.build(algorithm, **algorithm_params)
+        self.batch_size = config.batch_size
+        self.algorithm = config.make(specs, seed=seed, device=device)
+        self.layout = Layout(
+            observation_sizes=tuple(agent.observation_size for agent in specs),
+            action_sizes=tuple(agent.action.size for agent in specs),
+        )
+        self._rollout = Rollout(self._environment, self.algorithm, self.layout, seed=seed)
+
+    def warm_up(self) -> FloatArray:
+        """Transitions to append before the first iteration, shape (warmup, row_size).
+
+        They are played in environments of their own, from other initial states than the run's.
+        """
+        if not self._warmup:
+            return np.empty((0, self.layout.row_size), dtype=np.float32)
+        environment = self._make_environment(self._warmup_copies)
+        try:
+            seed = derive(self._seed, "warm_up")
+            rollout = Rollout(environment, self.algorithm, self.layout, seed=seed)
+            steps = ceil(self._warmup / self._warmup_copies)
+            return rollout.collect(steps, iteration=WARM_UP).rows[: self._warmup]
+        finally:
+            environment.close()
+
+    def collect(self, iteration: int) -> Collected:
+        """Play the iteration's steps with the current policies."""
+        return self._rollout.collect(self._steps, iteration=iteration)
+
+    def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
+        """The iteration's minibatch, over what the table held when it was fixed."""
+        return Sample(
+            table=TABLE,
+            seed=self._seed,
+            iteration=iteration,
+            tail=tail,
+            head=head,
+            size=self.batch_size,
+        )
+
+    def apply(self, updates: Matrix) -> None:
+        """Optimiser step and target networks, from the decoded updates, shape (M, P)."""
+        self.algorithm.apply(updates)
+
+    def state(self) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that ``load`` needs to go on after a committed iteration."""
+        parts = {"algorithm": self.algorithm.state(), "rollout": self._rollout.state()}
+        return {
+            f"{part}.{name}": array
+            for part, arrays in parts.items()
+            for name, array in arrays.items()
+        }
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Go on from what ``state`` gave.
+
+        Raises:
+            CheckpointUnusable: It belongs to another environment, algorithm or number of copies.
+        """
+        self.algorithm.load(_part(state, "algorithm"))
+        self._rollout.load(_part(state, "rollout"))
+
+    def close(self) -> None:
+        """Release the environments."""
+        self._environment.close()
+
+    def _make_environment(self, copies: int) -> Environment:
+        name, agents, params = self._environment_table
+        return make_environment(name, agents=agents, copies=copies, **params)
+
+
+def _part(state: Mapping[str, np.ndarray[Any, Any]], part: str) -> dict[str, np.ndarray[Any, Any]]:
+    prefix = f"{part}."
+    return {
+        name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)
+    }
