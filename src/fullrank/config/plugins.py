@@ -1,0 +1,61 @@
+"""The plug-in tables, checked against the registered classes that they name."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
+from pydantic_core import to_jsonable_python
+
+from fullrank.algorithms.base import algorithms
+from fullrank.codes.base import codes
+from fullrank.config.tree import RunConfig
+from fullrank.environments.base import environments
+from fullrank.errors import ConfigError
+from fullrank.registry import Registry
+from fullrank.stragglers import delay_models
+from fullrank.types import JSON
+
+_REGISTRIES: Mapping[str, Registry[Any]] = {
+    "environment": environments,
+    "algorithm": algorithms,
+    "code": codes,
+    "stragglers": delay_models,
+}
+
+
+def complete(config: RunConfig, origin: Mapping[str, str]) -> RunConfig:
+    """The configuration with every parameter of its plug-ins, validated.
+
+    Raises:
+        ConfigError: Unknown name, unknown or missing parameter, wrong type or refused value.
+    """
+    completed = {}
+    for table in _REGISTRIES:
+        settings = getattr(config, table)
+        if ":" not in settings.name:  # a factory's arguments are known to the factory alone
+            params = _complete(table, settings.name, settings.params, origin)
+            completed[table] = replace(settings, params=params)
+    result = replace(config, **completed)
+    model = delay_models.build(result.stragglers.name, **result.stragglers.params)
+    model.delays(seed=config.seed, iteration=0, learners=config.learners)
+    return result
+
+
+def _complete(table: str, name: str, params: Mapping[str, Any], origin: Mapping[str, str]) -> JSON:
+    registry = _REGISTRIES[table]
+    registry.check_keys(name, params)
+    hints = get_type_hints(registry.get(name), include_extras=True)
+    typed = {}
+    for key, value in params.items():
+        try:
+            text = json.dumps(value, default=str)
+            typed[key] = TypeAdapter(hints[key]).validate_json(text, strict=True)
+        except ValidationError as error:
+            expected = error.errors()[0]["msg"].replace("Input should be", "must be")
+            where = origin.get(f"{table}.{key}", "its table")
+            raise ConfigError(f"{table}.{key} = {value!r} in {where}: {expected}") from error
+    instance = registry.build(name, **typed)
+    values = {field.name: getattr(instance, field.name) for field in fields(instance) if field.init}
+    return {key: to_jsonable_python(value) for key, value in values.items() if value is not None}

@@ -1,0 +1,69 @@
+"""Configuration as TOML text: the resolved tree that lies in every run directory."""
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping
+
+from fullrank.config.layers import flatten, read_toml, resolve
+from fullrank.config.tree import RunConfig, as_tables
+from fullrank.types import JSON
+
+_DECISIVE = ("seed", "environment", "algorithm", "collect")
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def to_toml(config: RunConfig) -> str:
+    """The whole tree; ``from_toml`` gives an equal ``config`` back."""
+    return _document(as_tables(config))
+
+
+def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
+    """Read what ``to_toml`` wrote.
+
+    Raises:
+        ConfigError: The text is not TOML, or holds an unknown key or an impossible value.
+    """
+    return resolve([flatten(read_toml(text, origin), origin)]).config
+
+
+def config_digest(config: RunConfig) -> str:
+    """BLAKE2b-128 of what decides a run's committed bits, hexadecimal.
+
+    Two configurations with the same digest train the same parameters, so one may go on where the
+    other stopped: codes, learners, stragglers, addresses and deadlines may differ.
+    """
+    whole = as_tables(config)
+    decisive = {key: whole[key] for key in _DECISIVE} | {"capacity": config.replay.capacity}
+    return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
+
+
+def _document(table: JSON) -> str:
+    lines = [_line(key, value) for key, value in table.items() if not isinstance(value, Mapping)]
+    for key, value in table.items():
+        if isinstance(value, Mapping):
+            lines += ["", f"[{_key(key)}]", *(_line(*item) for item in value.items())]
+    return "\n".join(lines) + "\n"
+
+
+def _line(key: str, value: object) -> str:
+    return f"{_key(key)} = {_value(value)}"
+
+
+def _key(key: str) -> str:
+    return key if _BARE_KEY.fullmatch(key) else _text(key)
+
+
+def _value(value: object) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(_line(*item) for item in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ", ".join(map(_value, value)) + "]"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return repr(value) if isinstance(value, int | float) else _text(str(value))
+
+
+def _text(value: str) -> str:
+    # JSON's escapes are TOML's, except that TOML wants DEL escaped too.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,164 @@
+"""The configuration tree: every key, its unit, its bounds and its default, and nothing else.
+
+A dataclass here is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` and
+``[stragglers]`` name a registered class; their other keys, ``params``, are that class's fields.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Annotated, Any, Literal, TypeAlias
+
+from pydantic import AfterValidator, Field
+
+from fullrank.types import JSON
+
+Count: TypeAlias = Annotated[int, Field(ge=1)]
+NonNegative: TypeAlias = Annotated[int, Field(ge=0)]
+Duration: TypeAlias = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+"""Seconds, positive."""
+
+
+def _address(value: str) -> str:
+    host, _, port = value.rpartition(":")
+    if not host or not port.isdecimal() or int(port) > 65535:
+        raise ValueError("must be host:port, for example 127.0.0.1:50051 (port 0: any free one)")
+    return value
+
+
+Address: TypeAlias = Annotated[str, AfterValidator(_address)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginSettings:
+    """A registered class and its parameters."""
+
+    name: str
+    """Name under which the class is registered."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The table's other keys: fields of the class called ``name``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnvironmentSettings:
+    """What the agents live in."""
+
+    name: str = "cooperative_navigation"
+    """Registered environment, or ``package.module:factory`` of a PettingZoo environment."""
+    agents: NonNegative = 3
+    """M; 0 asks for the environment's own number."""
+    copies: Count = 4
+    """E, copies stepped together."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The table's other keys: fields of the environment called ``name``."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectSettings:
+    """How transitions are collected."""
+
+    steps: Count = 25
+    """Environment steps per iteration and copy."""
+    warmup: NonNegative = 25_600
+    """Transitions collected before the first iteration."""
+    warmup_copies: Count = 64
+    """Copies stepped together during the warm-up."""
+    lag: Literal[0, 1] = 0
+    """1: collect with the policies of one iteration ago, while the update runs."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """The replay service."""
+
+    address: Address = "127.0.0.1:0"
+    """Where it listens, and where the others find it."""
+    capacity: Count = 1_000_000
+    """Transitions held; the oldest go first."""
+    deadline_s: Duration = 30.0
+    """Longest wait for one answer, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerSettings:
+    """The controller service and its patience."""
+
+    address: Address = "127.0.0.1:0"
+    """Where it listens, and where the learners find it."""
+    undecodable: Literal["wait", "fail"] = "wait"
+    """What to do when the deadline passes before the received rows decode."""
+    deadline_s: Duration = 60.0
+    """Deadline of the first rounds, seconds; later ones follow from measured times."""
+    deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
+    """Deadline of later rounds, in multiples of the median round time."""
+    min_tolerance: NonNegative = 0
+    """Below this many losses that could still be borne, the code is made anew."""
+    heartbeat_s: Duration = 2.0
+    """Time between a learner's heartbeats, seconds."""
+    lost_after_s: Duration = 10.0
+    """Silence after which a learner counts as lost, seconds."""
+    join_deadline_s: Duration = 120.0
+    """Longest wait for the first learners to join, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComputeSettings:
+    """How a learner computes."""
+
+    device: Literal["auto", "cpu", "cuda"] = "auto"
+    """Where updates are computed."""
+    threads: Count = 1
+    """torch threads per process."""
+    emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
+    """Pretend that a unit takes this long: compute, then sleep up to load x this, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Periodic checkpoints; the journal between them needs no setting."""
+
+    every: Count = 100
+    """Iterations between checkpoints."""
+    keep: Count = 3
+    """Checkpoints kept."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MetricsSettings:
+    """Where metrics go besides ``metrics.jsonl``."""
+
+    tensorboard: bool = True
+    """Write TensorBoard events."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunConfig:
+    """One run."""
+
+    seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
+    """Every draw follows from it."""
+    iterations: Count = 2000
+    """Iterations to commit."""
+    learners: Count = 4
+    """N."""
+    environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    algorithm: PluginSettings = field(default_factory=lambda: PluginSettings(name="maddpg"))
+    code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))
+    stragglers: PluginSettings = field(default_factory=lambda: PluginSettings(name="none"))
+    collect: CollectSettings = field(default_factory=CollectSettings)
+    replay: ReplaySettings = field(default_factory=ReplaySettings)
+    controller: ControllerSettings = field(default_factory=ControllerSettings)
+    compute: ComputeSettings = field(default_factory=ComputeSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+
+
+def as_tables(settings: Any) -> JSON:
+    """A settings dataclass as nested tables, ``params`` beside the other keys."""
+    table: JSON = {}
+    for name in (each.name for each in fields(settings)):
+        value = getattr(settings, name)
+        if name == "params":
+            table.update(value)
+        else:
+            table[name] = as_tables(value) if is_dataclass(value) else value
+    return table
