@@ -1,0 +1,36 @@
+"""What the servicer tells the driver: contributions, in the order in which they came."""
+
+from dataclasses import dataclass
+
+from fullrank.types import LearnerId, Unit, Vector
+from fullrank.v1.common_pb2 import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A learner finished a unit and sent its digest."""
+
+    ids: Ids
+    learner: LearnerId
+    unit: Unit
+    digest: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A coded vector is complete."""
+
+    ids: Ids
+    learner: LearnerId
+    row: int
+    coded: Vector
+    batch_digest: bytes
+    compute_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChanged:
+    """Somebody became ready or left."""
+
+
+Event = Reported | Arrived | MembershipChanged

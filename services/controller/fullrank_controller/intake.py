@@ -1,0 +1,108 @@
+"""One stream's contributions: well-formed, current ones become events; all else is refused."""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from fullrank.errors import InvalidContribution
+from fullrank.rpc.codec import Assembler
+from fullrank.types import LearnerId, Vector
+from fullrank.updates import DIGEST_BYTES
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
+from fullrank.v1.tensor_pb2 import Chunk
+from fullrank_controller.events import Arrived, Reported
+from fullrank_controller.run import Run
+
+
+class Intake:
+    """Checks what one learner sends, before any of it is stored.
+
+    Args:
+        run: What is current.
+        learner: The stream's lease.
+    """
+
+    def __init__(self, run: Run, learner: LearnerId) -> None:
+        self._run = run
+        self._learner = learner
+        self._header: pb.Coded | None = None
+        self._coded: Vector = np.empty(0)
+        self._assembler: Assembler | None = None
+
+    def take(self, message: pb.LearnerMessage) -> pb.Refused | None:
+        """Pass on what the message completes; a refusal if it came too late or twice.
+
+        Raises:
+            InvalidContribution: A field is wrong; the stream must end.
+        """
+        refused = None
+        kind = message.WhichOneof("message")
+        if kind == "unit_done":
+            self._report(message.unit_done)
+        elif kind == "coded":
+            refused = self._announce(message.coded)
+        elif kind is not None:
+            raise InvalidContribution(f"{kind} was not expected here; it opens the stream")
+        self._fill(message.chunks)
+        return refused
+
+    def _report(self, done: pb.UnitDone) -> None:
+        if not self._run.is_current(done.ids):
+            return
+        if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
+            raise InvalidContribution(
+                f"unit_done: unit {done.unit} of {self._run.units}, digest of "
+                f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
+            )
+        self._run.inbox.put_nowait(
+            Reported(ids=done.ids, learner=self._learner, unit=done.unit, digest=done.digest)
+        )
+
+    def _announce(self, header: pb.Coded) -> pb.Refused | None:
+        self._header, self._assembler = header, None
+        if not self._run.is_current(header.ids):
+            text = f"iteration {header.ids.iteration} is committed or of another term"
+            return _refusal(header.ids, pb.REFUSAL_STALE, text)
+        if not self._run.holds(self._learner, header.row):
+            raise InvalidContribution(f"coded.row {header.row} was not assigned to this learner")
+        if self._run.has_received(header.row):
+            return _refusal(
+                header.ids, pb.REFUSAL_DUPLICATE, f"row {header.row} was already received"
+            )
+        self._coded = np.empty(self._run.vector_size)
+        self._assembler = Assembler(self._coded, array_id=header.row)
+        return None
+
+    def _fill(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            header = self._header
+            if header is None:
+                raise InvalidContribution("chunks came before their Coded header")
+            if self._assembler is None:  # refused: the rest of it is dropped
+                continue
+            self._assembler.add(chunk)
+            if self._assembler.complete:
+                self._finish(header)
+
+    def _finish(self, header: pb.Coded) -> None:
+        if not np.isfinite(self._coded).all():
+            raise InvalidContribution(
+                f"the coded vector of row {header.row} holds a value that is not finite"
+            )
+        self._assembler = None
+        self._run.bytes_received["coded"] += self._coded.nbytes
+        self._run.inbox.put_nowait(
+            Arrived(
+                ids=header.ids,
+                learner=self._learner,
+                row=header.row,
+                coded=self._coded,
+                batch_digest=header.batch_digest,
+                compute_s=header.compute_s,
+            )
+        )
+
+
+def _refusal(ids: Ids, reason: pb.Refusal.ValueType, text: str) -> pb.Refused:
+    return pb.Refused(ids=ids, reason=reason, message=text)

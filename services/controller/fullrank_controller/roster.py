@@ -1,0 +1,149 @@
+"""Who is attached: learners by index, and the one-slot outbox of each stream."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+from fullrank.types import LearnerId
+
+Parcel: TypeAlias = Sequence[tuple[str, bytes]]
+"""Encoded messages in order, each with the kind that its bytes are counted under."""
+
+
+class Outbox:
+    """What a stream has still to write: at most one notice and one assignment.
+
+    A newer assignment replaces one that is not wholly written, and a notice (Commit, Refused) goes
+    before the rest of it, so that a slow stream never queues stale parameters.
+    """
+
+    def __init__(self) -> None:
+        self.sent: Counter[str] = Counter()
+        """Bytes written, by kind."""
+        self._notices: list[bytes] = []
+        self._parcel: Parcel = ()
+        self._deadline_s = 0.0
+        self._filled = asyncio.Event()
+
+    def assign(self, parcel: Parcel, *, deadline_s: float) -> None:
+        """Replace the assignment; a write that is still blocked after ``deadline_s`` is cut."""
+        self._parcel, self._deadline_s = parcel, deadline_s
+        self._filled.set()
+
+    def commit(self, notice: bytes) -> None:
+        """Drop the assignment, whatever of it is unwritten, and say that it is committed."""
+        self._parcel = ()
+        self.notify(notice)
+
+    def notify(self, notice: bytes) -> None:
+        """Write a small message as soon as possible."""
+        self._notices.append(notice)
+        self._filled.set()
+
+    async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        """Write for ever.
+
+        Raises:
+            TimeoutError: The peer did not take an assignment within its deadline.
+        """
+        while True:
+            await self._filled.wait()
+            self._filled.clear()
+            parcel, self._parcel = self._parcel, ()
+            async with asyncio.timeout(self._deadline_s if parcel else None):
+                await self._write_notices(write)
+                for kind, message in parcel:
+                    if self._filled.is_set():  # a newer assignment or a commit has come
+                        break
+                    await write(message)
+                    self.sent[kind] += len(message)
+
+    async def _write_notices(self, write: Callable[[bytes], Awaitable[None]]) -> None:
+        notices, self._notices = self._notices, []
+        for notice in notices:
+            await write(notice)
+            self.sent["commit"] += len(notice)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Member:
+    """An attached learner."""
+
+    learner: LearnerId
+    host: str
+    heard_at: float
+    outbox: Outbox = field(default_factory=Outbox)
+    fingerprint: str = ""
+    probe: tuple[bytes, ...] = ()
+    ready: bool = False
+    """It has sent a stable probe and may hold rows."""
+
+
+class Roster:
+    """Attached learners. The index is a lease: the lowest free one, until the stream ends."""
+
+    def __init__(self) -> None:
+        self._members: dict[LearnerId, Member] = {}
+        self._change = asyncio.Event()
+        self._gone: Counter[str] = Counter()
+
+    def join(self, host: str, *, now: float) -> Member:
+        """Admit a learner that said Hello."""
+        learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
+        member = Member(learner=learner, host=host, heard_at=now)
+        self._members[learner] = member
+        return member
+
+    def ready(
+        self, member: Member, *, fingerprint: str, probe: tuple[bytes, ...], stable: bool
+    ) -> None:
+        """Note what a learner's mathematics gives; an unstable one stays a spare for good."""
+        member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
+        self._changed()
+
+    def leave(self, member: Member) -> None:
+        """Forget a learner whose stream ended."""
+        if self._members.get(member.learner) is member:
+            del self._members[member.learner]
+            self._gone.update(member.outbox.sent)
+            self._changed()
+
+    def heard(self, learner: LearnerId, *, now: float) -> bool:
+        """Note a heartbeat; False if no such learner is attached."""
+        member = self._members.get(learner)
+        if member is not None:
+            member.heard_at = now
+        return member is not None
+
+    def silent(self, *, since: float) -> list[Member]:
+        """Members not heard since then."""
+        return [member for member in self._members.values() if member.heard_at < since]
+
+    @property
+    def members(self) -> list[Member]:
+        """All members by index."""
+        return [self._members[learner] for learner in sorted(self._members)]
+
+    @property
+    def eligible(self) -> list[Member]:
+        """Ready members of the commonest numeric identity, by index; all others are spares."""
+        ready = [member for member in self.members if member.ready]
+        identities = Counter((member.fingerprint, member.probe) for member in ready)
+        if not identities:
+            return []
+        chosen = identities.most_common(1)[0][0]
+        return [member for member in ready if (member.fingerprint, member.probe) == chosen]
+
+    def bytes_sent(self) -> Counter[str]:
+        """Bytes written to all streams so far, by kind."""
+        return sum((member.outbox.sent for member in self.members), self._gone.copy())
+
+    async def changed(self) -> None:
+        """Return at the next join, readiness or leave."""
+        await self._change.wait()
+
+    def _changed(self) -> None:
+        self._change.set()
+        self._change = asyncio.Event()

@@ -1,0 +1,93 @@
+"""The state that the driver writes and the servicer reads; all on the event loop."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+
+from fullrank.rounds import Round
+from fullrank.types import LearnerId
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
+from fullrank_controller.dealing import Deal
+from fullrank_controller.events import Event
+from fullrank_controller.roster import Roster
+
+
+@dataclass(slots=True, kw_only=True)
+class Run:
+    """One run under one term."""
+
+    name: str
+    term: int
+    iterations: int
+    units: int
+    vector_size: int
+    """P, entries of a coded vector."""
+    welcome: pb.Welcome
+    """Complete but for the learner index."""
+    roster: Roster = field(default_factory=Roster)
+    inbox: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    bytes_received: Counter[str] = field(default_factory=Counter)
+    state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
+    message: str = ""
+    exit_code: int = 0
+    committed: int = 0
+    attempt: int = 0
+    deal: Deal | None = None
+    round: Round | None = None
+    """The open round; None between iterations."""
+
+    @property
+    def ids(self) -> Ids:
+        """Ids of the open round."""
+        return Ids(
+            run=self.name,
+            term=self.term,
+            epoch=self.deal.epoch if self.deal else 0,
+            iteration=self.committed,
+            attempt=self.attempt,
+        )
+
+    def is_current(self, ids: Ids) -> bool:
+        """Whether a contribution belongs to the open round (any attempt so far)."""
+        current = self.ids
+        return (
+            self.round is not None
+            and (ids.run, ids.term, ids.epoch, ids.iteration)
+            == (current.run, current.term, current.epoch, current.iteration)
+            and ids.attempt <= current.attempt
+        )
+
+    def holds(self, learner: LearnerId, row: int) -> bool:
+        """Whether the row is the learner's."""
+        holder = self.deal.holders.get(row) if self.deal else None
+        return holder is not None and holder.learner == learner
+
+    def has_received(self, row: int) -> bool:
+        """Whether the open round has the row."""
+        return self.round is not None and row in self.round.rows
+
+    def status(self) -> pb.GetStatusResponse:
+        """What GetStatus answers."""
+        rows = {id(member): row for row, member in self.deal.holders.items()} if self.deal else {}
+        return pb.GetStatusResponse(
+            run=self.name,
+            term=self.term,
+            epoch=self.ids.epoch,
+            state=self.state,
+            iterations_committed=self.committed,
+            iterations=self.iterations,
+            message=self.message,
+            exit_code=self.exit_code,
+            rank=self.round.rank if self.round else 0,
+            units=self.units,
+            learners=[
+                pb.LearnerStatus(
+                    learner=member.learner,
+                    host=member.host,
+                    rows=[rows[id(member)]] if id(member) in rows else [],
+                    fingerprint=member.fingerprint,
+                )
+                for member in self.roster.members
+            ],
+        )

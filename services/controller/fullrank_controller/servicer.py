@@ -1,0 +1,133 @@
+"""ControllerService: each learner's stream to events, outboxes to streams."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import grpc
+
+from fullrank import __version__
+from fullrank.errors import InvalidContribution, ServiceLost, VersionMismatch
+from fullrank.rpc.errors import statuses
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.events import MembershipChanged
+from fullrank_controller.intake import Intake
+from fullrank_controller.roster import Member
+from fullrank_controller.run import Run
+
+log = logging.getLogger(__name__)
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+Requests: TypeAlias = AsyncIterator[pb.LearnerMessage]
+
+HELLO_S = 10.0
+"""Longest wait for Hello."""
+READY_S = 120.0
+"""Longest wait for Ready: the probe computes every unit several times."""
+
+
+class ControllerServicer:
+    """ControllerService over one run."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+
+    async def Heartbeat(
+        self, request: pb.HeartbeatRequest, context: Context
+    ) -> pb.HeartbeatResponse:
+        """Note that a learner lives."""
+        known = (request.run, request.term) == (self._run.name, self._run.term)
+        now = asyncio.get_running_loop().time()
+        if not known or not self._run.roster.heard(request.learner, now=now):
+            await context.abort(
+                grpc.StatusCode.NOT_FOUND, f"no learner {request.learner} is attached; dial Work"
+            )
+        return pb.HeartbeatResponse()
+
+    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+        """Where the run stands."""
+        return self._run.status()
+
+    async def Work(self, requests: Requests, context: Context) -> None:
+        """One learner's life."""
+        async with statuses(context):
+            host = await self._greet(requests)
+            member = self._run.roster.join(host, now=asyncio.get_running_loop().time())
+            try:
+                await self._serve(member, requests, context)
+            finally:
+                self._run.roster.leave(member)
+                self._run.inbox.put_nowait(MembershipChanged())
+                log.info("learner_left learner=%d host=%s", member.learner, host)
+
+    async def _greet(self, requests: Requests) -> str:
+        message = await _next(requests, within_s=HELLO_S, what="hello")
+        if message.hello.version != __version__:
+            raise VersionMismatch(
+                f"version {message.hello.version or 'unknown'} of the learner differs from the "
+                f"controller's {__version__}; install the same version on both"
+            )
+        return message.hello.host
+
+    async def _serve(self, member: Member, requests: Requests, context: Context) -> None:
+        welcome = pb.Welcome()
+        welcome.CopyFrom(self._run.welcome)
+        welcome.learner = member.learner
+        await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
+        message = await _next(requests, within_s=READY_S, what="ready")
+        self._admit(member, message.ready)
+        writing = asyncio.create_task(member.outbox.drain(context.write))
+        reading = asyncio.create_task(self._read(member, requests))
+        done, pending = await asyncio.wait(
+            {writing, reading}, return_when=asyncio.FIRST_COMPLETED
+        )
+        for task in pending:
+            task.cancel()
+        await asyncio.wait({writing, reading})
+        for task in done:
+            try:
+                task.result()
+            except TimeoutError:
+                raise ServiceLost("the learner did not take its assignment in time") from None
+
+    def _admit(self, member: Member, ready: pb.Ready) -> None:
+        if not ready.stable:
+            log.warning(
+                "learner_unstable learner=%d fingerprint=%s: its bits depend on what is computed "
+                "together; it stays a spare",
+                member.learner,
+                ready.fingerprint,
+            )
+        self._run.roster.ready(
+            member,
+            fingerprint=ready.fingerprint,
+            probe=tuple(ready.probe),
+            stable=ready.stable,
+        )
+        self._run.inbox.put_nowait(MembershipChanged())
+        log.info("learner_joined learner=%d host=%s", member.learner, member.host)
+
+    async def _read(self, member: Member, requests: Requests) -> None:
+        intake = Intake(self._run, member.learner)
+        loop = asyncio.get_running_loop()
+        async for message in requests:
+            member.heard_at = loop.time()
+            refused = intake.take(message)
+            if refused is not None:
+                notice = pb.ControllerMessage(refused=refused)
+                member.outbox.notify(notice.SerializeToString())
+
+
+async def _next(requests: Requests, *, within_s: float, what: str) -> pb.LearnerMessage:
+    """The next message, which must be of the kind ``what``."""
+    try:
+        async with asyncio.timeout(within_s):
+            message = await anext(requests)
+    except StopAsyncIteration:
+        raise ServiceLost(f"the stream ended before {what}") from None
+    except TimeoutError:
+        raise ServiceLost(f"{what} did not come within {within_s:.0f} s") from None
+    if message.WhichOneof("message") != what:
+        raise InvalidContribution(f"expected {what}, got {message.WhichOneof('message')}")
+    return message

@@ -1,0 +1,99 @@
+"""Composition root of the learner: replicas that share one torch import, each dialling for ever."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+
+from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.launch import Launch, stop_event
+
+log = logging.getLogger(__name__)
+
+
+def main(launch: Launch) -> int:
+    """Run the replicas until told to stop; returns the exit code.
+
+    Each replica is a process of its own, forked before any thread or gRPC object exists, so that
+    torch is imported once and its pages are shared.
+    """
+    import torch
+
+    torch.set_num_threads(launch.config.compute.threads)
+    if launch.replicas == 1:
+        return _replica(launch)
+    children = [_fork(launch) for _ in range(launch.replicas)]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: _signal(children))
+    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return next((code for code in codes if code), 0)
+
+
+def _fork(launch: Launch) -> int:
+    child = os.fork()
+    if child:
+        return child
+    code = 1
+    try:
+        code = _replica(launch)
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+
+
+def _signal(children: list[int]) -> None:
+    for child in children:
+        try:
+            os.kill(child, signal.SIGTERM)
+        except ProcessLookupError:
+            continue
+
+
+def _replica(launch: Launch) -> int:
+    try:
+        asyncio.run(_attach(launch))
+    except FullrankError as error:
+        log.error("learner_failed reason=%s", error)
+        print(f"fullrank: {error}", file=sys.stderr)
+        return error.exit_code
+    return 0
+
+
+async def _attach(launch: Launch) -> None:
+    """Dial until told to stop; a controller that restarts finds its learners again."""
+    stop = stop_event(launch)
+    attaching = asyncio.create_task(_dial_for_ever(launch))
+    stopping = asyncio.create_task(stop.wait())
+    await asyncio.wait({attaching, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    stopping.cancel()
+    if attaching.done():
+        await attaching
+    attaching.cancel()
+    await asyncio.wait({attaching})
+
+
+async def _dial_for_ever(launch: Launch) -> None:
+    from fullrank_learner.session import Session, Trainee
+
+    trainee: Trainee | None = None
+    retries = AsyncRetrying(
+        retry=retry_if_exception_type((ServiceLost, InvalidContribution)),
+        wait=wait_random_exponential(multiplier=0.1, max=2.0),
+        before_sleep=lambda state: log.info("dialling_again reason=%s", state.outcome.exception()),
+    )
+    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool:
+        async for attempt in retries:
+            with attempt:
+                config = launch.config.controller
+                address = resolve(config.address, launch.run_dir, "controller")
+                session = Session(address, pool=pool, trainee=trainee)
+                try:
+                    await session.run()
+                finally:
+                    trainee = session.trainee

@@ -1,0 +1,284 @@
+"""One stream of Work: the learner's side of the dialogue told in controller.proto."""
+
+import asyncio
+import logging
+import socket
+import threading
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fullrank import __version__
+from fullrank.algorithms import Algorithm, algorithms
+from fullrank.config import RunConfig, from_toml
+from fullrank.errors import Cancelled, InvalidContribution, ServiceLost
+from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
+from fullrank.rpc.errors import translated
+from fullrank.seeding import stream
+from fullrank.stragglers import DelayModel, delay_models
+from fullrank.types import FloatArray, Unit
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Job:
+    """An assignment in progress. ``abandon`` stops it wherever it is."""
+
+    assignment: pb.Assignment
+    batch: asyncio.Task[FloatArray]
+    missing: list[int]
+    """Sections still to come, in order."""
+    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def proceed(self) -> None:
+        """Cancellation point of the computing thread."""
+        if self._stopped.is_set():
+            raise Cancelled(f"iteration {self.assignment.ids.iteration} is committed")
+
+    async def abandon(self) -> None:
+        """Stop; returns when neither thread nor stream works on it any more."""
+        self._stopped.set()
+        self.abandoned.set()
+        self.batch.cancel()
+        if self.task is not None:
+            await self.task
+
+    async def pause(self, seconds: float) -> None:
+        """Wait, cut short when abandoned."""
+        if seconds > 0:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.abandoned.wait()
+            except TimeoutError:
+                return
+
+
+class Trainee:
+    """What a learner knows of its run: built once, kept while it re-attaches to the same run."""
+
+    def __init__(self, welcome: pb.Welcome) -> None:
+        self.config: RunConfig = from_toml(welcome.configuration)
+        self.key = (welcome.run, welcome.configuration)
+        recipe = algorithms.build(self.config.algorithm.name, **self.config.algorithm.params)
+        self.algorithm: Algorithm = recipe.make(
+            [decode_agent(agent) for agent in welcome.agents],
+            seed=self.config.seed,
+            device=self.config.compute.device,
+        )
+        self.worker = Worker(self.algorithm)
+        self.delays: DelayModel = delay_models.build(
+            self.config.stragglers.name, **self.config.stragglers.params
+        )
+        self.probe: Probe = probe(self.algorithm, self._probe_batch(recipe.batch_size))
+
+    def _probe_batch(self, size: int) -> FloatArray:
+        """Synthetic transitions in which every agent acts and none terminates."""
+        shape = (size, self.algorithm.row_size)
+        rows = stream(self.config.seed, "probe").standard_normal(shape, dtype=np.float32)
+        agents = self.algorithm.units
+        rows[:, -2 * agents : -agents] = 0.0
+        rows[:, -agents:] = 1.0
+        return rows
+
+    def delay_s(self, iteration: int, learner: int) -> float:
+        """Injected delay of this learner's return; learners beyond the configured N have none."""
+        learners = self.config.learners
+        if learner >= learners:
+            return 0.0
+        delays = self.delays.delays(
+            seed=self.config.seed, iteration=iteration, learners=learners
+        )
+        return float(delays[learner])
+
+
+class Session:
+    """Dials, introduces itself, works until the stream ends.
+
+    Args:
+        address: The controller's ``host:port``.
+        pool: One thread that computes.
+        trainee: From an earlier session of this process, or None.
+    """
+
+    def __init__(
+        self, address: str, *, pool: ThreadPoolExecutor, trainee: Trainee | None
+    ) -> None:
+        self.trainee = trainee
+        self._client = ControllerClient(address)
+        self._pool = pool
+        self._job: Job | None = None
+        self._assembler: Assembler | None = None
+
+    async def run(self) -> None:
+        """Hold the dialogue; returns when the controller ends it.
+
+        Raises:
+            ServiceLost: The controller cannot be reached or went away; dial again.
+            VersionMismatch: The controller runs another version.
+        """
+        try:
+            with translated(self._client.peer):
+                call = self._client.work()
+                await self._dialogue(call)
+        finally:
+            if self._job is not None:
+                await self._job.abandon()
+            await self._client.close()
+
+    async def _dialogue(self, call: WorkCall) -> None:
+        hello = pb.Hello(version=__version__, host=socket.gethostname())
+        await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
+        message = await call.read()
+        if not isinstance(message, pb.ControllerMessage):
+            await _raise_end(call)
+        self._welcome = message.welcome
+        trainee = await self._learn_run(message.welcome)
+        ready = pb.Ready(
+            fingerprint=trainee.algorithm.fingerprint(),
+            probe=trainee.probe.digests,
+            stable=trainee.probe.stable,
+        )
+        await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
+        log.info("learner_ready learner=%d run=%s", message.welcome.learner, message.welcome.run)
+        self._replay = ReplayClient(
+            message.welcome.replay_address, deadline_s=trainee.config.replay.deadline_s
+        )
+        beating = asyncio.create_task(self._heartbeats(trainee.config.controller.heartbeat_s))
+        try:
+            while isinstance(message := await call.read(), pb.ControllerMessage):
+                await self._hear(call, trainee, message)
+            await _raise_end(call)
+        finally:
+            beating.cancel()
+            await self._replay.close()
+
+    async def _learn_run(self, welcome: pb.Welcome) -> Trainee:
+        if self.trainee is None or self.trainee.key != (welcome.run, welcome.configuration):
+            loop = asyncio.get_running_loop()
+            self.trainee = await loop.run_in_executor(self._pool, Trainee, welcome)
+        return self.trainee
+
+    async def _heartbeats(self, period_s: float) -> None:
+        welcome = self._welcome
+        while True:
+            await asyncio.sleep(period_s)
+            try:
+                await self._client.heartbeat(
+                    run=welcome.run, term=welcome.term, learner=welcome.learner
+                )
+            except ServiceLost as error:
+                log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
+
+    async def _hear(self, call: WorkCall, trainee: Trainee, message: pb.ControllerMessage) -> None:
+        kind = message.WhichOneof("message")
+        if kind == "refused":
+            log.info("refused reason=%s", message.refused.message)
+            return
+        if kind in ("assignment", "commit") and self._job is not None:
+            await self._job.abandon()
+            self._job = None
+        if kind == "assignment":
+            self._job = self._accept(trainee, message.assignment)
+        if self._job is not None and message.chunks:
+            self._receive(call, trainee, self._job, message.chunks)
+
+    def _accept(self, trainee: Trainee, assignment: pb.Assignment) -> Job:
+        self._assembler = None
+        batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
+
+        async def fetch() -> FloatArray:
+            await self._replay.get_sample(assignment.sample, batch)
+            return batch
+
+        return Job(assignment, asyncio.create_task(fetch()), list(assignment.sections))
+
+    def _receive(
+        self, call: WorkCall, trainee: Trainee, job: Job, chunks: Iterable[pb.Chunk]
+    ) -> None:
+        """Write chunks straight into the parameters; start computing when all are there."""
+        for chunk in chunks:
+            if not job.missing:
+                raise InvalidContribution(f"{self._client.peer}: a section nobody announced")
+            if self._assembler is None:
+                view = trainee.algorithm.view(job.missing[0])
+                self._assembler = Assembler(view, array_id=job.missing[0])
+            self._assembler.add(chunk)
+            if self._assembler.complete:
+                self._assembler = None
+                del job.missing[0]
+        if not job.missing:
+            trainee.algorithm.written()
+            job.task = asyncio.create_task(self._work(call, trainee, job))
+
+    async def _work(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
+        """Compute, report, delay if told to straggle, send; silent when abandoned."""
+        try:
+            computed = await self._compute(call, trainee, job)
+            ids = job.assignment.ids
+            await job.pause(trainee.delay_s(ids.iteration, self._welcome.learner))
+            for row, coded in computed.coded.items():
+                head = pb.Coded(
+                    ids=ids,
+                    row=row,
+                    batch_digest=computed.batch_digest,
+                    compute_s=computed.compute_s,
+                )
+                fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
+                first = pb.LearnerMessage(coded=head).SerializeToString()
+                for message in bundle([first, *fields]):
+                    job.proceed()
+                    await call.write(message)
+        except (Cancelled, asyncio.CancelledError):
+            log.debug("abandoned iteration=%d", job.assignment.ids.iteration)
+        except Exception:
+            # Half-close: the controller ends the stream, the row is vacant, and we dial again.
+            log.exception("work_failed iteration=%d", job.assignment.ids.iteration)
+            await call.done_writing()
+
+    async def _compute(self, call: WorkCall, trainee: Trainee, job: Job) -> Computed:
+        """Run the worker on its thread and pass on each unit's digest as it comes."""
+        loop = asyncio.get_running_loop()
+        start = loop.time()
+        reports: asyncio.Queue[tuple[Unit, bytes] | None] = asyncio.Queue()
+
+        def report(unit: Unit, digest: bytes) -> None:
+            loop.call_soon_threadsafe(reports.put_nowait, (unit, digest))
+
+        rows = [
+            RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
+            for row in job.assignment.rows
+        ]
+        batch = await job.batch
+        computing = loop.run_in_executor(
+            self._pool,
+            lambda: trainee.worker.compute(
+                rows,
+                batch,
+                iteration=job.assignment.ids.iteration,
+                proceed=job.proceed,
+                report=report,
+            ),
+        )
+        computing.add_done_callback(lambda _: reports.put_nowait(None))
+        while (done := await reports.get()) is not None:
+            unit_done = pb.UnitDone(ids=job.assignment.ids, unit=done[0], digest=done[1])
+            await call.write(pb.LearnerMessage(unit_done=unit_done).SerializeToString())
+        computed = await computing
+        load = sum(len(row.units) for row in rows)
+        target_s = trainee.config.compute.emulate_unit_s * load
+        await job.pause(target_s - (loop.time() - start))
+        return computed
+
+
+async def _raise_end(call: WorkCall) -> None:
+    """The stream ended: raise what it ended with."""
+    code, details = await call.code(), await call.details()
+    raise ServiceLost(f"the controller ended the stream: {code.name} {details}".rstrip())

@@ -1,0 +1,101 @@
+"""The computing half of a learner: assignment and minibatch to coded vectors; no network."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.algorithms import Algorithm
+from fullrank.types import FloatArray, Unit, Vector
+from fullrank.updates import DIGEST_BYTES, unit_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowOfC:
+    """A row that this learner holds: its units and their coefficients."""
+
+    row: int
+    units: tuple[Unit, ...]
+    coefficients: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The rows' coded vectors, float64 of length P, and how they came about."""
+
+    coded: Mapping[int, Vector]
+    batch_digest: bytes
+    compute_s: float
+
+
+class Worker:
+    """Computes on the calling thread; abandoned through ``proceed``.
+
+    Args:
+        algorithm: Holds the parameters, already written by the session.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
+        self._length = max(algorithm.unit_sizes)
+
+    def compute(
+        self,
+        rows: Sequence[RowOfC],
+        batch: FloatArray,
+        *,
+        iteration: int,
+        proceed: Callable[[], None],
+        report: Callable[[Unit, bytes], None],
+    ) -> Computed:
+        """Compute every unit of the rows once, report its digest, and combine.
+
+        Raises:
+            Cancelled: ``proceed`` raised it; nothing was combined that will be sent.
+        """
+        start = time.perf_counter()
+        coded = {row.row: np.zeros(self._length) for row in rows}
+        coefficients = {(row.row, u): c for row in rows for u, c in zip(row.units, row.coefficients)}
+        units = sorted({unit for row in rows for unit in row.units})
+        updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)
+        for unit, update in updates:
+            report(unit, unit_digest(update))
+            exact = update.astype(np.float64)
+            for row in rows:
+                if (coefficient := coefficients.get((row.row, unit))) is not None:
+                    coded[row.row][: len(exact)] += coefficient * exact
+        return Computed(
+            coded=coded,
+            batch_digest=hashlib.blake2b(batch.data, digest_size=DIGEST_BYTES).digest(),
+            compute_s=time.perf_counter() - start,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """What the mathematics of this process gives on the run's own shapes."""
+
+    digests: tuple[bytes, ...]
+    stable: bool
+
+
+def probe(algorithm: Algorithm, batch: FloatArray) -> Probe:
+    """Compute every unit at widths 1, 2, 3 and M and several positions; one digest must come out.
+
+    Args:
+        algorithm: As drawn from the seed, before any section was written.
+        batch: Synthetic transitions, the same for every learner.
+    """
+    units = algorithm.units
+    widths = {tuple(range(units)), (0, units // 2, units - 1)}
+    widths |= {(unit,) for unit in range(units)} | {(unit, (unit + 1) % units) for unit in range(units)}
+    found: dict[Unit, set[bytes]] = {unit: set() for unit in range(units)}
+    for chosen in sorted(widths):
+        for unit, update in algorithm.updates(batch, sorted(set(chosen)), iteration=0):
+            found[unit].add(unit_digest(update))
+    return Probe(
+        digests=tuple(min(found[unit]) for unit in range(units)),
+        stable=all(len(digests) == 1 for digests in found.values()),
+    )

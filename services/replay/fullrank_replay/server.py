@@ -1,0 +1,30 @@
+"""Composition root of the replay service: configuration to a listening server."""
+
+import asyncio
+
+from fullrank.rpc.addresses import announce, withdraw
+from fullrank.rpc.launch import Launch, stop_event
+from fullrank.rpc.server import Server
+from fullrank.v1 import replay_pb2
+from fullrank_replay.servicer import ReplayServicer
+from fullrank_replay.store import Store
+
+
+def main(launch: Launch) -> int:
+    """Serve until told to stop; returns the exit code."""
+    asyncio.run(_serve(launch))
+    return 0
+
+
+async def _serve(launch: Launch) -> None:
+    stop = stop_event(launch)
+    store = Store(launch.run_dir / "replay" if launch.run_dir else None)
+    server = Server(
+        replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
+        ReplayServicer(store),
+        prebuilt=frozenset({"GetSample"}),
+    )
+    announce(launch.run_dir, "replay", await server.start(launch.config.replay.address))
+    await stop.wait()
+    withdraw(launch.run_dir, "replay")
+    await server.stop()

@@ -1,0 +1,78 @@
+"""Requests to table calls; a minibatch is gathered and encoded once for all learners."""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias
+
+import google_crc32c
+import grpc
+
+from fullrank.errors import InvalidContribution
+from fullrank.replay import Sample
+from fullrank.rpc.clients import sample_of
+from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
+from fullrank.rpc.errors import statuses
+from fullrank.v1 import replay_pb2 as pb
+from fullrank_replay.store import Store
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+SAMPLES_KEPT = 2
+"""Encoded minibatches kept: the current iteration's, and the last one's for late learners."""
+
+
+class ReplayServicer:
+    """ReplayService over a store."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._samples: OrderedDict[Sample, asyncio.Task[list[bytes]]] = OrderedDict()
+        self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
+
+    async def OpenTable(self, request: pb.OpenTableRequest, context: Context) -> pb.OpenTableResponse:
+        """Make or find a table."""
+        async with statuses(context):
+            if not (request.table and request.row_size and request.capacity):
+                raise InvalidContribution("table, row_size and capacity must be given")
+            table = self._store.open(
+                request.table, row_size=request.row_size, capacity=request.capacity
+            )
+            return pb.OpenTableResponse(tail=table.tail, head=table.head)
+
+    async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
+        """Store and acknowledge rows."""
+        async with statuses(context):
+            table = self._store.get(request.table)
+            if google_crc32c.value(request.rows) != request.crc32c:
+                raise InvalidContribution("crc32c does not match rows; send them again")
+            rows = floats(request.rows, row_size=table.row_size)
+            async with self._lock:
+                return pb.AppendResponse(head=table.append(request.first_position, rows))
+
+    async def GetSample(
+        self, request: pb.GetSampleRequest, context: Context
+    ) -> AsyncIterator[bytes]:
+        """Stream the encoded chunks of a minibatch."""
+        async with statuses(context):
+            messages = await self._encoded(sample_of(request.sample))
+        for message in messages:
+            yield message
+
+    async def _encoded(self, sample: Sample) -> list[bytes]:
+        """The minibatch as messages; learners that ask at once share one gathering."""
+        self._store.get(sample.table).check(sample)
+        if sample not in self._samples:
+            self._samples[sample] = asyncio.create_task(self._gather(sample))
+            while len(self._samples) > SAMPLES_KEPT:
+                self._samples.popitem(last=False)
+        return await asyncio.shield(self._samples[sample])
+
+    async def _gather(self, sample: Sample) -> list[bytes]:
+        table = self._store.get(sample.table)
+        async with self._lock:
+            table.check(sample)
+            rows = await asyncio.to_thread(table.gather, sample.positions())
+        return await asyncio.to_thread(
+            lambda: list(encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK))
+        )
