@@ -18,10 +18,10 @@ from fullrank.stragglers import delay_models
 from fullrank.types import JSON
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
-    "environment": environments,
-    "algorithm": algorithms,
     "code": codes,
     "stragglers": delay_models,
+    "environment": environments,
+    "algorithm": algorithms,  # last: its modules import torch
 }
 
 

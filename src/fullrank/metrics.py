@@ -1,0 +1,254 @@
+"""Metrics as data: one record per committed iteration, written to sinks that cannot stop a run."""
+
+import json
+import logging
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from pydantic import TypeAdapter, ValidationError
+
+from fullrank.errors import FullrankError
+from fullrank.types import LearnerId
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IterationRecord:
+    """A line of ``metrics.jsonl``. Numbers that are not finite are written as null."""
+
+    iteration: int
+    term: int
+    """Rises at every start or rollback of the controller."""
+    epoch: int
+    """Rises when C changes."""
+    attempt: int
+    """Rises when rows are added within an iteration."""
+    code: str
+    return_mean: float | None
+    """Mean return of the episodes that ended, summed over agents; None when none ended."""
+    side_returns: Mapping[str, float | None] = field(default_factory=dict)
+    """The same for each side that agents play for; empty when no episode ended."""
+    round_s: float
+    """From the first assignment written to the commit, seconds."""
+    collect_s: float
+    """Rolling out the environments and appending to replay, seconds."""
+    compute_s: Mapping[LearnerId, float]
+    """Computing time that each received learner reported, seconds."""
+    decode_s: float
+    """Decoding and checking, seconds."""
+    received: tuple[LearnerId, ...]
+    """J: learners whose rows were used, in order of arrival."""
+    late: tuple[LearnerId, ...]
+    """Learners that were assigned rows and were not waited for."""
+    exact: bool
+    """Whether the committed bits are independent of J."""
+    condition: float | None
+    """Two-norm condition number of C_J; None if it is not finite."""
+    error_bound: float | None
+    """Largest possible error of an entry; 0 when exact."""
+    update_digest: str
+    """Hexadecimal digest of the committed updates."""
+    bytes_sent: Mapping[str, int]
+    """Payload bytes that the controller wrote, by kind."""
+    bytes_received: Mapping[str, int]
+    """Payload bytes that the controller read, by kind."""
+
+
+_RECORD = TypeAdapter(IterationRecord)
+
+
+def to_line(record: IterationRecord) -> str:
+    """The record as one line of JSON, without the newline."""
+    return json.dumps(_finite(asdict(record)), allow_nan=False)
+
+
+def read_records(path: Path) -> list[IterationRecord]:
+    """All records of a ``metrics.jsonl``; a last line that is cut short is left out.
+
+    Raises:
+        FullrankError: The file cannot be read, or another line is damaged.
+    """
+    try:
+        lines = path.read_text(encoding="utf-8").split("\n")
+    except OSError as error:
+        raise FullrankError(f"cannot read {path}: {error.strerror}") from error
+    records = []
+    for number, line in enumerate(lines[:-1], start=1):  # a whole line ends with a newline
+        try:
+            records.append(_RECORD.validate_json(line))
+        except ValidationError as error:
+            raise FullrankError(f"{path}, line {number}, is not a metrics record") from error
+    return records
+
+
+class MetricsSink(Protocol):
+    """Takes records, in order."""
+
+    def write(self, record: IterationRecord) -> None:
+        """Take one record."""
+
+    def close(self) -> None:
+        """Flush and release what the sink holds."""
+
+
+class JsonLines:
+    """``metrics.jsonl``: one line per iteration, on disk as soon as it is written.
+
+    Args:
+        path: The file; its directory exists.
+        first_iteration: Where the run starts or resumes. Lines of this iteration and later ones are
+            dropped first, since they will be written again.
+    """
+
+    def __init__(self, path: Path, *, first_iteration: int) -> None:
+        _truncate(path, first_iteration)
+        self._file = path.open("a", encoding="utf-8")
+
+    def write(self, record: IterationRecord) -> None:
+        """Append a line and flush it."""
+        self._file.write(to_line(record) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        self._file.close()
+
+
+class TensorBoard:
+    """TensorBoard events, by the ``tensorboard`` package alone.
+
+    Args:
+        directory: Where the event file goes.
+        first_iteration: Later steps of an earlier event file are hidden from here on.
+        clock: Wall-clock time of an event, seconds since 1970.
+
+    Raises:
+        ModuleNotFoundError: ``tensorboard`` is not installed.
+    """
+
+    def __init__(
+        self, directory: Path, *, first_iteration: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        from tensorboard.compat.proto import event_pb2, summary_pb2
+        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._clock = clock
+        self._writer = EventFileWriter(str(directory), flush_secs=5)
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(first_iteration, session_log=start)
+
+    def write(self, record: IterationRecord) -> None:
+        """Add the record's scalars at its iteration."""
+        values = [
+            self._summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(record)
+        ]
+        self._add(record.iteration, summary=self._summary(value=values))
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._writer.add_event(self._event(wall_time=self._clock(), step=step, **content))
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()
+
+
+class Fanout:
+    """Several sinks as one; a sink that raises is dropped with one warning."""
+
+    def __init__(self, sinks: Sequence[MetricsSink]) -> None:
+        self._sinks = list(sinks)
+
+    def write(self, record: IterationRecord) -> None:
+        """Give the record to every sink that still works."""
+        for sink in list(self._sinks):
+            try:
+                sink.write(record)
+            except Exception:
+                self._sinks.remove(sink)
+                _warn_dropped(sink)
+
+    def close(self) -> None:
+        """Close every sink."""
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except Exception:
+                _warn_dropped(sink)
+        self._sinks.clear()
+
+
+def open_sinks(run_dir: Path, *, first_iteration: int, tensorboard: bool) -> Fanout:
+    """The sinks of a run: ``metrics.jsonl`` and, if wanted and installed, TensorBoard."""
+    sinks: list[MetricsSink] = [
+        JsonLines(run_dir / "metrics.jsonl", first_iteration=first_iteration)
+    ]
+    if tensorboard:
+        try:
+            sinks.append(TensorBoard(run_dir / "tensorboard", first_iteration=first_iteration))
+        except ModuleNotFoundError:
+            logger.warning(
+                "tensorboard_missing: no events are written; pip install 'fullrank[tensorboard]', "
+                "or set metrics.tensorboard=false"
+            )
+    return Fanout(sinks)
+
+
+def _warn_dropped(sink: MetricsSink) -> None:
+    logger.warning("metrics_sink_dropped sink=%s", type(sink).__name__, exc_info=True)
+
+
+def _truncate(path: Path, first_iteration: int) -> None:
+    """Keep the whole lines of earlier iterations; the file is replaced, never half written."""
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(line for line in lines if _iteration_of(line) < first_iteration)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+def _iteration_of(line: str) -> float:
+    """The line's iteration; infinite if the line is torn."""
+    if not line.endswith("\n"):
+        return math.inf
+    try:
+        return int(json.loads(line)["iteration"])
+    except (ValueError, KeyError, TypeError):
+        return math.inf
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, Mapping):
+        return {key: _finite(item) for key, item in value.items()}
+    return value
+
+
+def _scalars(record: IterationRecord) -> Iterator[tuple[str, float]]:
+    values = {
+        "return/mean": record.return_mean,
+        **{f"return/{side}": value for side, value in record.side_returns.items()},
+        "time/round_s": record.round_s,
+        "time/collect_s": record.collect_s,
+        "time/compute_s": max(record.compute_s.values(), default=None),
+        "time/decode_s": record.decode_s,
+        "code/received": len(record.received),
+        "code/late": len(record.late),
+        "code/exact": float(record.exact),
+        "code/condition": record.condition,
+        "code/error_bound": record.error_bound,
+        **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
+        **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
+    }
+    return ((tag, float(value)) for tag, value in values.items() if value is not None)
