@@ -1,0 +1,169 @@
+"""What a code is: an assignment matrix C of shape (rows R, units M) and what it survives.
+
+Row j of C is a linear combination: whoever holds it computes every unit i with c_ji != 0 and
+returns the coded vector y_j = sum_i c_ji u_i. A set J of received rows determines all units iff
+rank(C_J) = M [Wang21, section III].
+"""
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, Protocol, Self, TypeAlias
+
+import numpy as np
+
+from fullrank.codes.conditions import Target, measure_tolerance
+from fullrank.errors import CodeError
+from fullrank.registry import Registry
+from fullrank.types import IntArray, Matrix
+from fullrank.updates import GRID
+
+Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
+"""How a tolerance is known: proved; every loss pattern checked; or probability 1 and sampled."""
+
+LIMIT = 0.5
+"""Largest |u| for which encoding is exact: updates are clipped per variable to this norm."""
+
+
+class Tolerance(int):
+    """Largest s such that any s rows may be lost and the target still decodes.
+
+    An integer that remembers how it is known.
+
+    >>> tolerance = Tolerance(2, "closed form")
+    >>> tolerance + 1, tolerance.certificate
+    (3, 'closed form')
+    """
+
+    certificate: Certificate
+
+    def __new__(cls, value: int, certificate: Certificate) -> Self:
+        """``value`` lost rows, known by ``certificate``."""
+        self = super().__new__(cls, value)
+        self.certificate = certificate
+        return self
+
+    def __getnewargs__(self) -> tuple[int, Certificate]:  # type: ignore[override]
+        return int(self), self.certificate
+
+    @property
+    def value(self) -> int:
+        """The plain integer."""
+        return int(self)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Code:
+    """One assignment matrix with its guarantees; arrays are read-only.
+
+    Args:
+        name: The registered name.
+        matrix: C, shape (R, M) float64.
+        known_tolerance: The tolerance where the construction proves it; otherwise it is measured
+            on first use.
+        target: What decoding recovers.
+    """
+
+    name: str
+    matrix: Matrix
+    known_tolerance: Tolerance | None = None
+    target: Target = "units"
+
+    def __post_init__(self) -> None:
+        matrix = np.ascontiguousarray(self.matrix, dtype=np.float64)
+        matrix.setflags(write=False)
+        object.__setattr__(self, "matrix", matrix)
+
+    @property
+    def rows(self) -> int:
+        """R."""
+        return int(self.matrix.shape[0])
+
+    @property
+    def units(self) -> int:
+        """M."""
+        return int(self.matrix.shape[1])
+
+    @property
+    def redundancy(self) -> float:
+        """R / M."""
+        return self.rows / self.units
+
+    @cached_property
+    def load(self) -> IntArray:
+        """Units that each row computes (non-zeros per row), shape (R,)."""
+        load: IntArray = np.count_nonzero(self.matrix, axis=1).astype(np.int64)
+        load.setflags(write=False)
+        return load
+
+    @cached_property
+    def tolerance(self) -> Tolerance:
+        """Largest s such that any s rows may be lost."""
+        if self.known_tolerance is not None:
+            return self.known_tolerance
+        value, exhaustive = measure_tolerance(self.matrix, target=self.target)
+        return Tolerance(value, "exhaustive" if exhaustive else "generic")
+
+
+class CodeFamily(Protocol):
+    """A registered code: a frozen dataclass whose fields are its parameters."""
+
+    def build(self, *, rows: int, units: int, seed: int) -> Code:
+        """The code with R = ``rows`` and M = ``units``; the same arguments give the same bits.
+
+        Raises:
+            CodeError: No such code exists; the message names the inequality.
+        """
+
+
+codes: Registry[CodeFamily] = Registry("code", "fullrank.codes")
+register = codes.register
+
+
+def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any) -> Code:
+    """Build a registered code.
+
+    Args:
+        name: ``uncoded``, ``replication``, ``mds``, ``cyclic``, ...; see ``codes``.
+        rows: R, rows of the assignment matrix (one a learner is the normal case).
+        units: M, agents or micro-batches.
+        seed: Keys the draws of the random constructions.
+        **params: The family's own parameters, for example ``tolerance`` of ``cyclic``.
+
+    Raises:
+        CodeError: No such code exists for these sizes.
+        ConfigError: Unknown name or parameter.
+
+    >>> make_code("replication", rows=4, units=3).matrix
+    array([[1., 0., 0.],
+           [0., 1., 0.],
+           [0., 0., 1.],
+           [1., 0., 0.]])
+    """
+    family = codes.build(name, **params)
+    if rows < 1 or units < 1:
+        raise CodeError(f"{name} needs rows >= 1 and units >= 1: rows = {rows}, units = {units}")
+    return family.build(rows=rows, units=units, seed=seed)
+
+
+def require_enough_rows(name: str, *, rows: int, units: int) -> None:
+    """Refuse R < M, with which no full-rank code exists."""
+    if rows < units:
+        raise CodeError(f"{name} needs rows >= units: {rows} < {units}")
+
+
+def dyadic(matrix: Matrix) -> Matrix:
+    """Round coefficients to multiples of a power of two q such that encoding is exact.
+
+    With |u_i| <= ``LIMIT`` on the grid g, every product c u and every partial sum of a row is a
+    multiple of q g below 2^52 q g, hence a float64: y = C u has no rounding error, whatever the
+    order of summation, on every machine. A row with absolute sum t gets q >= t LIMIT / (2^52 g),
+    which is a relative change of 2^-18 t / |c| in a coefficient. See docs/adr/0004-certificate.md.
+
+    >>> float(dyadic(np.array([[1 / 3, 2 / 3]]))[0, 0] * 2**17) % 1
+    0.0
+    """
+    heaviest = float(np.abs(matrix).sum(axis=1).max())
+    spread = 1.0 + matrix.shape[1] * 2.0**-17  # rounding may add q / 2 to each entry of a row
+    quantum = 2.0 ** math.ceil(math.log2(heaviest * spread * LIMIT / (2.0**52 * GRID)))
+    return np.rint(matrix / quantum) * quantum + 0.0

@@ -1,0 +1,171 @@
+"""The certificate: when the decoded and rounded vectors are proved to be the true updates.
+
+Notation: C the received rows (n, M), sorted; D its computed left inverse; U* the true updates,
+multiples of the grid g; Y what arrived; X = D Y; U = X rounded to the grid; u = 2^-53 the unit
+roundoff, gamma_k = k u / (1 - k u) [Higham02, chapter 3]; L the largest load of a row. An honest
+row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exact
+(``base.dyadic``). Derivations and measurements: docs/adr/0004-certificate.md.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from fullrank.codes.rowspace import RowSpace
+from fullrank.types import BoolArray, Matrix, Vector
+
+_ROUNDOFF = 2.0**-53
+_SAFETY = 1.0 + 2.0**-20
+"""Covers the rounding of the bounds themselves, which are sums of non-negative terms."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Block:
+    """Some columns of the decoded target."""
+
+    values: Matrix
+    """On the grid, shape (targets, columns)."""
+    exact: bool
+    """Proved to be the true values."""
+    consistent: bool
+    """False: no honest vectors look like this."""
+    error_bound: float
+    """No entry is further from the truth, if the vectors are honest; 0 when exact."""
+
+
+def gamma(operations: int) -> float:
+    """Relative error of ``operations`` roundings."""
+    return operations * _ROUNDOFF / (1.0 - operations * _ROUNDOFF)
+
+
+def left_inverse(rows: Matrix) -> Matrix:
+    """D with D C = I by Householder QR, shape (M, n); C of full column rank.
+
+    Never through the normal equations, which square the condition.
+    """
+    orthogonal, triangle = np.linalg.qr(rows)
+    return np.asarray(solve_triangular(triangle, orthogonal.T, check_finite=False))
+
+
+def snap(values: Matrix, grid: float | None) -> Matrix:
+    """Round to multiples of the grid in place, half to even; zeros come out as +0.0."""
+    if grid is not None:
+        values *= 1.0 / grid
+        np.rint(values, out=values)
+        values *= grid
+    values += 0.0
+    return values
+
+
+def quantum(matrix: Matrix) -> float:
+    """The largest power of two that divides every coefficient.
+
+    >>> quantum(np.array([[1.5, -3.0], [0.0, 0.25]]))
+    0.25
+    """
+    mantissa, exponent = np.frexp(matrix[matrix != 0.0])
+    integer = np.ldexp(mantissa, 53).astype(np.int64)
+    _, twos = np.frexp((integer & -integer).astype(np.float64))
+    return float(np.ldexp(1.0, int((exponent - 53 + twos - 1).min())))
+
+
+class UnitsSolver:
+    """Decodes every u_i from rows of full column rank, block of columns by block."""
+
+    def __init__(self, rows: Matrix, grid: float | None) -> None:
+        count, units = rows.shape
+        load = int(np.count_nonzero(rows, axis=1).max())
+        self._rows, self._size, self._grid = rows, np.abs(rows), grid
+        self._inverse = left_inverse(rows)
+        amplification = np.abs(self._inverse) @ self._size
+        departure = np.abs(self._inverse @ rows - np.eye(units)) + gamma(count + 1) * amplification
+        self._amplification, self._load = amplification, load
+        self._forward = _SAFETY * (departure + gamma(count + load) * amplification)
+        self._growth = float(self._forward.sum(axis=1).max())
+        heaviest = float(self._size.sum(axis=1).max())
+        self._exact_limit = 2.0**52 * quantum(rows) * grid / heaviest if grid else -1.0
+
+    def solve(self, coded: Matrix) -> Block:
+        """Decode a block of coded vectors, shape (n, columns)."""
+        raw = self._inverse @ coded
+        values = snap(raw.copy(), self._grid)
+        residual = coded - self._rows @ values
+        if residual.any() and self._encodes_exactly(values):  # the residual has no rounding error
+            values += snap(self._inverse @ residual, self._grid)
+            residual = coded - self._rows @ values
+        if not residual.any() and self._encodes_exactly(values) and self._growth <= 0.5:
+            return Block(values=values, exact=True, consistent=True, error_bound=0.0)
+        if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
+            return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
+        return self._judge(coded, raw, values, residual)
+
+    def _encodes_exactly(self, values: Matrix) -> bool:
+        return bool(np.abs(values).max(initial=0.0) <= self._exact_limit)
+
+    def _judge(self, coded: Matrix, raw: Matrix, values: Matrix, residual: Matrix) -> Block:
+        """With rounding errors in Y: explained by U, and by no other grid vector?"""
+        honest = _SAFETY * gamma(2 * self._load + 1)
+        error = (self._forward @ np.abs(raw)).max(axis=0) / (1.0 - self._growth)
+        explained = (np.abs(residual) <= honest * (self._size @ np.abs(values))).all(axis=0)
+        spread = self._size @ (error + honest * (np.abs(raw) + error))
+        possible = (np.abs(coded - self._rows @ raw) <= spread).all(axis=0)
+        half = self._grid / 2.0 if self._grid else 0.0
+        contradicted = (~explained & (error < half)) | ~possible
+        exact = bool((explained & self._resolved(values)).all())
+        return Block(
+            values=values,
+            exact=exact,
+            consistent=not contradicted.any(),
+            error_bound=0.0 if exact else float(error.max(initial=0.0)) + half,
+        )
+
+    def _resolved(self, values: Matrix) -> BoolArray:
+        """Columns where two grid vectors that explain Y would be closer than the grid."""
+        reach = (self._amplification @ np.abs(values)).max(axis=0)
+        apart = _SAFETY * gamma(4 * self._load + 2) * reach / (1.0 - self._growth)
+        return np.asarray(apart < (self._grid or 0.0))
+
+
+class SumSolver:
+    """Decodes the sum of all u_i from rows whose space holds the ones vector.
+
+    The bound is a priori, from |u| <= ``limit``: the rows need not determine the units, so nothing
+    can be checked against them but rows that depend on others.
+    """
+
+    def __init__(self, rows: Matrix, grid: float | None, *, limit: float) -> None:
+        count, units = rows.shape
+        space = RowSpace(units)
+        kept = np.array([space.add(row) for row in rows])
+        self._weights = np.zeros((1, count))
+        self._weights[:, kept] = _combination(rows[kept], np.ones((1, units)))
+        self._checks = np.zeros((count - int(kept.sum()), count))
+        self._checks[:, kept] = _combination(rows[kept], rows[~kept])
+        self._checks[:, ~kept] = -np.eye(len(self._checks))
+        self._grid = grid
+        self._error = float(_residue(self._weights, rows, np.ones((1, units)), limit)[0])
+        self._tolerated = _residue(self._checks, rows, np.zeros((1, units)), limit)[:, None]
+
+    def solve(self, coded: Matrix) -> Block:
+        """Decode a block of coded vectors, shape (n, columns)."""
+        values = snap(self._weights @ coded, self._grid)
+        consistent = bool((np.abs(self._checks @ coded) <= self._tolerated).all())
+        half = self._grid / 2.0 if self._grid else 0.0
+        exact = consistent and self._error < half
+        bound = 0.0 if exact else self._error + half
+        return Block(values=values, exact=exact, consistent=consistent, error_bound=bound)
+
+
+def _combination(basis: Matrix, wanted: Matrix) -> Matrix:
+    """Weights w with w ``basis`` = ``wanted``, shape (wanted, basis); basis of full row rank."""
+    orthogonal, triangle = np.linalg.qr(basis.T)
+    return np.asarray(solve_triangular(triangle, orthogonal.T @ wanted.T, check_finite=False).T)
+
+
+def _residue(weights: Matrix, rows: Matrix, wanted: Matrix, limit: float) -> Vector:
+    """Bound of |weights Y - wanted U*| where |U*| <= limit, shape (weights,)."""
+    count, load = len(rows), int(np.count_nonzero(rows, axis=1).max())
+    size = np.abs(weights) @ np.abs(rows)
+    missed = np.abs(weights @ rows - wanted) + gamma(count + 1) * size
+    return np.asarray(_SAFETY * limit * (missed + gamma(count + load) * size).sum(axis=1))

@@ -1,0 +1,110 @@
+"""Condition of C_J over loss patterns: how searches score candidates and analyses report codes."""
+
+import math
+from itertools import combinations
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from fullrank.seeding import stream
+from fullrank.types import BoolArray, IntArray, Matrix, Vector
+
+Target: TypeAlias = Literal["units", "sum"]
+"""What decoding recovers: every u_i, or only their sum (gradient coding)."""
+
+ALL_PATTERNS = 20_000
+"""Up to this many loss patterns all are looked at."""
+
+_BATCH_ENTRIES = 1 << 21
+_MEASURE_WORK = 2e8
+
+
+def count_patterns(rows: int, losses: int) -> int:
+    """Number of ways to lose exactly ``losses`` of ``rows`` rows."""
+    return math.comb(rows, losses)
+
+
+def loss_patterns(rows: int, losses: int, *, limit: int = ALL_PATTERNS, seed: int = 0) -> IntArray:
+    """Sets of surviving rows, shape (patterns, rows - losses), each ascending.
+
+    All of them when there are at most ``limit``; else ``limit`` patterns of which half are random
+    and half lose a block of consecutive rows (a host, a zone) at random strides.
+    """
+    kept = rows - losses
+    if count_patterns(rows, losses) <= limit:
+        patterns = np.array(list(combinations(range(rows), kept)), dtype=np.int64)
+        return patterns.reshape(-1, kept)
+    generator = stream(seed, "loss_patterns", rows, losses)
+    scattered = generator.permuted(np.tile(np.arange(rows), (limit - limit // 2, 1)), axis=1)
+    start = generator.integers(rows, size=(limit // 2, 1))
+    strides = np.flatnonzero(np.gcd(np.arange(rows), rows) == 1)
+    stride = generator.choice(strides, size=(limit // 2, 1))
+    blocks = (start + stride * np.arange(rows)) % rows
+    return np.sort(np.vstack([scattered, blocks])[:, :kept], axis=1)
+
+
+def _batches(matrix: Matrix, patterns: IntArray) -> list[Matrix]:
+    """C_J for the patterns, stacked a few at a time."""
+    batch = max(1, _BATCH_ENTRIES // max(1, patterns.shape[1] * matrix.shape[1]))
+    return [matrix[patterns[start : start + batch]] for start in range(0, len(patterns), batch)]
+
+
+def conditions(matrix: Matrix, patterns: IntArray) -> Vector:
+    """kappa(C_J) = sigma_1 / sigma_M for each pattern, shape (patterns,); inf where singular."""
+    if patterns.shape[1] < matrix.shape[1]:
+        return np.full(len(patterns), np.inf)
+    values = np.concatenate(
+        [np.linalg.svd(stack, compute_uv=False) for stack in _batches(matrix, patterns)]
+    )
+    floor = values[:, 0] * np.finfo(np.float64).eps * max(matrix.shape)
+    result = np.full(len(values), np.inf)
+    np.divide(values[:, 0], values[:, -1], out=result, where=values[:, -1] > floor)
+    return result
+
+
+def worst_condition(matrix: Matrix, patterns: IntArray) -> float:
+    """The largest kappa(C_J) over the patterns."""
+    return float(conditions(matrix, patterns).max())
+
+
+def decodable(matrix: Matrix, patterns: IntArray, *, target: Target = "units") -> BoolArray:
+    """Whether each surviving set determines the target, shape (patterns,).
+
+    >>> decodable(np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0], [1]]), target="sum")
+    array([ True, False])
+    """
+    if patterns.shape[1] == 0:
+        return np.zeros(len(patterns), dtype=np.bool_)
+    return np.concatenate([_determines(stack, target) for stack in _batches(matrix, patterns)])
+
+
+def _determines(stack: Matrix, target: Target) -> BoolArray:
+    rank = np.linalg.matrix_rank(stack)
+    if target == "units":
+        return np.asarray(rank == stack.shape[-1])
+    ones = np.ones((len(stack), 1, stack.shape[-1]))
+    return np.asarray(rank == np.linalg.matrix_rank(np.concatenate([stack, ones], axis=1)))
+
+
+def measure_tolerance(matrix: Matrix, *, target: Target = "units") -> tuple[int, bool]:
+    """Largest s such that any s rows may be lost, and whether every pattern was checked.
+
+    By bisection, since surviving s losses implies surviving fewer. Losing all rows of a unit loses
+    it, so s is below the least number of rows that hold a unit.
+
+    >>> measure_tolerance(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
+    (1, True)
+    """
+    rows, units = matrix.shape
+    limit = int(np.clip(_MEASURE_WORK / (rows * units**2), 16, ALL_PATTERNS))
+    low, high = 0, int(np.count_nonzero(matrix, axis=0).min())
+    if target == "units":
+        high = min(high, rows - units + 1)
+    while high - low > 1:
+        losses = (low + high) // 2
+        patterns = loss_patterns(rows, losses, limit=limit)
+        if decodable(matrix, patterns, target=target).all():
+            low = losses
+        else:
+            high = losses
+    return low, count_patterns(rows, low) <= limit

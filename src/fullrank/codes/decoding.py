@@ -1,0 +1,256 @@
+"""The decoder: *when* by incremental rank, *what* by one factorisation of the sorted rows.
+
+With a code from ``make_code``, decoding is exact: the result is the same bits for every set J of
+received rows and every order of arrival (docs/adr/0004-certificate.md). The GEMMs run over column
+blocks of a fixed width; another BLAS, thread number or width may change their last bits, and
+rounding to the grid removes the difference.
+"""
+
+from collections.abc import Iterator
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from fullrank.codes.base import LIMIT, Code
+from fullrank.codes.certificate import Block, SumSolver, UnitsSolver
+from fullrank.codes.conditions import Target
+from fullrank.codes.peeling import Peeling
+from fullrank.codes.rowspace import RowSpace
+from fullrank.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
+from fullrank.types import Matrix, Unit, Vector
+from fullrank.updates import GRID
+
+BLOCK_COLUMNS = 4096
+"""Columns decoded at once: with M = 64 a block is 2 MiB, about a level-2 cache."""
+
+
+class _Solver(Protocol):
+    def solve(self, coded: Matrix) -> Block: ...
+
+
+class Decoder:
+    """Takes coded vectors as they arrive; says when and what they decode.
+
+    Args:
+        code: A ``Code``, or C itself, shape (R, M).
+        target: ``units`` recovers every u_i, ``sum`` their sum; by default the code's own.
+        grid: The grid the updates lie on, a power of two; ``None`` disables rounding, and then
+            nothing is ever exact.
+        limit: Largest |u| of an honest update; only the sum target uses it.
+
+    >>> from fullrank.codes import make_code
+    >>> code = make_code("cyclic", rows=4, units=3)
+    >>> updates = np.array([[0.5, 0.0], [-0.25, 2.0**-36], [0.125, 0.0]])
+    >>> decoder = Decoder(code)
+    >>> for row in (3, 1):
+    ...     is_new = decoder.offer(row=row, vector=code.matrix[row] @ updates)
+    >>> decoder.rank, decoder.decodable, sorted(decoder.decodable_units)
+    (2, False, [2])
+    >>> decoder.offer(row=2, vector=code.matrix[2] @ updates)
+    True
+    >>> decoder.decodable, bool((decoder.decode() == updates).all()), decoder.exact
+    (True, True, True)
+    """
+
+    def __init__(
+        self,
+        code: Code | Matrix,
+        *,
+        target: Target | None = None,
+        grid: float | None = GRID,
+        limit: float = LIMIT,
+    ) -> None:
+        if grid is not None and (grid <= 0.0 or np.frexp(grid)[0] != 0.5):
+            raise CodeError(f"grid must be a power of two or None: {grid}")
+        self._matrix = code.matrix if isinstance(code, Code) else np.asarray(code, np.float64)
+        own = code.target if isinstance(code, Code) else "units"
+        self.target: Target = target or own
+        self.grid = grid
+        self._limit = limit
+        self._coefficients: dict[int, Vector] = {}
+        self._vectors: dict[int, Vector | None] = {}
+        self._pending: list[Vector] = []
+        self._space = RowSpace(self._matrix.shape[1])
+        self._peeling = Peeling(self._matrix.shape[1])
+        self._complete = False
+        self._exact = False
+        self._error_bound = np.inf
+
+    @property
+    def units(self) -> int:
+        """M."""
+        return int(self._matrix.shape[1])
+
+    @property
+    def received(self) -> tuple[int, ...]:
+        """Rows offered so far, ascending: J in the papers."""
+        return tuple(sorted(self._coefficients))
+
+    def offer(
+        self, *, row: int, vector: ArrayLike | None = None, coefficients: ArrayLike | None = None
+    ) -> bool:
+        """Take a row; a row already offered changes nothing.
+
+        Args:
+            row: j, the row of C. With ``coefficients`` any number that names the row.
+            vector: y_j, shape (P,), kept without copying where it is float64; ``None`` tracks the
+                rank only.
+            coefficients: The row's own coefficients, shape (M,), where they are not C's row j.
+
+        Returns:
+            True if the row is new.
+
+        Raises:
+            InvalidContribution: No such row, wrong shape, or a value that is not finite.
+        """
+        if row in self._coefficients:
+            return False
+        combination = self._combination(row, coefficients)
+        self._vectors[row] = None if vector is None else self._checked(row, vector)
+        self._coefficients[row] = combination
+        self._pending.append(combination)
+        self._peeling.add(np.flatnonzero(combination).tolist())
+        self._exact, self._error_bound = False, np.inf
+        return True
+
+    def _combination(self, row: int, coefficients: ArrayLike | None) -> Vector:
+        if coefficients is not None:
+            combination = np.asarray(coefficients, dtype=np.float64)
+            if combination.shape != (self.units,):
+                raise InvalidContribution(
+                    f"row {row} has coefficients of shape {combination.shape}, not ({self.units},)"
+                )
+            return combination
+        if not 0 <= row < len(self._matrix):
+            raise InvalidContribution(f"row {row} is outside 0..{len(self._matrix) - 1}")
+        return np.asarray(self._matrix[row])
+
+    def _checked(self, row: int, vector: ArrayLike) -> Vector:
+        coded = np.asarray(vector, dtype=np.float64)
+        length = next((v.shape for v in self._vectors.values() if v is not None), coded.shape)
+        if coded.ndim != 1 or coded.shape != length:
+            raise InvalidContribution(
+                f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
+            )
+        if not np.isfinite(coded).all():
+            raise InvalidContribution(f"the vector of row {row} has values that are not finite")
+        return coded
+
+    @property
+    def rank(self) -> int:
+        """Rank of C_J."""
+        if len(self._peeling.resolved) == self.units:
+            return self.units
+        return self._row_space().rank
+
+    def _row_space(self) -> RowSpace:
+        for row in self._pending:
+            self._space.add(row)
+        self._pending.clear()
+        return self._space
+
+    @property
+    def decodable(self) -> bool:
+        """Whether the rows determine the target."""
+        if not self._complete:
+            if self.target == "units":
+                enough = len(self._coefficients) >= self.units
+                self._complete = enough and self.rank == self.units
+            else:
+                self._complete = self._row_space().contains(np.ones(self.units))
+        return self._complete
+
+    @property
+    def decodable_units(self) -> frozenset[Unit]:
+        """Units i whose u_i the rows determine: e_i in the row space."""
+        if len(self._peeling.resolved) == self.units:
+            return frozenset(range(self.units))
+        space = self._row_space()
+        return frozenset(unit for unit, row in enumerate(np.eye(self.units)) if space.contains(row))
+
+    @property
+    def condition(self) -> float:
+        """Condition of C_J, sigma_1 / sigma_M; inf below full rank.
+
+        For the sum target over the singular values of the row space, inf until decodable.
+        """
+        if not self.decodable:
+            return np.inf
+        values = np.linalg.svd(self._submatrix(), compute_uv=False)
+        return float(values[0] / values[self.rank - 1])
+
+    def _submatrix(self) -> Matrix:
+        return np.stack([self._coefficients[row] for row in self.received])
+
+    @property
+    def exact(self) -> bool:
+        """After ``decode``: the result is proved to be the true target, bit for bit."""
+        return self._exact
+
+    @property
+    def error_bound(self) -> float:
+        """After ``decode``: no entry is further from the truth, if the vectors are honest."""
+        return self._error_bound
+
+    def decode(self, *, out: NDArray[np.floating] | None = None) -> NDArray[np.floating]:
+        """The target on the grid; sets ``exact`` and ``error_bound``.
+
+        All rows received are used, sorted, so that the arrival order cannot matter.
+
+        Args:
+            out: Where to write, shape (M, P) or (1, P) for the sum. float32 loses nothing of an
+                exact result on the grid.
+
+        Returns:
+            Shape (M, P), or (1, P) for the sum; float64 unless ``out`` says otherwise.
+
+        Raises:
+            NotDecodable: The rows do not determine the target, or came without vectors.
+            Corrupted: No honest vectors look like these; leave rows out in turn or wait for more.
+        """
+        blocks = self.blocks()
+        start, block = next(blocks)
+        if out is None:
+            out = np.empty((len(block), self._length()))
+        out[:, start : start + block.shape[1]] = block
+        for start, block in blocks:
+            out[:, start : start + block.shape[1]] = block
+        return out
+
+    def blocks(self) -> Iterator[tuple[int, Matrix]]:
+        """``decode`` in column blocks: (first column, values); peak memory is one block.
+
+        ``exact`` and ``error_bound`` are set when the last block has been taken.
+        """
+        solver = self._solver()
+        vectors = [self._vectors[row] for row in self.received]
+        coded = [vector for vector in vectors if vector is not None]
+        if len(coded) < len(vectors):
+            raise NotDecodable("rows were offered without vectors; only their rank is known")
+        exact, bound = True, 0.0
+        for start in range(0, max(1, self._length()), BLOCK_COLUMNS):
+            columns = slice(start, start + BLOCK_COLUMNS)
+            block = solver.solve(np.stack([vector[columns] for vector in coded]))
+            if not block.consistent:
+                raise Corrupted(
+                    f"rows {list(self.received)} contradict their coefficients near entry {start}; "
+                    "leave rows out in turn or wait for more"
+                )
+            exact, bound = exact and block.exact, max(bound, block.error_bound)
+            yield start, block.values
+        self._exact, self._error_bound = exact, bound
+
+    def _length(self) -> int:
+        return next((v.shape[0] for v in self._vectors.values() if v is not None), 0)
+
+    def _solver(self) -> _Solver:
+        if not self.decodable:
+            raise NotDecodable(
+                f"rows {list(self.received)} have rank {self.rank} of {self.units}; "
+                "wait for more rows"
+            )
+        rows = self._submatrix()
+        if self.target == "units":
+            return UnitsSolver(rows, self.grid)
+        return SumSolver(rows, self.grid, limit=self._limit)
