@@ -62,7 +62,9 @@ class AgentSpec:
 class Step(NamedTuple):
     """What one step of all copies gives; nothing is reset by it.
 
-    An agent that is not alive has zero observations and zero reward.
+    An agent that was not alive before the step has zero observations and zero reward, one that
+    terminated in it has zero observations. One that left without terminating (truncation) shows
+    its last observation once more, because the value of that is still wanted.
     """
 
     observation: FloatArray
@@ -72,7 +74,10 @@ class Step(NamedTuple):
     terminated: BoolArray
     """Agent reached a terminal state in this step, shape (E, M). A time limit is not terminal."""
     alive: BoolArray
-    """Agent still acts after this step, shape (E, M): false once it terminated or left."""
+    """Agent still acts after this step, shape (E, M): false once it terminated or left.
+
+    It means nothing in a copy that ended.
+    """
     ended: BoolArray
     """The copy's episode is over (all gone, or truncated) and wants ``reset``, shape (E,)."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.environments.base import AgentSpec, Discrete, Environment, register
+from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.world import Array, Bodies
 from fullrank.errors import ConfigError
@@ -31,7 +31,7 @@ class CooperativeNavigation:
         if self.horizon < 1:
             raise ConfigError(f"cooperative_navigation: horizon must be at least 1: {self.horizon}")
 
-    def make(self, *, agents: int, copies: int) -> Environment:
+    def make(self, *, agents: int, copies: int) -> ParticleEnvironment:
         """See ``EnvironmentConfig.make``."""
         if agents < 0:
             raise ConfigError(f"cooperative_navigation: agents must be at least 1: {agents}")

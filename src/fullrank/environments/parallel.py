@@ -1,0 +1,114 @@
+"""Fullrank's environments as PettingZoo Parallel environments, for use by other libraries.
+
+``fullrank.environments.parallel:cooperative_navigation_v0`` is a factory in PettingZoo's sense.
+"""
+
+from typing import Any
+
+import numpy as np
+import pettingzoo
+from gymnasium.spaces import Box
+
+from fullrank.environments.base import Environment, make_environment
+from fullrank.environments.spaces import Space, action_space, observation_space, pack_action
+from fullrank.errors import ConfigError
+from fullrank.seeding import derive
+from fullrank.types import BoolArray, FloatArray
+
+
+class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
+    """One copy of an ``Environment``, agent by agent in dictionaries.
+
+    ``reset(seed=s)`` starts the episode that ``Environment.reset`` starts from s; without a seed
+    the next episode of the last seed given follows (of seed 0 at first).
+    """
+
+    def __init__(self, environment: Environment, *, name: str) -> None:
+        if environment.copies != 1:
+            raise ConfigError(f"a parallel face shows one copy, not {environment.copies}")
+        self.metadata = {"name": name, "render_modes": []}
+        self.possible_agents = [agent.name for agent in environment.agents]
+        self.agents: list[str] = []
+        self.render_mode = None
+        self._environment = environment
+        self._observation_spaces = {a.name: observation_space(a) for a in environment.agents}
+        self._action_spaces = {a.name: action_space(a) for a in environment.agents}
+        self._seed, self._episode = 0, 0
+
+    def observation_space(self, agent: str) -> Box:
+        """The agent's observations: an unbounded box."""
+        return self._observation_spaces[agent]
+
+    def action_space(self, agent: str) -> Space:
+        """``Discrete`` (also for agents that take relaxed actions), or a box."""
+        return self._action_spaces[agent]
+
+    def reset(
+        self, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[dict[str, FloatArray], dict[str, dict[str, Any]]]:
+        """Start an episode; there are no options."""
+        if seed is None:
+            self._episode += 1
+            start = derive(self._seed, "parallel_episode", self._episode)
+        else:
+            self._seed, self._episode, start = seed, 0, seed
+        observation = self._environment.reset([start], [0])
+        self.agents = list(self.possible_agents)
+        return self._by_agent(self._split(observation[0])), {agent: {} for agent in self.agents}
+
+    def step(
+        self, actions: dict[str, Any]
+    ) -> tuple[
+        dict[str, FloatArray],
+        dict[str, float],
+        dict[str, bool],
+        dict[str, bool],
+        dict[str, dict[str, Any]],
+    ]:
+        """Step all living agents; what is returned covers those that acted."""
+        step = self._environment.step(self._pack(actions))
+        truncated: BoolArray = (step.ended[:, None] | ~step.alive) & ~step.terminated
+        observation = self._by_agent(self._split(step.observation[0]))
+        reward = self._by_agent(step.reward[0].tolist())
+        terminated = self._by_agent(step.terminated[0].tolist())
+        left = self._by_agent(truncated[0].tolist())
+        acted = self.agents
+        self.agents = [agent for agent in acted if not (terminated[agent] or left[agent])]
+        return observation, reward, terminated, left, {agent: {} for agent in acted}
+
+    def close(self) -> None:
+        """Close the environment."""
+        self._environment.close()
+
+    def _by_agent(self, values: list[Any]) -> dict[str, Any]:
+        everybody = zip(self.possible_agents, values, strict=True)
+        return {agent: value for agent, value in everybody if agent in self.agents}
+
+    def _split(self, joint: FloatArray) -> list[FloatArray]:
+        sizes = [agent.observation_size for agent in self._environment.agents]
+        return np.split(joint, np.cumsum(sizes)[:-1])
+
+    def _pack(self, actions: dict[str, Any]) -> FloatArray:
+        parts = [
+            pack_action(agent.action, actions[agent.name])
+            if agent.name in self.agents
+            else np.zeros(agent.action.size, dtype=np.float32)
+            for agent in self._environment.agents
+        ]
+        return np.concatenate(parts)[None]
+
+
+def parallel_env(name: str, *, agents: int = 0, **params: Any) -> ParallelFace:
+    """Any registered environment as a PettingZoo Parallel environment.
+
+    Args:
+        name: For example ``"cooperative_navigation"``.
+        agents: M, or 0 for the environment's own number.
+        **params: The environment's configuration.
+    """
+    return ParallelFace(make_environment(name, agents=agents, copies=1, **params), name=name)
+
+
+def cooperative_navigation_v0(*, agents: int = 3, horizon: int = 25) -> ParallelFace:
+    """Cooperative navigation as a PettingZoo Parallel environment."""
+    return parallel_env("cooperative_navigation", agents=agents, horizon=horizon)
