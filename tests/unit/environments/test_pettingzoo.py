@@ -1,0 +1,222 @@
+"""Any PettingZoo Parallel environment can be run, and its faults are told in one line."""
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import gymnasium
+import numpy as np
+import pettingzoo
+import pytest
+from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
+
+from fullrank.environments import Continuous, make_environment
+from fullrank.environments import Discrete as Choice
+from fullrank.errors import ConfigError, EnvironmentFailed
+
+
+class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
+    """Agent i of 3 sees how often it stepped; behaviour is set by the arguments."""
+
+    metadata: ClassVar[dict[str, Any]] = {"name": "counting"}
+
+    def __init__(
+        self,
+        *,
+        observation: Callable[[int], Any] = lambda steps: np.full(2, steps, dtype=np.float32),
+        observation_space: gymnasium.Space[Any] | None = None,
+        action_space: gymnasium.Space[Any] | None = None,
+        last_step: tuple[int, int, int] = (9, 9, 9),
+        truncate: bool = False,
+        late: bool = False,
+        reward: float = 1.0,
+        received: list[dict[str, Any]] | None = None,
+    ) -> None:
+        self.possible_agents = ["red_0", "red_1", "blue_0"]
+        self.agents: list[str] = []
+        self._observation = observation
+        self._observation_space = observation_space or Box(-np.inf, np.inf, (2,))
+        self._action_space = action_space or Discrete(2)
+        self._last_step = dict(zip(self.possible_agents, last_step, strict=True))
+        self._truncate, self._late, self._reward = truncate, late, reward
+        self._received = [] if received is None else received
+
+    def observation_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._observation_space
+
+    def action_space(self, agent: str) -> gymnasium.Space[Any]:
+        return self._action_space
+
+    def reset(self, seed: int | None = None, options: Any = None) -> Any:
+        self._steps = 0
+        self.agents = self.possible_agents[: 2 if self._late else 3]
+        return {a: self._observation(0) for a in self.agents}, {a: {} for a in self.agents}
+
+    def step(self, actions: dict[str, Any]) -> Any:
+        assert set(actions) == set(self.agents)
+        self._received.append(actions)
+        self._steps += 1
+        acted = self.agents
+        over = {a: self._steps >= self._last_step[a] for a in acted}
+        never = dict.fromkeys(acted, False)
+        self.agents = [a for a in acted if not over[a]]
+        ends = (never, over) if self._truncate else (over, never)
+        seen = {a: self._observation(self._steps) for a in acted}
+        return seen, dict.fromkeys(acted, self._reward), *ends, {a: {} for a in acted}
+
+
+def raises_at_two(**_: Any) -> Counting:
+    def observation(steps: int) -> Any:
+        if steps == 2:
+            raise RuntimeError("the\nengine stalled")
+        return np.zeros(2)
+
+    return Counting(observation=observation)
+
+
+def not_parallel() -> object:
+    return object()
+
+
+HERE = __name__
+
+
+def counting(*, copies: int = 1, **arguments: Any) -> Any:
+    return make_environment(f"{HERE}:Counting", copies=copies, **arguments)
+
+
+def still(environment: Any) -> np.ndarray[Any, Any]:
+    size = sum(agent.action.size for agent in environment.agents)
+    return np.zeros((environment.copies, size), dtype=np.float32)
+
+
+MPE = [
+    ("mpe2.simple_spread_v3", {"N": 4}),
+    ("mpe2.simple_spread_v3", {"continuous_actions": True}),
+    ("mpe2.simple_speaker_listener_v4", {}),
+    ("mpe2.simple_tag_v3", {"continuous_actions": True}),
+]
+
+
+@pytest.mark.parametrize(("module", "arguments"), MPE, ids=str)
+def test_the_adapter_shows_what_the_environment_does(
+    module: str, arguments: dict[str, Any]
+) -> None:
+    direct = pytest.importorskip(module).parallel_env(max_cycles=6, **arguments)
+    adapted = make_environment(f"{module}:parallel_env", copies=2, max_cycles=6, **arguments)
+    names = direct.possible_agents
+    sizes = [agent.action.size for agent in adapted.agents]
+    generator = np.random.default_rng(0)
+    seen, _ = direct.reset(seed=5)
+    observation = adapted.reset([4, 5], [0, 1])
+    np.testing.assert_array_equal(np.concatenate([seen[a] for a in names]), observation[1])
+    for t in range(6):
+        actions: dict[str, Any] = {}
+        packed = []
+        for name, size in zip(names, sizes, strict=True):
+            if arguments.get("continuous_actions"):
+                actions[name] = generator.random(size, dtype=np.float32)
+                packed.append(actions[name])
+            else:
+                actions[name] = int(generator.integers(size))
+                packed.append(np.eye(size, dtype=np.float32)[actions[name]])
+        seen, reward, terminated, _, _ = direct.step(actions)
+        step = adapted.step(np.tile(np.concatenate(packed), (2, 1)))
+        np.testing.assert_array_equal(np.concatenate([seen[a] for a in names]), step.observation[1])
+        assert step.reward[1].tolist() == [reward[a] for a in names]
+        assert step.terminated[1].tolist() == [terminated[a] for a in names]
+        assert step.ended.tolist() == [t == 5] * 2
+        assert not np.array_equal(step.observation[0], step.observation[1])
+
+
+def test_agents_of_one_type_are_one_side() -> None:
+    assert [agent.side for agent in counting().agents] == ["red", "red", "blue"]
+
+
+def test_an_agent_that_terminates_early_is_silent_until_the_others_end() -> None:
+    environment = counting(last_step=(1, 3, 3))
+    environment.reset([0], [0])
+    first, second, third = (environment.step(still(environment)) for _ in range(3))
+    assert first.terminated.tolist() == [[True, False, False]]
+    assert first.alive.tolist() == second.alive.tolist() == [[False, True, True]]
+    assert first.observation.tolist() == [[0, 0, 1, 1, 1, 1]]
+    assert second.reward.tolist() == [[0, 1, 1]]
+    assert second.terminated.tolist() == [[False] * 3]
+    assert [s.ended[0] for s in (first, second, third)] == [False, False, True]
+
+
+def test_a_truncated_agent_shows_its_last_observation_and_is_not_terminal() -> None:
+    environment = counting(last_step=(1, 2, 2), truncate=True)
+    environment.reset([0], [0])
+    first, second = (environment.step(still(environment)) for _ in range(2))
+    assert not first.terminated.any()
+    assert first.alive.tolist() == [[False, True, True]]
+    assert first.observation.tolist() == [[1, 1, 1, 1, 1, 1]]
+    assert second.observation.tolist() == [[0, 0, 2, 2, 2, 2]]
+    assert second.ended.tolist() == [True]
+
+
+def test_observations_of_any_space_are_flattened() -> None:
+    nested = Dict({"grid": Box(0, 9, (2, 2)), "mode": Discrete(3)})
+    environment = counting(
+        observation_space=nested,
+        observation=lambda steps: {"grid": np.full((2, 2), steps + 1.0), "mode": 2},
+    )
+    assert [agent.observation_size for agent in environment.agents] == [7, 7, 7]
+    assert environment.reset([0], [0])[0, :7].tolist() == [1, 1, 1, 1, 0, 0, 1]
+
+
+def test_actions_reach_the_environment_in_its_own_terms() -> None:
+    received: list[dict[str, Any]] = []
+    box = Box(np.array([[-1.0, 0.0]]), np.array([[1.0, 2.0]]), dtype=np.float64)
+    boxed = counting(action_space=box, received=received)
+    assert boxed.agents[0].action == Continuous((-1.0, 0.0), (1.0, 2.0))
+    boxed.reset([0], [0])
+    boxed.step(np.array([[0.5, 0.5, 5.0, -5.0, 0.0, 0.0]], dtype=np.float32))
+    assert [a.tolist() for a in received[0].values()] == [[[0.5, 0.5]], [[1, 0]], [[0, 0]]]
+    numbered = counting(action_space=Discrete(3, start=7), received=received)
+    assert numbered.agents[0].action == Choice(3)
+    numbered.reset([0], [0])
+    numbered.step(np.eye(3, dtype=np.float32).reshape(1, -1))
+    assert list(received[1].values()) == [7, 8, 9]
+
+
+@pytest.mark.parametrize(
+    ("factory", "arguments", "told"),
+    [
+        ("nowhere.at_all:make", {}, "nowhere.at_all:make cannot be imported: ModuleNotFoundError"),
+        (f"{HERE}:absent", {}, "cannot be imported: AttributeError"),
+        (f"{HERE}:not_parallel", {}, "object is not a PettingZoo Parallel environment"),
+        (f"{HERE}:Counting", {"unknown": 1}, "cannot be used: TypeError"),
+        (f"{HERE}:Counting", {"action_space": MultiDiscrete([2, 2])}, "actions of MultiDiscrete"),
+        (f"{HERE}:Counting", {"action_space": Box(-np.inf, 1, (1,))}, "finite boxes"),
+        (f"{HERE}:Counting", {"late": True}, r"agents that join later .*blue_0"),
+        (f"{HERE}:raises_at_two", {}, "failed in step 2 of copy 0: RuntimeError: the engine sta"),
+        (f"{HERE}:Counting", {"reward": np.nan}, "failed in step 1 of copy 0: .*reward"),
+        (f"{HERE}:Counting", {"observation": lambda _: np.array([0, np.inf])}, "not finite"),
+        (f"{HERE}:Counting", {"observation": lambda _: np.zeros((1, 2))}, r"shape \(1, 2\), not"),
+    ],
+)
+def test_a_fault_is_one_line_that_names_the_factory(
+    factory: str, arguments: dict[str, Any], told: str
+) -> None:
+    def play() -> None:
+        environment = make_environment(factory, copies=1, **arguments)
+        environment.reset([0], [0])
+        for _ in range(3):
+            environment.step(still(environment))
+
+    with pytest.raises(EnvironmentFailed, match=told) as caught:
+        play()
+    assert factory in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_agents_that_the_environment_does_not_have_is_refused() -> None:
+    assert len(make_environment(f"{HERE}:Counting", agents=3, copies=1).agents) == 3
+    with pytest.raises(ConfigError, match=r"has 3 agents .* but 5 are asked for"):
+        make_environment(f"{HERE}:Counting", agents=5, copies=1)
+
+
+def test_a_factory_without_a_colon_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"package\.module:factory"):
+        make_environment("pettingzoo", copies=1, factory="mpe2.simple_spread_v3")
