@@ -16,6 +16,8 @@ C = TypeVar("C", bound=type)
 
 def nearest(word: str, known: list[str]) -> str:
     """``; did you mean 'x'?`` when a known word is close, else a list of the known ones."""
+    if not known:
+        return "; there are none"
     close = difflib.get_close_matches(word, known, n=1)
     return f"; did you mean {close[0]!r}?" if close else f"; known: {', '.join(sorted(known))}"
 

@@ -12,6 +12,7 @@ from fullrank.config.tree import (
     PluginSettings,
     ReplaySettings,
     RunConfig,
+    as_tables,
 )
 
 __all__ = [
@@ -26,6 +27,7 @@ __all__ = [
     "ReplaySettings",
     "Resolved",
     "RunConfig",
+    "as_tables",
     "config_digest",
     "from_toml",
     "load",

@@ -86,6 +86,8 @@ class ControllerSettings:
     """Where it listens, and where the learners find it."""
     undecodable: Literal["wait", "fail"] = "wait"
     """What to do when the deadline passes before the received rows decode."""
+    inexact: Literal["commit", "fail"] = "fail"
+    """What to do when every row has come and the decode still cannot be exact."""
     deadline_s: Duration = 60.0
     """Deadline of the first rounds, seconds; later ones follow from measured times."""
     deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
@@ -114,7 +116,7 @@ class ComputeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
-    """Periodic checkpoints; the journal between them needs no setting."""
+    """Periodic checkpoints."""
 
     every: Count = 100
     """Iterations between checkpoints."""

@@ -1,0 +1,59 @@
+"""``fullrank config``: the effective configuration."""
+
+import json
+from collections.abc import Iterator
+from typing import Annotated
+
+import typer
+
+from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
+from fullrank.config import Resolved, as_tables, to_toml
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _config() -> None:
+    """Show the effective configuration and its origins."""
+
+
+@app.command()
+def show(
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Say where each value comes from.")
+    ] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Print every setting as TOML: defaults, then file, environment and --set, last wins."""
+    resolved = resolve(config, overrides)
+    if as_json:
+        facts = {"config": as_tables(resolved.config), "origin": dict(resolved.origin)}
+        print(json.dumps(facts, indent=2))
+    elif origin:
+        print("\n".join(_annotated(resolved)))
+    else:
+        print(to_toml(resolved.config), end="")
+
+
+def _annotated(resolved: Resolved) -> Iterator[str]:
+    """Lines of TOML with the origin of each value as a comment."""
+    lines = to_toml(resolved.config).splitlines()
+    width = max(map(len, lines))
+    table = ""
+    for line in lines:
+        if line.startswith("["):
+            table = line.strip("[]") + "."
+        key, equals, _ = line.partition(" = ")
+        yield f"{line:{width}}  # {_origin(resolved, table + key)}" if equals else line
+
+
+def _origin(resolved: Resolved, key: str) -> str:
+    """Where a key comes from; all sources if its value is a table that several layers filled."""
+    found = [
+        origin
+        for name, origin in resolved.origin.items()
+        if name == key or name.startswith(f"{key}.")
+    ]
+    return ", ".join(dict.fromkeys(found))

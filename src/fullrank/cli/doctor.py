@@ -1,0 +1,140 @@
+"""``fullrank doctor``: can this machine run Fullrank, and with what."""
+
+import importlib.metadata
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psutil
+import typer
+from rich.console import Console
+
+from fullrank import __version__
+from fullrank.cli.options import JsonOption
+from fullrank.cli.runs import RUNS
+
+_REQUIRED = ("numpy", "scipy", "torch", "grpcio", "protobuf", "pydantic", "safetensors")
+_OPTIONAL = {"mpe2": "mpe", "tensorboard": "tensorboard"}
+_SERVICES = {"controller", "learner", "replay"}
+_LEAST_MEMORY_BYTES = 2 * 2**30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """One finding."""
+
+    name: str
+    ok: bool
+    detail: str
+    required: bool = True
+    """Whether Fullrank is unusable without it."""
+
+
+def doctor(as_json: JsonOption = False) -> None:
+    """Check that this machine can run Fullrank; exit status 1 if it cannot."""
+    checks = list(examine(RUNS))
+    usable = all(check.ok for check in checks if check.required)
+    if as_json:
+        print(json.dumps({"usable": usable, "checks": [asdict(check) for check in checks]}))
+    else:
+        _show(checks, usable=usable)
+    if not usable:
+        raise typer.Exit(1)
+
+
+def examine(runs: Path) -> Iterator[Check]:
+    """All findings; ``runs`` is where run directories would go."""
+    yield Check(
+        name="fullrank", ok=True, detail=f"{__version__} on Python {platform.python_version()}"
+    )
+    for package in _REQUIRED:
+        yield _package(package, remedy="reinstall fullrank", required=True)
+    for package, extra in _OPTIONAL.items():
+        yield _package(package, remedy=f"pip install 'fullrank[{extra}]'", required=False)
+    for name, examination in (
+        ("cores", _cores),
+        ("memory", _memory),
+        ("torch", _torch),
+        ("update kernel", _kernel),
+        ("services", _services),
+    ):
+        yield _guarded(name, examination)
+    yield _guarded("run directory", lambda: _writable(runs))
+
+
+def _package(name: str, *, remedy: str, required: bool) -> Check:
+    try:
+        version = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return Check(name=name, ok=False, detail=f"missing: {remedy}", required=required)
+    return Check(name=name, ok=True, detail=version, required=required)
+
+
+def _guarded(name: str, examination: Callable[[], tuple[bool, str]]) -> Check:
+    """A check; whatever it raises is its finding."""
+    try:
+        ok, detail = examination()
+    except Exception as error:
+        ok, detail = False, f"{type(error).__name__}: {error}"
+    return Check(name=name, ok=ok, detail=detail)
+
+
+def _cores() -> tuple[bool, str]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return True, f"{usable} usable, {platform.machine()}"
+
+
+def _memory() -> tuple[bool, str]:
+    memory = psutil.virtual_memory()
+    free, total = memory.available / 2**30, memory.total / 2**30
+    enough = memory.available >= _LEAST_MEMORY_BYTES
+    hint = "" if enough else ": the defaults need 2 GiB"
+    return enough, f"{free:.1f} of {total:.1f} GiB free{hint}"
+
+
+def _torch() -> tuple[bool, str]:
+    import torch  # here, because it takes seconds to import
+
+    accelerator = torch.cuda.get_device_name() if torch.cuda.is_available() else "none"
+    return True, f"{torch.get_num_threads()} threads, accelerator: {accelerator}"
+
+
+def _kernel() -> tuple[bool, str]:
+    import torch
+
+    from fullrank.networks import kernels
+
+    kernel = kernels.choose(torch.device("cpu"), least_product=kernels.ONEDNN_LEAST)
+    verdict = "true float32" if kernels.is_float32(kernel) else "products are not float32"
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return kernels.is_float32(kernel), f"{kernel.name}, {instructions}: {verdict}"
+
+
+def _services() -> tuple[bool, str]:
+    found = {point.name for point in importlib.metadata.entry_points(group="fullrank.services")}
+    missing = sorted(_SERVICES - found)
+    if missing:
+        return False, f"not installed: {', '.join(missing)}; reinstall fullrank"
+    return True, ", ".join(sorted(found))
+
+
+def _writable(runs: Path) -> tuple[bool, str]:
+    place = next(path for path in (runs.absolute(), *runs.absolute().parents) if path.is_dir())
+    with tempfile.TemporaryFile(dir=place) as file:
+        file.write(b"\0")
+    free = psutil.disk_usage(str(place)).free / 2**30
+    return True, f"{runs}/ can be written, {free:.1f} GiB free"
+
+
+def _show(checks: list[Check], *, usable: bool) -> None:
+    console = Console(highlight=False)
+    width = max(len(check.name) for check in checks)
+    for check in checks:
+        mark = "[green]ok[/]" if check.ok else "[red]no[/]" if check.required else "[yellow]--[/]"
+        console.print(f"{mark}  {check.name:{width}}  ", end="")
+        console.print(check.detail, markup=False, soft_wrap=True)
+    console.print("ready" if usable else "not usable: see the lines that say no", style="bold")

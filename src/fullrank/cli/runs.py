@@ -1,0 +1,39 @@
+"""Run directories: where a new run goes, and which directory a user means."""
+
+import re
+from pathlib import Path
+
+from fullrank.config import RunConfig
+from fullrank.errors import FullrankError
+from fullrank.registry import nearest
+
+RUNS = Path("runs")
+
+
+def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
+    """Make and return ``<root>/<environment>-<algorithm>-<code>-seed<seed>-<counter>``."""
+    environment = re.sub(r"[^\w.-]+", "_", config.environment.name)
+    stem = f"{environment}-{config.algorithm.name}-{config.code.name}-seed{config.seed}"
+    counter = 1
+    while True:
+        path = root / f"{stem}-{counter}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            counter += 1
+        else:
+            return path
+
+
+def find_run(run: Path, *, root: Path = RUNS) -> Path:
+    """The directory of a run given by path, or by name below ``root``.
+
+    Raises:
+        FullrankError: There is no such run; the message has the nearest name.
+    """
+    for path in (run, root / run):
+        if path.is_dir():
+            return path
+    known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
+    hint = nearest(run.name, known) if known else f"; there are no runs in {root}/"
+    raise FullrankError(f"there is no run {str(run)!r}{hint}")
