@@ -1,0 +1,233 @@
+"""Collection keeps every transition in order; evaluation plays whole episodes on fixed seeds."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.algorithms.base import Algorithm
+from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
+from fullrank.errors import CheckpointUnusable
+from fullrank.replay.layout import Layout
+from fullrank.rollouts import Rollout, evaluate, random_actions
+from fullrank.seeding import derive
+from fullrank.types import BoolArray, FloatArray
+
+SEED = 5
+LAYOUT = Layout(observation_sizes=(2, 2), action_sizes=(1, 1))
+
+
+class Countdown:
+    """Episodes of 2 to 4 steps, by seed; both agents see (seed % 1000, step).
+
+    Red earns 1 a step and terminates after its first one, blue earns its action.
+    """
+
+    def __init__(self, copies: int) -> None:
+        box = Continuous((-9.0,), (9.0,))
+        self.agents: tuple[AgentSpec, ...] = (
+            AgentSpec(name="red_0", observation_size=2, action=box, side="red"),
+            AgentSpec(name="blue_0", observation_size=2, action=box, side="blue"),
+        )
+        self.copies = copies
+        self.seeds: list[tuple[int, int]] = []
+        self._seed, self._step = np.zeros(copies, dtype=np.int64), np.zeros(copies, dtype=np.int64)
+
+    def _observation(self) -> FloatArray:
+        alive = np.stack([self._step < 1, self._step >= 0], axis=1)
+        seen = np.stack([self._seed % 1000, self._step], axis=1)[:, None] * alive[..., None]
+        return seen.reshape(self.copies, 4).astype(np.float32)
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        self.seeds += zip(copies, seeds, strict=True)
+        self._seed[copies], self._step[copies] = seeds, 0
+        return self._observation()
+
+    def step(self, action: FloatArray) -> Step:
+        self._step += 1
+        first = self._step == 1
+        return Step(
+            observation=self._observation(),
+            reward=np.stack([first * 1.0, action[:, 1]], axis=1),
+            terminated=np.stack([first, np.zeros_like(first)], axis=1),
+            alive=np.stack([np.zeros_like(first), ~np.zeros_like(first)], axis=1),
+            ended=self._step >= length(self._seed),
+        )
+
+    def close(self) -> None: ...
+
+
+def length(seed: Any) -> Any:
+    return 2 + seed % 3
+
+
+class StepCounter:
+    """An algorithm that acts only: blue's action is 10 * iteration + step."""
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        return np.where(alive, np.float32(10 * iteration + step), np.float32(0))
+
+
+def rollout(environment: Countdown, algorithm: object | None = None) -> Rollout:
+    return Rollout(environment, cast(Algorithm, algorithm or StepCounter()), LAYOUT, seed=SEED)
+
+
+class Ones:
+    """Blue always acts 1, so that its return is the length of the episode."""
+
+    def act(self, observation: FloatArray, *, alive: BoolArray, **_: int) -> FloatArray:
+        return alive.astype(np.float32)
+
+
+def test_rows_go_step_by_step_and_copy_by_copy_within_a_step() -> None:
+    rows = rollout(Countdown(3)).collect(2, iteration=4).rows
+    assert rows.shape == (6, LAYOUT.row_size)
+    assert rows.dtype == np.float32
+    assert rows.flags.c_contiguous
+    numbers = [derive(SEED, "episode", copy, 0) % 1000 for copy in range(3)]
+    blue = rows[:, LAYOUT.observation][:, 2:]
+    assert blue.tolist() == [[n, t] for t in range(2) for n in numbers]
+    assert rows[:, LAYOUT.action][:, 1].tolist() == [40, 40, 40, 41, 41, 41]
+    assert rows[:, LAYOUT.reward][:, 1].tolist() == [40, 40, 40, 41, 41, 41]
+
+
+def test_the_next_observation_is_of_the_same_episode() -> None:
+    rows = rollout(Countdown(2)).collect(40, iteration=0).rows
+    before, after = rows[:, LAYOUT.observation][:, 2:], rows[:, LAYOUT.next_observation][:, 2:]
+    np.testing.assert_array_equal(after[:, 0], before[:, 0])
+    np.testing.assert_array_equal(after[:, 1], before[:, 1] + 1)
+
+
+def test_an_agent_that_is_gone_does_not_act() -> None:
+    rows = rollout(Countdown(2)).collect(40, iteration=0).rows
+    first = rows[:, LAYOUT.observation][:, 3] == 0
+    assert 0 < first.sum() < len(rows)
+    np.testing.assert_array_equal(rows[:, LAYOUT.alive][:, 0], first)
+    np.testing.assert_array_equal(rows[:, LAYOUT.terminated][:, 0], first)
+    assert rows[:, LAYOUT.alive][:, 1].all()
+    assert not rows[:, LAYOUT.terminated][:, 1].any()
+
+
+def test_episode_k_of_a_copy_starts_from_its_own_seed() -> None:
+    environment = Countdown(2)
+    rollout(environment).collect(40, iteration=0)
+    for copy in range(2):
+        seeds = [seed for own, seed in environment.seeds if own == copy]
+        assert len(seeds) > 5
+        assert seeds == [derive(SEED, "episode", copy, number) for number in range(len(seeds))]
+
+
+def test_returns_are_of_the_episodes_that_ended_in_order() -> None:
+    environment = Countdown(3)
+    collected = rollout(environment, Ones()).collect(30, iteration=0)
+    ends: list[tuple[int, int, int]] = []
+    for copy in range(3):
+        lengths = [length(seed) for own, seed in environment.seeds if own == copy]
+        finished = [(end, copy, n) for end, n in zip(np.cumsum(lengths), lengths, strict=True)]
+        ends += [entry for entry in finished if entry[0] <= 30]
+    lengths = [n for _, _, n in sorted(ends)]
+    assert collected.side_returns["blue"].tolist() == lengths
+    assert collected.side_returns["red"].tolist() == [1.0] * len(lengths)
+    assert collected.returns.tolist() == [n + 1.0 for n in lengths]
+    assert list(collected.side_returns) == ["red", "blue"]
+
+
+@given(cuts=st.lists(st.integers(1, 5), min_size=2, max_size=5))
+def test_episodes_go_on_from_call_to_call(cuts: list[int]) -> None:
+    whole = rollout(Countdown(2), Ones()).collect(sum(cuts), iteration=0)
+    piecewise = rollout(Countdown(2), Ones())
+    parts = [piecewise.collect(steps, iteration=0) for steps in cuts]
+    np.testing.assert_array_equal(np.concatenate([part.rows for part in parts]), whole.rows)
+    np.testing.assert_array_equal(np.concatenate([part.returns for part in parts]), whole.returns)
+
+
+def test_a_resumed_rollout_restarts_the_running_episodes() -> None:
+    first, second = Countdown(3), Countdown(3)
+    interrupted, resumed = rollout(first), rollout(second)
+    interrupted.collect(10, iteration=0)
+    resumed.load(interrupted.state())
+    resumed.collect(1, iteration=1)
+    for copy in range(3):
+        seeds = [seed for own, seed in first.seeds if own == copy]
+        finished = int((np.cumsum([length(seed) for seed in seeds]) <= 10).sum())
+        assert (copy, derive(SEED, "episode", copy, finished)) in second.seeds
+    assert len(second.seeds) == 3
+    assert len(set(first.seeds) & set(second.seeds)) > 0  # at least one was running
+
+
+def test_resuming_between_episodes_equals_going_on() -> None:
+    def cooperative() -> Rollout:
+        environment = make_environment("cooperative_navigation", copies=2, horizon=5)
+        layout = Layout(observation_sizes=(18,) * 3, action_sizes=(5,) * 3)
+        return Rollout(environment, cast(Algorithm, Still()), layout, seed=SEED)
+
+    going = cooperative()
+    going.collect(10, iteration=0)
+    resumed = cooperative()
+    resumed.load(going.state())
+    one, other = going.collect(10, iteration=1), resumed.collect(10, iteration=1)
+    np.testing.assert_array_equal(one.rows, other.rows)
+    assert len(one.returns) == 4
+    np.testing.assert_array_equal(one.returns, other.returns)
+
+
+class Still:
+    def act(self, observation: FloatArray, **_: Any) -> FloatArray:
+        return np.zeros((len(observation), 15), dtype=np.float32)
+
+
+def test_a_state_of_other_copies_is_refused() -> None:
+    with pytest.raises(CheckpointUnusable, match="3 copies"):
+        rollout(Countdown(3)).load(rollout(Countdown(2)).state())
+    with pytest.raises(CheckpointUnusable, match="3 copies"):
+        rollout(Countdown(3)).load({})
+
+
+def ones(observation: FloatArray) -> FloatArray:
+    return np.ones((len(observation), 2), dtype=np.float32)
+
+
+@given(copies=st.integers(1, 7), episodes=st.integers(1, 9))
+def test_an_evaluation_does_not_depend_on_the_number_of_copies(copies: int, episodes: int) -> None:
+    result = evaluate(Countdown(copies), ones, episodes, seed=SEED)
+    lengths = [length(derive(SEED, "evaluation", number)) for number in range(episodes)]
+    # blue earns 1 a step, red 1 an episode
+    np.testing.assert_array_equal(result.agent_returns, [[1.0, n] for n in lengths])
+    assert result.side_returns["blue"].tolist() == lengths
+    assert result.returns.tolist() == [n + 1.0 for n in lengths]
+
+
+def test_the_random_policy_is_uniform_over_its_actions() -> None:
+    box = Continuous((-1.0, 2.0), (1.0, 6.0))
+    agents = [
+        AgentSpec(name="a", observation_size=1, action=Discrete(3)),
+        AgentSpec(name="b", observation_size=1, action=box),
+        AgentSpec(name="c", observation_size=1, action=Discrete(2)),
+    ]
+    observation = np.zeros((3000, 3), dtype=np.float32)
+    action = random_actions(agents, seed=0)(observation)
+    assert (action.shape, action.dtype.name) == ((3000, 7), "float32")
+    for choice in (action[:, :3], action[:, 5:]):
+        assert set(np.unique(choice)) == {0.0, 1.0}
+        np.testing.assert_array_equal(choice.sum(axis=1), 1.0)
+        np.testing.assert_allclose(choice.mean(axis=0), 1 / choice.shape[1], atol=0.05)
+    np.testing.assert_allclose(action[:, 3:5].min(axis=0), box.low, atol=0.02)
+    np.testing.assert_allclose(action[:, 3:5].max(axis=0), box.high, atol=0.02)
+    np.testing.assert_allclose(action[:, 3:5].mean(axis=0), [0.0, 4.0], atol=0.1)
+
+
+def test_the_random_policy_is_keyed() -> None:
+    agents = [AgentSpec(name="a", observation_size=1, action=Discrete(5))]
+    observation = np.zeros((20, 1), dtype=np.float32)
+
+    def draws(seed: int) -> list[bytes]:
+        act = random_actions(agents, seed=seed)
+        return [act(observation).tobytes() for _ in range(3)]
+
+    assert draws(1) == draws(1)
+    assert len({*draws(1), *draws(2)}) == 6
