@@ -19,8 +19,10 @@ from fullrank.metrics import IterationRecord, read_records
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """By number of late learners: none, one, two, more."""
 _SIDE_COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9")
-_SMOOTHING = 40
-"""The moving mean spans this fraction of the run: wide enough to calm single-episode noise."""
+_WINDOWS_PER_RUN = 40
+"""The moving mean spans one part in this many of the run."""
+_LOGARITHMIC_FROM = 20.0
+"""A slowest round of so many medians asks for a logarithmic axis."""
 
 
 def plot(
@@ -63,7 +65,7 @@ def _draw_returns(axes: Axes, records: Sequence[IterationRecord]) -> None:
     for (side, values), colour in zip(_returns(records).items(), _SIDE_COLOURS, strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
-        window = max(1, len(raw) // _SMOOTHING)
+        window = max(1, len(raw) // _WINDOWS_PER_RUN)
         axes.plot(iterations, raw, color=colour, alpha=0.25, linewidth=0.8)
         label = f"{side}, mean of {window}" if window > 1 else side
         axes.plot(iterations, _moving_mean(raw, window), color=colour, linewidth=1.8, label=label)
@@ -105,12 +107,15 @@ def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
             label = f"{number}{more} late"
             axes.scatter(iterations[chosen], round_s[chosen], s=9, color=colour, label=label)
     median = float(np.median(round_s))
-    axes.axhline(median, color="#333333", linewidth=0.9, linestyle="--")
-    axes.set_ylim(bottom=0)
-    axes.legend(
-        title=f"learners, median round {median:.3g} s", ncols=4, loc="upper right",
-        frameon=False, fontsize=9, title_fontsize=9,
-    )  # fmt: skip
+    axes.axhline(
+        median, color="#333333", linewidth=0.9, linestyle="--", label=f"median {median:.3g} s"
+    )
+    if round_s.max() > _LOGARITHMIC_FROM * median > 0:
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
+    above = (1.0, 0.98)
+    axes.legend(loc="lower right", bbox_to_anchor=above, ncols=5, frameon=False, fontsize=9)
 
 
 def _config(directory: Path) -> RunConfig:
@@ -124,7 +129,8 @@ def _config(directory: Path) -> RunConfig:
 def _title(config: RunConfig) -> str:
     units = f", M = {config.environment.agents}" if config.environment.agents else ""
     return (
-        f"{config.environment.name} · code {_named(config.code)} · N = {config.learners}{units} · "
+        f"{config.algorithm.name} on {config.environment.name}, seed {config.seed}\n"
+        f"code: {_named(config.code)} · N = {config.learners}{units} · "
         f"stragglers: {_named(config.stragglers)}"
     )
 
