@@ -34,13 +34,20 @@ def loss_patterns(rows: int, losses: int, *, limit: int = ALL_PATTERNS, seed: in
     if count_patterns(rows, losses) <= limit:
         patterns = np.array(list(combinations(range(rows), kept)), dtype=np.int64)
         return patterns.reshape(-1, kept)
-    generator = stream(seed, "loss_patterns", rows, losses)
-    scattered = generator.permuted(np.tile(np.arange(rows), (limit - limit // 2, 1)), axis=1)
+    scattered = random_patterns(rows, losses, samples=limit - limit // 2, seed=seed)
+    generator = stream(seed, "block_losses", rows, losses)
     start = generator.integers(rows, size=(limit // 2, 1))
     strides = np.flatnonzero(np.gcd(np.arange(rows), rows) == 1)
     stride = generator.choice(strides, size=(limit // 2, 1))
-    blocks = (start + stride * np.arange(rows)) % rows
-    return np.sort(np.vstack([scattered, blocks])[:, :kept], axis=1)
+    blocks = (start + stride * np.arange(kept)) % rows
+    return np.vstack([scattered, np.sort(blocks, axis=1)])
+
+
+def random_patterns(rows: int, losses: int, *, samples: int, seed: int) -> IntArray:
+    """Uniformly random sets of surviving rows, shape (samples, rows - losses), ascending."""
+    generator = stream(seed, "random_losses", rows, losses)
+    order = generator.permuted(np.tile(np.arange(rows), (samples, 1)), axis=1)
+    return np.sort(order[:, : rows - losses], axis=1)
 
 
 def _batches(matrix: Matrix, patterns: IntArray) -> list[Matrix]:

@@ -1,0 +1,143 @@
+"""What a code costs and survives: overhead, probability of decoding, conditions, variance."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.codes.base import Code
+from fullrank.codes.certificate import left_inverse
+from fullrank.codes.conditions import (
+    ALL_PATTERNS,
+    conditions,
+    count_patterns,
+    decodable,
+    loss_patterns,
+    random_patterns,
+)
+from fullrank.errors import CodeError, NotDecodable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probability:
+    """A probability; ``standard_error`` is 0 where every pattern was looked at."""
+
+    value: float
+    standard_error: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """kappa(C_J) over the sets J left by a number of losses; inf where J does not decode."""
+
+    median: float
+    p99: float
+    worst: float
+    patterns: int
+    exhaustive: bool
+
+
+def computation_overhead(code: Code) -> float:
+    """o_c = nnz(C) / M - 1 [DARL1N, eq. 11]: unit computations beyond one each, per unit.
+
+    >>> from fullrank.codes import make_code
+    >>> computation_overhead(make_code("ldpc", rows=15, units=8))
+    2.5
+    """
+    return float(code.load.sum()) / code.units - 1.0
+
+
+def decodable_given_losses(
+    code: Code, losses: int, *, samples: int = ALL_PATTERNS, seed: int = 0
+) -> Probability:
+    """P(decodable | exactly k rows missing), all sets of k equally likely.
+
+    Exact when there are at most ``samples`` sets, else Monte Carlo.
+
+    >>> from fullrank.codes import make_code
+    >>> round(decodable_given_losses(make_code("replication", rows=15, units=8), 2).value, 3)
+    0.8
+    """
+    if not 0 <= losses <= code.rows:
+        raise CodeError(f"losses must lie in 0..{code.rows}, the rows: {losses}")
+    if code.target == "units" and code.rows - losses < code.units:
+        return Probability(value=0.0, standard_error=0.0)
+    exact = count_patterns(code.rows, losses) <= samples
+    if exact:
+        patterns = loss_patterns(code.rows, losses, limit=samples)
+    else:
+        patterns = random_patterns(code.rows, losses, samples=samples, seed=seed)
+    value = float(decodable(code.matrix, patterns, target=code.target).mean())
+    error = 0.0 if exact else math.sqrt(value * (1.0 - value) / samples)
+    return Probability(value=value, standard_error=error)
+
+
+def decodable_given_rate(
+    code: Code, rate: float, *, samples: int = ALL_PATTERNS, seed: int = 0
+) -> Probability:
+    """P(decodable) when each row is missing independently with probability eta = ``rate``.
+
+    The sum over k of the binomial weight of k losses times P(decodable | k); ``samples`` is per k.
+
+    >>> from fullrank.codes import make_code
+    >>> uncoded = make_code("uncoded", rows=4, units=3)
+    >>> math.isclose(decodable_given_rate(uncoded, 0.1).value, 0.9**3)
+    True
+    """
+    if not 0.0 <= rate <= 1.0:
+        raise CodeError(f"a straggler rate lies in 0..1: {rate}")
+    value = variance = 0.0
+    for losses in range(code.rows + 1):
+        kept = code.rows - losses
+        weight = count_patterns(code.rows, losses) * rate**losses * (1.0 - rate) ** kept
+        if weight > 1e-12:
+            given = decodable_given_losses(code, losses, samples=samples, seed=seed)
+            value += weight * given.value
+            variance += (weight * given.standard_error) ** 2
+    return Probability(value=value, standard_error=math.sqrt(variance))
+
+
+def condition_statistics(
+    code: Code, losses: int, *, limit: int = ALL_PATTERNS, seed: int = 0
+) -> Conditions:
+    """Conditions of C_J after exactly k losses: over all sets up to ``limit``, else that many.
+
+    Sampled sets are half random and half consecutive blocks at random strides.
+
+    >>> from fullrank.codes import make_code
+    >>> statistics = condition_statistics(make_code("mds", rows=4, units=3), 1)
+    >>> statistics.patterns, statistics.exhaustive, round(statistics.worst, 3)
+    (4, True, 2.0)
+    """
+    patterns = loss_patterns(code.rows, losses, limit=limit, seed=seed)
+    values = conditions(code.matrix, patterns)
+    return Conditions(
+        median=float(np.quantile(values, 0.5, method="higher")),
+        p99=float(np.quantile(values, 0.99, method="higher")),
+        worst=float(values.max()),
+        patterns=len(patterns),
+        exhaustive=count_patterns(code.rows, losses) <= limit,
+    )
+
+
+def variance(code: Code, received: Sequence[int]) -> float:
+    """V = ln det W, W = P diag(|row|^2 of C_J) P^T, P = C_J^+ [DARL1N, eq. 16].
+
+    The (generalised) variance of the decoded units when every learner's unit gradient has noise of
+    its own with unit variance; nothing of it matters where learners share the minibatch.
+
+    Raises:
+        NotDecodable: The rows have rank below M.
+
+    >>> from fullrank.codes import make_code
+    >>> code = make_code("replication", rows=24, units=12)
+    >>> math.isclose(variance(code, range(24)), -12 * math.log(2))
+    True
+    """
+    rows = code.matrix[sorted(set(received))]
+    if len(rows) < code.units or np.linalg.matrix_rank(rows) < code.units:
+        raise NotDecodable(f"the variance needs rows of rank {code.units}; receive more rows")
+    inverse = left_inverse(rows)
+    sign_and_log = np.linalg.slogdet((inverse * (rows**2).sum(axis=1)) @ inverse.T)
+    return float(sign_and_log[1])

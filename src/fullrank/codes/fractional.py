@@ -1,0 +1,53 @@
+"""Fractional repetition: groups of rows that each return the sum over their share of the units."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.codes.base import Code, Tolerance, register
+from fullrank.errors import CodeError
+
+
+@register("fractional")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fractional:
+    """Gradient coding by whole groups [Tandon17, section 4.1]; decodes the sum only.
+
+    The rows form floor(R / (s + 1)) groups of at least s + 1; the units are split among the groups
+    as evenly as possible, and every row of a group is all ones over the group's share. One vector
+    per group suffices. A group of s + 1 rows may lose s of them.
+
+    Differs from the source in: s + 1 need not divide R (some groups are larger), nor the number of
+    groups M.
+
+    Args:
+        tolerance: s, lost rows that never matter; 0 <= s < R.
+
+    >>> code = Fractional().build(rows=5, units=3, seed=0)
+    >>> code.matrix, code.target
+    (array([[1., 1., 0.],
+           [1., 1., 0.],
+           [1., 1., 0.],
+           [0., 0., 1.],
+           [0., 0., 1.]]), 'sum')
+    """
+
+    tolerance: int = 1
+
+    def build(self, *, rows: int, units: int, seed: int) -> Code:
+        """Groups of consecutive rows; ``seed`` is not used."""
+        if not 0 <= self.tolerance < rows:
+            raise CodeError(
+                f"fractional needs 0 <= tolerance < rows: {self.tolerance} is outside "
+                f"0..{rows - 1}; add rows or lower the tolerance"
+            )
+        groups = min(rows // (self.tolerance + 1), units)
+        group_of_row = np.sort(np.arange(rows) % groups)
+        group_of_unit = np.sort(np.arange(units) % groups)
+        smallest = int(np.bincount(group_of_row).min())
+        return Code(
+            name="fractional",
+            matrix=(group_of_row[:, None] == group_of_unit).astype(np.float64),
+            known_tolerance=Tolerance(smallest - 1, "closed form"),
+            target="sum",
+        )
