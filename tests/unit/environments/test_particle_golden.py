@@ -46,7 +46,7 @@ def test_recordings_are_there() -> None:
     assert len(ALL) >= 7
 
 
-@pytest.mark.parametrize("path", ALL, ids=str)
+@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
 def test_physics_equals_the_reference_to_the_last_bit(path: Path) -> None:
     data = recording(path)
     copies, steps, agents, _ = data["pos"].shape
@@ -58,7 +58,7 @@ def test_physics_equals_the_reference_to_the_last_bit(path: Path) -> None:
         np.testing.assert_array_equal(world.velocity.T, data["vel"][:, t])
 
 
-@pytest.mark.parametrize("path", SPREAD, ids=str)
+@pytest.mark.parametrize("path", SPREAD, ids=lambda path: path.stem)
 def test_cooperative_navigation_equals_the_reference(path: Path) -> None:
     data = recording(path)
     copies, steps, agents, _ = data["pos"].shape
