@@ -11,7 +11,7 @@ from enum import Enum, auto
 import numpy as np
 
 from fullrank.codes import Code, Decoder
-from fullrank.errors import InvalidContribution
+from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.types import LearnerId, Matrix, Unit, Vector
 from fullrank.updates import GRID, unit_digest
 
@@ -66,18 +66,27 @@ class Round:
         self._decoder = Decoder(code, target="units", grid=grid)
         self._rows: set[int] = set()
         self._reports: dict[Unit, set[bytes]] = {}
+        self._batches: set[bytes] = set()
 
     def report(self, unit: Unit, digest: bytes) -> None:
         """Note the digest that a learner computed for a unit."""
         self._reports.setdefault(unit, set()).add(digest)
 
-    def offer(self, *, learner: LearnerId, row: int, coded: Vector | None = None) -> bool:
+    def offer(
+        self,
+        *,
+        learner: LearnerId,
+        row: int,
+        coded: Vector | None = None,
+        batch_digest: bytes = b"",
+    ) -> bool:
         """Take a row's coded vector; False if the row was received before.
 
         Args:
             learner: Who sent it.
             row: Row of C.
             coded: y, shape (P,) float64; None where only ranks matter.
+            batch_digest: Of the minibatch that the learner used; all must agree.
 
         Raises:
             InvalidContribution: Wrong length, or a value that is not finite.
@@ -96,6 +105,7 @@ class Round:
                 )
         self._decoder.offer(row=row, vector=coded)
         self._rows.add(row)
+        self._batches.add(batch_digest)
         self.received.append(learner)
         return True
 
@@ -121,13 +131,15 @@ class Round:
 
     def decide(self) -> Decision:
         """Decode if the rank allows it, and check the certificate and the digests."""
-        if not self.decodable:
+        sizes = enumerate(self._unit_sizes)
+        if not self.decodable or any(unit not in self._reports for unit, _ in sizes):
             return Decision(verdict=Verdict.WAIT)
-        updates = self._decoder.decode()
-        if not self._decoder.consistent:
-            return Decision(
-                verdict=Verdict.CORRUPT, reason="the received vectors contradict each other"
-            )
+        if len(self._batches) > 1:
+            return _corrupt("learners used different minibatches")
+        try:
+            updates = self._decoder.decode()
+        except Corrupted as error:
+            return _corrupt(str(error))
         digests = tuple(
             unit_digest(updates[unit, :size].astype(np.float32))
             for unit, size in enumerate(self._unit_sizes)
@@ -137,19 +149,13 @@ class Round:
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
-                error_bound=float(self._decoder.error_bound.max()),
+                error_bound=self._decoder.error_bound,
             )
-        return self._audit(updates, digests)
-
-    def _audit(self, updates: Matrix, digests: tuple[bytes, ...]) -> Decision:
-        """Compare the decoded units with every digest reported for them."""
-        unreported = [unit for unit in range(len(digests)) if unit not in self._reports]
-        if unreported:
-            return Decision(verdict=Verdict.WAIT)
         wrong = [unit for unit, own in enumerate(digests) if self._reports[unit] != {own}]
         if wrong:
-            return Decision(
-                verdict=Verdict.CORRUPT,
-                reason=f"the decoded updates of units {wrong} differ from what learners reported",
-            )
+            return _corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests)
+
+
+def _corrupt(reason: str) -> Decision:
+    return Decision(verdict=Verdict.CORRUPT, reason=reason)

@@ -42,6 +42,7 @@ class Training:
         warmup_copies: Environments that collect them.
 
     Attributes:
+        agents: The environment's agents, in order.
         algorithm: The truth about all parameters.
         layout: Of one transition.
         batch_size: B.
@@ -66,7 +67,7 @@ class Training:
         self._warmup, self._warmup_copies = warmup, warmup_copies
         self._environment_table = (environment, agents, dict(environment_params))
         self._environment = self._make_environment(copies)
-        specs = self._environment.agents
+        self.agents = specs = self._environment.agents
         config = algorithms.build(algorithm, **algorithm_params)
         self.batch_size = config.batch_size
         self.algorithm = config.make(specs, seed=seed, device=device)
@@ -75,6 +76,7 @@ class Training:
             action_sizes=tuple(agent.action.size for agent in specs),
         )
         self._rollout = Rollout(self._environment, self.algorithm, self.layout, seed=seed)
+        self._before = (WARM_UP, self._rollout.state())  # the last collection, and its start
 
     def warm_up(self) -> FloatArray:
         """Transitions to append before the first iteration, shape (warmup, row_size).
@@ -94,6 +96,7 @@ class Training:
 
     def collect(self, iteration: int) -> Collected:
         """Play the iteration's steps with the current policies."""
+        self._before = (iteration, self._rollout.state())
         return self._rollout.collect(self._steps, iteration=iteration)
 
     def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
@@ -111,9 +114,14 @@ class Training:
         """Optimiser step and target networks, from the decoded updates, shape (M, P)."""
         self.algorithm.apply(updates)
 
-    def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything that ``load`` needs to go on after a committed iteration."""
-        parts = {"algorithm": self.algorithm.state(), "rollout": self._rollout.state()}
+    def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that ``load`` needs to go on with iteration ``resume_at``.
+
+        Call it when ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        """
+        collected, before = self._before
+        rollout = before if collected == resume_at else self._rollout.state()
+        parts = {"algorithm": self.algorithm.state(), "rollout": rollout}
         return {
             f"{part}.{name}": array
             for part, arrays in parts.items()

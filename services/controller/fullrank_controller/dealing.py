@@ -17,6 +17,8 @@ class Deal:
     code: Code
     holders: dict[int, Member]
     """Row to holder; the rows of learners that left are missing."""
+    members: int
+    """Learners that were there; those beyond R are spares."""
 
     def vacant(self) -> list[int]:
         """Rows that nobody holds."""
@@ -77,4 +79,5 @@ def deal(
     if code is None:
         return None
     rows = range(len(code.matrix))
-    return Deal(epoch=epoch, code=code, holders=dict(zip(rows, members, strict=False)))
+    holders = dict(zip(rows, members, strict=False))
+    return Deal(epoch=epoch, code=code, holders=holders, members=len(members))

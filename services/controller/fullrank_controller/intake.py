@@ -86,10 +86,6 @@ class Intake:
                 self._finish(header)
 
     def _finish(self, header: pb.Coded) -> None:
-        if not np.isfinite(self._coded).all():
-            raise InvalidContribution(
-                f"the coded vector of row {header.row} holds a value that is not finite"
-            )
         self._assembler = None
         self._run.bytes_received["coded"] += self._coded.nbytes
         self._run.inbox.put_nowait(

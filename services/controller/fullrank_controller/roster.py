@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from fullrank.errors import FullrankError
 from fullrank.types import LearnerId
 
 Parcel: TypeAlias = Sequence[tuple[str, bytes]]
@@ -79,6 +80,13 @@ class Member:
     probe: tuple[bytes, ...] = ()
     ready: bool = False
     """It has sent a stable probe and may hold rows."""
+    expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
+    """Fails with the reason when the controller ends the stream."""
+
+    def expel(self, reason: FullrankError) -> None:
+        """End the stream with the status of ``reason``."""
+        if not self.expelled.done():
+            self.expelled.set_exception(reason)
 
 
 class Roster:

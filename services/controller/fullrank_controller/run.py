@@ -30,7 +30,6 @@ class Run:
     bytes_received: Counter[str] = field(default_factory=Counter)
     state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
     message: str = ""
-    exit_code: int = 0
     committed: int = 0
     attempt: int = 0
     deal: Deal | None = None
@@ -78,7 +77,6 @@ class Run:
             iterations_committed=self.committed,
             iterations=self.iterations,
             message=self.message,
-            exit_code=self.exit_code,
             rank=self.round.rank if self.round else 0,
             units=self.units,
             learners=[

@@ -45,7 +45,9 @@ class ControllerServicer:
             )
         return pb.HeartbeatResponse()
 
-    async def GetStatus(self, request: pb.GetStatusRequest, context: Context) -> pb.GetStatusResponse:
+    async def GetStatus(
+        self, request: pb.GetStatusRequest, context: Context
+    ) -> pb.GetStatusResponse:
         """Where the run stands."""
         return self._run.status()
 
@@ -79,15 +81,14 @@ class ControllerServicer:
         self._admit(member, message.ready)
         writing = asyncio.create_task(member.outbox.drain(context.write))
         reading = asyncio.create_task(self._read(member, requests))
-        done, pending = await asyncio.wait(
-            {writing, reading}, return_when=asyncio.FIRST_COMPLETED
-        )
-        for task in pending:
+        tasks = {writing, reading}
+        done, _ = await asyncio.wait({*tasks, member.expelled}, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
             task.cancel()
-        await asyncio.wait({writing, reading})
-        for task in done:
+        await asyncio.wait(tasks)
+        for ended in done:
             try:
-                task.result()
+                ended.result()
             except TimeoutError:
                 raise ServiceLost("the learner did not take its assignment in time") from None
 

@@ -93,9 +93,7 @@ class Trainee:
         learners = self.config.learners
         if learner >= learners:
             return 0.0
-        delays = self.delays.delays(
-            seed=self.config.seed, iteration=iteration, learners=learners
-        )
+        delays = self.delays.delays(seed=self.config.seed, iteration=iteration, learners=learners)
         return float(delays[learner])
 
 
@@ -108,9 +106,7 @@ class Session:
         trainee: From an earlier session of this process, or None.
     """
 
-    def __init__(
-        self, address: str, *, pool: ThreadPoolExecutor, trainee: Trainee | None
-    ) -> None:
+    def __init__(self, address: str, *, pool: ThreadPoolExecutor, trainee: Trainee | None) -> None:
         self.trainee = trainee
         self._client = ControllerClient(address)
         self._pool = pool

@@ -57,7 +57,9 @@ class Worker:
         """
         start = time.perf_counter()
         coded = {row.row: np.zeros(self._length) for row in rows}
-        coefficients = {(row.row, u): c for row in rows for u, c in zip(row.units, row.coefficients)}
+        coefficients = {
+            (row.row, u): c for row in rows for u, c in zip(row.units, row.coefficients)
+        }
         units = sorted({unit for row in rows for unit in row.units})
         updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)
         for unit, update in updates:
@@ -90,7 +92,9 @@ def probe(algorithm: Algorithm, batch: FloatArray) -> Probe:
     """
     units = algorithm.units
     widths = {tuple(range(units)), (0, units // 2, units - 1)}
-    widths |= {(unit,) for unit in range(units)} | {(unit, (unit + 1) % units) for unit in range(units)}
+    widths |= {(unit,) for unit in range(units)} | {
+        (unit, (unit + 1) % units) for unit in range(units)
+    }
     found: dict[Unit, set[bytes]] = {unit: set() for unit in range(units)}
     for chosen in sorted(widths):
         for unit, update in algorithm.updates(batch, sorted(set(chosen)), iteration=0):

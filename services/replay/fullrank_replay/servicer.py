@@ -30,7 +30,9 @@ class ReplayServicer:
         self._samples: OrderedDict[Sample, asyncio.Task[list[bytes]]] = OrderedDict()
         self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
-    async def OpenTable(self, request: pb.OpenTableRequest, context: Context) -> pb.OpenTableResponse:
+    async def OpenTable(
+        self, request: pb.OpenTableRequest, context: Context
+    ) -> pb.OpenTableResponse:
         """Make or find a table."""
         async with statuses(context):
             if not (request.table and request.row_size and request.capacity):
@@ -38,6 +40,7 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
+            table.truncate(request.head)
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:

@@ -48,7 +48,7 @@ class Store:
 
     def _map(self, name: str, *, row_size: int, capacity: int) -> Table:
         rows = self._array(f"{name}.rows", np.float32, (capacity, row_size))
-        cursor = self._array(f"{name}.head", np.int64, (1,))
+        cursor = self._array(f"{name}.cursor", np.int64, (2,))
         return Table(rows, cursor)
 
     def _array(self, file: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[np.generic]:

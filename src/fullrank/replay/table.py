@@ -36,7 +36,8 @@ class Table:
 
     Args:
         rows: Shape (capacity, row_size) float32.
-        cursor: Shape (1,) int64; holds the head, so that mapped storage survives its process.
+        cursor: Shape (2,) int64; holds the head and the highest head there ever was, so that
+            mapped storage survives its process.
     """
 
     def __init__(self, rows: FloatArray, cursor: IntArray) -> None:
@@ -61,7 +62,7 @@ class Table:
     @property
     def tail(self) -> int:
         """Oldest position still held."""
-        return max(0, self.head - self.capacity)
+        return max(0, int(self._cursor[1]) - self.capacity)
 
     def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows at ``first_position``; returns the head, which acknowledges them.
@@ -88,7 +89,15 @@ class Table:
         slots = np.arange(head, head + len(new)) % self.capacity
         self._rows[slots] = new
         self._cursor[0] = head + len(new)
+        self._cursor[1] = max(self._cursor[1], self._cursor[0])
         return self.head
+
+    def truncate(self, head: int) -> None:
+        """Forget the rows at ``head`` and beyond: a resumed run writes them again.
+
+        Positions that were evicted meanwhile do not come back.
+        """
+        self._cursor[0] = min(self.head, max(head, self.tail))
 
     def _check(self, first_position: int, rows: FloatArray) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.row_size:

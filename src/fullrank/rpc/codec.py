@@ -1,10 +1,10 @@
-"""Arrays to chunk messages and back.
+"""Arrays to chunks and back.
 
-A chunk message is built by hand around its data, because the same bytes go to many streams: one
-copy into the message, none per stream. The result is an ordinary encoding of the declared message.
+A chunk is encoded by hand around its data, as a field of the message that carries it, because the
+same bytes go to many streams: fields concatenate to an ordinary encoding of the declared message.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import google_crc32c
 import numpy as np
@@ -14,21 +14,22 @@ from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discre
 from fullrank.errors import InvalidContribution
 from fullrank.types import FloatArray
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.replay_pb2 import GetSampleResponse
 from fullrank.v1.tensor_pb2 import Chunk
 
 CHUNK_BYTES = 512 * 1024
 """Between 256 KiB and 1 MiB a large array moves fastest over one stream."""
 
-LEARNER_CHUNK = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunk"].number
-CONTROLLER_CHUNK = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunk"].number
-SAMPLE_CHUNK = 1
+LEARNER_CHUNKS = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunks"].number
+CONTROLLER_CHUNKS = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunks"].number
+SAMPLE_CHUNK = GetSampleResponse.DESCRIPTOR.fields_by_name["chunk"].number
 
 _DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])
 
 
 def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> Iterator[bytes]:
-    """Encoded messages, each holding a Chunk of ``array`` in its field number ``field``."""
-    data = memoryview(np.ascontiguousarray(array)).cast("B")
+    """Chunks of ``array``, each encoded as field number ``field`` (below 16) of a message."""
+    data = np.ascontiguousarray(array).data.cast("B")
     for offset in range(0, len(data), CHUNK_BYTES):
         piece = bytes(data[offset : offset + CHUNK_BYTES])
         head = Chunk(
@@ -36,6 +37,20 @@ def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> I
         ).SerializeToString()
         head += _DATA_TAG + _varint(len(piece))
         yield b"".join((bytes([field << 3 | 2]), _varint(len(head) + len(piece)), head, piece))
+
+
+def bundle(fields: Iterable[bytes]) -> Iterator[bytes]:
+    """Join encoded fields into messages of about ``CHUNK_BYTES``: fewer writes for small arrays."""
+    pending: list[bytes] = []
+    size = 0
+    for field in fields:
+        if pending and size + len(field) > CHUNK_BYTES:
+            yield b"".join(pending)
+            pending, size = [], 0
+        pending.append(field)
+        size += len(field)
+    if pending:
+        yield b"".join(pending)
 
 
 def _varint(value: int) -> bytes:
@@ -51,7 +66,7 @@ class Assembler:
     """Fills one preallocated array from chunks that must come in order, whole and intact."""
 
     def __init__(self, target: NDArray[np.generic], *, array_id: int) -> None:
-        self._target = memoryview(target).cast("B")
+        self._target = target.data.cast("B")
         self._array_id = array_id
         self._filled = 0
 

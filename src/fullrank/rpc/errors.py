@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 
+from typing import Any
+
 import grpc
 from grpc import StatusCode
 
@@ -17,8 +19,6 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.NotDecodable: StatusCode.UNAVAILABLE,
 }
 
-_TRANSIENT = {StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.ABORTED}
-
 
 def status_of(error: errors.FullrankError) -> StatusCode:
     """The status that a peer sees."""
@@ -26,7 +26,7 @@ def status_of(error: errors.FullrankError) -> StatusCode:
 
 
 @asynccontextmanager
-async def statuses(context: grpc.aio.ServicerContext) -> AsyncIterator[None]:
+async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
     """Within a handler: end the call with the right status and message for a Fullrank error."""
     try:
         yield

@@ -1,19 +1,13 @@
 """Build, serve and drain a grpc.aio server with health and reflection."""
 
-import asyncio
-import logging
-import signal
-from collections.abc import Callable, Sequence
-
 import grpc
-from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_health.v1.health import aio as health
+from google.protobuf.descriptor import ServiceDescriptor
+from google.protobuf.message_factory import GetMessageClass
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fullrank.errors import AddressInUse
 from fullrank.rpc.channel import COMMON_OPTIONS
-
-log = logging.getLogger(__name__)
 
 OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
@@ -31,14 +25,20 @@ DRAIN_S = 5.0
 class Server:
     """One listening service. ``start`` binds, ``stop`` drains: health first says NOT_SERVING."""
 
-    def __init__(self, services: Sequence[str], register: Callable[[grpc.aio.Server], None]) -> None:
-        self._services = [*services, ""]
+    def __init__(
+        self,
+        descriptor: ServiceDescriptor,
+        servicer: object,
+        *,
+        prebuilt: frozenset[str] = frozenset(),
+    ) -> None:
+        self._name = descriptor.full_name
         self._server = grpc.aio.server(options=OPTIONS)
-        self._health = health.HealthServicer()
-        register(self._server)
+        self._health = health.aio.HealthServicer()
+        add_service(self._server, descriptor, servicer, prebuilt=prebuilt)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        names = (*services, health_pb2.DESCRIPTOR.services_by_name["Health"].full_name)
-        reflection.enable_server_reflection((*names, reflection.SERVICE_NAME), self._server)
+        names = (self._name, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
 
     async def start(self, address: str) -> str:
         """Bind ``host:port`` (port 0 picks one), serve, and return the address bound.
@@ -65,14 +65,30 @@ class Server:
         await self._server.stop(DRAIN_S)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
-        for service in self._services:
+        for service in ("", self._name):
             await self._health.set(service, status)
 
 
-def stop_signal() -> asyncio.Event:
-    """An event that SIGTERM or SIGINT sets."""
-    event = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, event.set)
-    return event
+def add_service(
+    server: grpc.aio.Server,
+    descriptor: ServiceDescriptor,
+    servicer: object,
+    *,
+    prebuilt: frozenset[str] = frozenset(),
+) -> None:
+    """Register a servicer; the responses of ``prebuilt`` methods are already encoded bytes."""
+    handlers = {}
+    for method in descriptor.methods:
+        kind = "_".join(
+            "stream" if streaming else "unary"
+            for streaming in (method.client_streaming, method.server_streaming)
+        )
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        response = GetMessageClass(method.output_type)
+        handlers[method.name] = make(
+            getattr(servicer, method.name),
+            request_deserializer=GetMessageClass(method.input_type).FromString,
+            response_serializer=bytes if method.name in prebuilt else response.SerializeToString,
+        )
+    generic = grpc.method_handlers_generic_handler(descriptor.full_name, handlers)
+    server.add_generic_rpc_handlers((generic,))

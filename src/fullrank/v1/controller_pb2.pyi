@@ -55,7 +55,6 @@ class _RunStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_RunState.Val
     RUN_STATE_STALLED: _RunState.ValueType  # 3
     """Alive rows do not determine the units; waiting for learners."""
     RUN_STATE_FINISHED: _RunState.ValueType  # 4
-    RUN_STATE_FAILED: _RunState.ValueType  # 5
 
 class RunState(_RunState, metaclass=_RunStateEnumTypeWrapper): ...
 
@@ -66,18 +65,19 @@ RUN_STATE_RUNNING: RunState.ValueType  # 2
 RUN_STATE_STALLED: RunState.ValueType  # 3
 """Alive rows do not determine the units; waiting for learners."""
 RUN_STATE_FINISHED: RunState.ValueType  # 4
-RUN_STATE_FAILED: RunState.ValueType  # 5
 Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
 class LearnerMessage(_message.Message):
+    """What is said comes before the chunks of the same message."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     UNIT_DONE_FIELD_NUMBER: _builtins.int
     CODED_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -87,7 +87,9 @@ class LearnerMessage(_message.Message):
     @_builtins.property
     def coded(self) -> Global___Coded: ...
     @_builtins.property
-    def chunk(self) -> _tensor_pb2.Chunk: ...
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
+        """Pieces of the coded vector announced last, `array` = row, float64."""
+
     def __init__(
         self,
         *,
@@ -95,13 +97,13 @@ class LearnerMessage(_message.Message):
         ready: Global___Ready | None = ...,
         unit_done: Global___UnitDone | None = ...,
         coded: Global___Coded | None = ...,
-        chunk: _tensor_pb2.Chunk | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "unit_done", "coded", "chunk"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "unit_done", "coded"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -109,39 +111,41 @@ Global___LearnerMessage: _TypeAlias = LearnerMessage  # noqa: Y015
 
 @_typing.final
 class ControllerMessage(_message.Message):
+    """What is said comes before the chunks of the same message."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     WELCOME_FIELD_NUMBER: _builtins.int
     ASSIGNMENT_FIELD_NUMBER: _builtins.int
-    CHUNK_FIELD_NUMBER: _builtins.int
     COMMIT_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def welcome(self) -> Global___Welcome: ...
     @_builtins.property
     def assignment(self) -> Global___Assignment: ...
     @_builtins.property
-    def chunk(self) -> _tensor_pb2.Chunk:
-        """A piece of a section, `array` = section id, float32."""
-
-    @_builtins.property
     def commit(self) -> Global___Commit: ...
     @_builtins.property
     def refused(self) -> Global___Refused: ...
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
+        """Pieces of the sections of the last assignment, `array` = section id, float32."""
+
     def __init__(
         self,
         *,
         welcome: Global___Welcome | None = ...,
         assignment: Global___Assignment | None = ...,
-        chunk: _tensor_pb2.Chunk | None = ...,
         commit: Global___Commit | None = ...,
         refused: Global___Refused | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "chunk", b"chunk", "commit", b"commit", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "commit", b"commit", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "chunk", b"chunk", "commit", b"commit", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment", b"assignment", "chunks", b"chunks", "commit", b"commit", "message", b"message", "refused", b"refused", "welcome", b"welcome"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "assignment", "chunk", "commit", "refused"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "assignment", "commit", "refused"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -301,8 +305,11 @@ class Ready(_message.Message):
 
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
+    STABLE_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
     """Numeric identity of the learner: kernels, instruction set, torch, threads, device."""
+    stable: _builtins.bool
+    """Every unit had one digest at all widths and positions tried. Others are never dealt a row."""
     @_builtins.property
     def probe(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Digest of each unit of the probe, computed at several widths and positions. Learners of one
@@ -314,10 +321,11 @@ class Ready(_message.Message):
         *,
         fingerprint: _builtins.str = ...,
         probe: _abc.Iterable[_builtins.bytes] | None = ...,
+        stable: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "probe", b"probe"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "probe", b"probe", "stable", b"stable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -423,7 +431,7 @@ Global___UnitDone: _TypeAlias = UnitDone  # noqa: Y015
 
 @_typing.final
 class Coded(_message.Message):
-    """Announces a coded vector; its chunks follow, `array` = row, float64."""
+    """Announces a coded vector; its chunks follow."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -570,7 +578,6 @@ class GetStatusResponse(_message.Message):
     ITERATIONS_COMMITTED_FIELD_NUMBER: _builtins.int
     ITERATIONS_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
-    EXIT_CODE_FIELD_NUMBER: _builtins.int
     LEARNERS_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
@@ -582,9 +589,7 @@ class GetStatusResponse(_message.Message):
     """Iterations committed so far, and wanted in all."""
     iterations: _builtins.int
     message: _builtins.str
-    """What the run waits for, or why it failed; one line."""
-    exit_code: _builtins.int
-    """Exit code that a failed run ends with (docs/exit-codes.md)."""
+    """What the run waits for; one line."""
     rank: _builtins.int
     """Rank of the received rows in the current iteration, and the units M that it must reach."""
     units: _builtins.int
@@ -600,14 +605,13 @@ class GetStatusResponse(_message.Message):
         iterations_committed: _builtins.int = ...,
         iterations: _builtins.int = ...,
         message: _builtins.str = ...,
-        exit_code: _builtins.int = ...,
         learners: _abc.Iterable[Global___LearnerStatus] | None = ...,
         rank: _builtins.int = ...,
         units: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "exit_code", b"exit_code", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -61,9 +61,9 @@ class ControllerServiceServicer(object):
         controller: Welcome                     You are learner j of run r; this is what we train.
         learner:    Ready                       My probe of the mathematics gave these digests.
         then, for every iteration in which the learner holds a row:
-        controller: Assignment, Chunk...        Compute these units at these parameters (sections).
+        controller: Assignment, chunks...       Compute these units at these parameters (sections).
         learner:    UnitDone...                 Unit i is computed; its digest is this.
-        learner:    Coded, Chunk...             My row's combination y_j = sum_i c_ji u_i.
+        learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
         controller: Commit                      Enough rows have come; drop whatever you still do.
 
         A newer Assignment replaces an older one, as a Commit does: the learner stops at its next

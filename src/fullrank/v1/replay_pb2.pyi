@@ -25,21 +25,27 @@ class OpenTableRequest(_message.Message):
     TABLE_FIELD_NUMBER: _builtins.int
     ROW_SIZE_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
+    HEAD_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     row_size: _builtins.int
     """float32 entries of one row."""
     capacity: _builtins.int
     """Rows held at most; older ones are evicted."""
+    head: _builtins.int
+    """Position from which the run goes on: rows at and beyond it are forgotten, for a resumed run
+    writes them again.
+    """
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         row_size: _builtins.int = ...,
         capacity: _builtins.int = ...,
+        head: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "row_size", b"row_size", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

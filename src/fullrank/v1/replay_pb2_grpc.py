@@ -55,7 +55,7 @@ class ReplayServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def OpenTable(self, request, context):
-        """Make sure that a table exists. Opening it again changes nothing and tells where it stands;
+        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
         FAILED_PRECONDITION if it exists with another row size or capacity.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

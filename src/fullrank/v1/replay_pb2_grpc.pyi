@@ -32,7 +32,7 @@ class ReplayServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplayServiceAsyncStub: ...
     OpenTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]
-    """Make sure that a table exists. Opening it again changes nothing and tells where it stands;
+    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
     FAILED_PRECONDITION if it exists with another row size or capacity.
     """
     Append: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
@@ -51,7 +51,7 @@ class ReplayServiceStub:
 class ReplayServiceAsyncStub(ReplayServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]  # type: ignore[assignment]
-    """Make sure that a table exists. Opening it again changes nothing and tells where it stands;
+    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
     FAILED_PRECONDITION if it exists with another row size or capacity.
     """
     Append: _aio.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
@@ -73,7 +73,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replay_pb2.OpenTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.OpenTableResponse, _abc.Awaitable[_replay_pb2.OpenTableResponse]]:
-        """Make sure that a table exists. Opening it again changes nothing and tells where it stands;
+        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
         FAILED_PRECONDITION if it exists with another row size or capacity.
         """
 

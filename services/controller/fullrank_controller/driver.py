@@ -1,0 +1,256 @@
+"""The loop of a run: settle membership, collect, gather a round, update, publish."""
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from statistics import median
+
+from fullrank.config import RunConfig
+from fullrank.errors import ServiceLost
+from fullrank.metrics import IterationRecord
+from fullrank.replay import Sample
+from fullrank.rollouts import Collected
+from fullrank.rounds import Round, Verdict
+from fullrank.rpc.clients import ReplayClient
+from fullrank.training import Training
+from fullrank.updates import update_digest
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.broadcast import Broadcast
+from fullrank_controller.dealing import Deal
+from fullrank_controller.gathering import Gathered, Gathering
+from fullrank_controller.membership import Membership
+from fullrank_controller.run import Run
+
+log = logging.getLogger(__name__)
+
+MEASURED_ROUNDS = 20
+"""Rounds whose median sets the deadline."""
+LEAST_DEADLINE_S = 5.0
+"""A shorter deadline would only measure the scheduler of a busy machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timings:
+    """Durations of one iteration, seconds."""
+
+    collect_s: float
+    round_s: float
+
+
+class Driver:
+    """Runs the iterations of one run.
+
+    Args:
+        config: The resolved configuration.
+        run: Shared with the servicer.
+        training: Environments, parameters, optimiser.
+        replay: Client of the replay service.
+        publish: Called with each committed iteration's record.
+        checkpoint: Called, off the event loop, with the replay head to resume from.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: Run,
+        training: Training,
+        replay: ReplayClient,
+        *,
+        publish: Callable[[IterationRecord], None],
+        checkpoint: Callable[[int], None],
+    ) -> None:
+        self._config = config
+        self._run = run
+        self._training = training
+        self._replay = replay
+        self._publish = publish
+        self._checkpoint = checkpoint
+        self._membership = Membership(config, run)
+        self._round_times: deque[float] = deque(maxlen=MEASURED_ROUNDS)
+        self._ahead: asyncio.Task[Collected] | None = None
+        self._head = 0
+        self._tail = 0
+        self._resume_head = 0
+        self._committing: asyncio.Task[None] | None = None
+
+    async def drive(self, *, head: int) -> None:
+        """Run from ``run.committed`` to the end.
+
+        Args:
+            head: Replay position to go on from; 0 for a new run.
+
+        Raises:
+            NotDecodable: By policy, when the received rows do not determine the updates.
+            Corrupted: Vectors contradict each other or the digests.
+            EnvironmentFailed: The environment raised.
+            ServiceLost: The replay service is gone.
+        """
+        await asyncio.gather(self._fill_replay(head), self._membership.assemble())
+        self._run.state = pb.RUN_STATE_RUNNING
+        while self._run.committed < self._run.iterations:
+            current = await self._membership.settle(deadline_s=self._deadline_s)
+            await self._iterate(current)
+        self._run.state = pb.RUN_STATE_FINISHED
+        self._run.message = f"{self._run.committed} iterations committed"
+
+    async def watch(self) -> None:
+        """End the streams of learners that have been silent for too long; for ever."""
+        settings, clock = self._config.controller, asyncio.get_running_loop().time
+        while True:
+            await asyncio.sleep(settings.heartbeat_s)
+            for member in self._run.roster.silent(since=clock() - settings.lost_after_s):
+                member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))
+
+    @property
+    def _deadline_s(self) -> float:
+        """From measured times once there are some."""
+        settings = self._config.controller
+        if len(self._round_times) < MEASURED_ROUNDS:
+            return settings.deadline_s
+        return max(LEAST_DEADLINE_S, settings.deadline_factor * median(self._round_times))
+
+    async def _fill_replay(self, head: int) -> None:
+        """Open the table; warm it up when it is empty."""
+        self._tail, held = await self._replay.open_table(
+            row_size=self._training.layout.row_size,
+            capacity=self._config.replay.capacity,
+            head=head,
+        )
+        if held < head:
+            log.warning("replay_lost expected=%d held=%d: warming up again", head, held)
+            head = held
+        if head == 0:
+            rows = await asyncio.to_thread(self._training.warm_up)
+            head = await self._replay.append(0, rows)
+        self._head = self._resume_head = head
+
+    async def _iterate(self, current: Deal) -> None:
+        run, clock = self._run, asyncio.get_running_loop().time
+        started = clock()
+        sent, received = run.roster.bytes_sent(), run.bytes_received.copy()
+        collected = await self._collect(run.committed)
+        sample = self._sample(run.committed)
+        dispatched = clock()
+        opened, gathered = await self._gather(current, sample)
+        await self._update(gathered)
+        timings = Timings(collect_s=dispatched - started, round_s=clock() - dispatched)
+        self._round_times.append(timings.round_s)
+        self._publish(
+            _record(
+                run,
+                current,
+                opened,
+                collected,
+                gathered,
+                timings,
+                sent=run.roster.bytes_sent() - sent,
+                received=run.bytes_received - received,
+            )
+        )
+
+    async def _collect(self, iteration: int) -> Collected:
+        """The iteration's transitions, acknowledged by replay before they count."""
+        collected = await (self._ahead or self._start_collecting(iteration))
+        self._ahead = None
+        self._head = await self._replay.append(self._head, collected.rows)
+        return collected
+
+    def _start_collecting(self, iteration: int) -> asyncio.Task[Collected]:
+        return asyncio.create_task(asyncio.to_thread(self._training.collect, iteration))
+
+    def _sample(self, iteration: int) -> Sample:
+        tail = max(self._tail, self._head - self._config.replay.capacity)
+        return self._training.sample(iteration, tail=tail, head=self._head)
+
+    async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered]:
+        """One round; everybody hears of its commit before the update is applied."""
+        run, algorithm = self._run, self._training.algorithm
+        run.attempt = 0
+        run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
+        broadcast = Broadcast(algorithm, current.code.matrix)
+        if self._config.collect.lag and run.committed + 1 < run.iterations:
+            self._ahead = self._start_collecting(run.committed + 1)
+        gathering = Gathering(
+            self._config,
+            run,
+            self._membership,
+            current,
+            broadcast,
+            sample=sample,
+            deadline_s=self._deadline_s,
+        )
+        gathered = await gathering.run()
+        notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
+        run.round = None
+        run.state, run.message = pb.RUN_STATE_RUNNING, ""
+        for member in run.roster.members:
+            member.outbox.commit(notice)
+        return opened, gathered
+
+    async def _update(self, gathered: Gathered) -> None:
+        """Apply the update, whole even if the run is told to stop meanwhile."""
+        if self._ahead is not None:
+            await asyncio.wait({self._ahead})  # it still acts with the old parameters
+        self._committing = asyncio.create_task(self._commit(gathered))
+        await asyncio.shield(self._committing)
+
+    async def _commit(self, gathered: Gathered) -> None:
+        assert gathered.decision.updates is not None
+        await asyncio.to_thread(self._training.apply, gathered.decision.updates)
+        self._resume_head = self._head
+        self._run.committed += 1
+        every = self._config.checkpoint.every
+        if self._run.committed % every == 0 or self._run.committed == self._run.iterations:
+            await self.save()
+
+    async def save(self) -> None:
+        """Checkpoint what is committed."""
+        await asyncio.to_thread(self._checkpoint, self._resume_head)
+
+    async def settled(self) -> None:
+        """After a cancelled ``drive``: return when no update is half applied any more."""
+        if self._committing is not None:
+            await asyncio.wait({self._committing})
+        if self._ahead is not None:
+            await asyncio.wait({self._ahead})
+
+
+def _record(
+    run: Run,
+    current: Deal,
+    opened: Round,
+    collected: Collected,
+    gathered: Gathered,
+    timings: Timings,
+    *,
+    sent: Counter[str],
+    received: Counter[str],
+) -> IterationRecord:
+    decision, returns = gathered.decision, collected.returns
+    return IterationRecord(
+        iteration=opened.iteration,
+        term=run.term,
+        epoch=current.epoch,
+        attempt=run.attempt,
+        code=current.code.name,
+        return_mean=float(returns.mean()) if len(returns) else None,
+        side_returns={
+            side: float(values.mean())
+            for side, values in collected.side_returns.items()
+            if len(values)
+        },
+        round_s=timings.round_s,
+        collect_s=timings.collect_s,
+        compute_s=gathered.compute_s,
+        decode_s=gathered.decode_s,
+        received=tuple(opened.received),
+        late=gathered.late,
+        exact=decision.verdict is Verdict.COMMIT,
+        condition=opened.condition,
+        error_bound=decision.error_bound,
+        update_digest=update_digest(decision.digests),
+        bytes_sent=dict(sent),
+        bytes_received=dict(received),
+    )

@@ -1,0 +1,175 @@
+"""One round over the network: fan out, offer what arrives, stop at the first verdict that commits."""
+
+import asyncio
+import logging
+from dataclasses import dataclass
+
+from fullrank.config import RunConfig
+from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
+from fullrank.replay import Sample
+from fullrank.rounds import Decision, Round, Verdict
+from fullrank.types import LearnerId
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.broadcast import Broadcast
+from fullrank_controller.dealing import Deal
+from fullrank_controller.events import Arrived, Event, MembershipChanged, Reported
+from fullrank_controller.membership import Membership
+from fullrank_controller.run import Run
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """A decided round and how it went."""
+
+    decision: Decision
+    compute_s: dict[LearnerId, float]
+    late: tuple[LearnerId, ...]
+    decode_s: float
+
+
+class Gathering:
+    """Runs ``run.round`` to its decision.
+
+    Args:
+        config: Policies.
+        run: The open round and its learners.
+        membership: Deals vacated rows to others.
+        current: The deal of this epoch.
+        broadcast: Encoded assignments of this round.
+        sample: The minibatch.
+        deadline_s: After this long without a decision the policy speaks.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: Run,
+        membership: Membership,
+        current: Deal,
+        broadcast: Broadcast,
+        *,
+        sample: Sample,
+        deadline_s: float,
+    ) -> None:
+        assert run.round is not None
+        self._settings = config.controller
+        self._run = run
+        self._round: Round = run.round
+        self._membership = membership
+        self._deal = current
+        self._broadcast = broadcast
+        self._sample = sample
+        self._deadline_s = deadline_s
+        self._assigned: set[LearnerId] = set()
+        self._compute_s: dict[LearnerId, float] = {}
+        self._decode_s = 0.0
+        self._last = Decision(verdict=Verdict.WAIT)
+
+    async def run(self) -> Gathered:
+        """Assign every held row and wait for the decision.
+
+        Raises:
+            NotDecodable: By policy, when the deadline passed or nothing more can come.
+            Corrupted: Nothing more can come, or the deadline passed, and what came is corrupt.
+        """
+        self._assign(sorted(self._deal.holders))
+        while True:
+            event = await self._next_event()
+            if event is None:
+                self._speak_at_deadline()
+                continue
+            if self._note(event) and (decision := await self._decide()) is not None:
+                return Gathered(
+                    decision=decision,
+                    compute_s=self._compute_s,
+                    late=tuple(sorted(self._assigned - set(self._round.received))),
+                    decode_s=self._decode_s,
+                )
+
+    def _assign(self, rows: list[int]) -> None:
+        for row in rows:
+            holder = self._deal.holders[row]
+            parcel = self._broadcast.parcel(
+                row, ids=self._run.ids, sample=self._sample, deadline_s=self._deadline_s
+            )
+            holder.outbox.assign(parcel, deadline_s=self._deadline_s)
+            self._assigned.add(holder.learner)
+
+    async def _next_event(self) -> Event | None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                return await self._run.inbox.get()
+        except TimeoutError:
+            return None
+
+    def _note(self, event: Event) -> bool:
+        """Take an event into the round; whether it may change the verdict."""
+        if isinstance(event, MembershipChanged):
+            if vacated := self._membership.mend(self._deal):
+                self._run.attempt += 1
+                self._assign(vacated)
+            return True
+        if not self._run.is_current(event.ids):
+            return False
+        if isinstance(event, Reported):
+            self._round.report(event.unit, event.digest)
+            return True
+        return self._offer(event)
+
+    def _offer(self, event: Arrived) -> bool:
+        self._compute_s[event.learner] = event.compute_s
+        try:
+            return self._round.offer(
+                learner=event.learner,
+                row=event.row,
+                coded=event.coded,
+                batch_digest=event.batch_digest,
+            )
+        except InvalidContribution as error:
+            log.warning("refused learner=%d reason=%s", event.learner, error)
+            self._deal.holders[event.row].expel(error)
+            return False
+
+    async def _decide(self) -> Decision | None:
+        """The decision if the round may be committed now."""
+        if not self._round.decodable:
+            return None
+        clock = asyncio.get_running_loop().time
+        started = clock()
+        self._last = decision = await asyncio.to_thread(self._round.decide)
+        self._decode_s = clock() - started
+        if decision.verdict is Verdict.COMMIT:
+            return decision
+        if decision.verdict is Verdict.WAIT or self._more_can_come():
+            return None
+        if decision.verdict is Verdict.CORRUPT:
+            raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
+        return self._inexact(decision)
+
+    def _more_can_come(self) -> bool:
+        return any(row not in self._round.rows for row in self._deal.holders)
+
+    def _inexact(self, decision: Decision) -> Decision:
+        if self._settings.inexact == "commit":
+            return decision
+        raise NotDecodable(
+            f"iteration {self._round.iteration}: all rows have come and kappa = "
+            f"{self._round.condition:.1e} still leaves an error of {decision.error_bound:.1e}; "
+            "choose a better conditioned code (cyclic, mds), or set controller.inexact=commit"
+        )
+
+    def _speak_at_deadline(self) -> None:
+        """The deadline passed: fail by policy, or say once more what is awaited."""
+        awaited = sorted(self._assigned - set(self._round.received))
+        reason = (
+            f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} after "
+            f"{self._deadline_s:.1f} s; learners {awaited} have not answered"
+        )
+        if self._last.verdict is Verdict.CORRUPT:
+            raise Corrupted(f"{reason}; {self._last.reason}")
+        if self._settings.undecodable == "fail":
+            raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
+        self._run.state, self._run.message = pb.RUN_STATE_STALLED, reason
+        log.warning("waiting reason=%s", reason)

@@ -1,0 +1,107 @@
+"""Who holds which row, between rounds and within one; undecodable is a policy, never a hang."""
+
+import asyncio
+import logging
+
+from fullrank.config import RunConfig
+from fullrank.errors import NotDecodable
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.dealing import Deal, deal
+from fullrank_controller.run import Run
+
+log = logging.getLogger(__name__)
+
+
+class Membership:
+    """Keeps ``run.deal`` in step with the roster."""
+
+    def __init__(self, config: RunConfig, run: Run) -> None:
+        self._config = config
+        self._run = run
+
+    async def assemble(self) -> None:
+        """Wait for the N learners of the configuration, or go on without them after a deadline."""
+        wanted, roster = self._config.learners, self._run.roster
+        self._run.message = f"waiting for {wanted} learners"
+        try:
+            async with asyncio.timeout(self._config.controller.join_deadline_s):
+                while len(roster.eligible) < wanted:
+                    await roster.changed()
+        except TimeoutError:
+            log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
+        self._run.message = ""
+
+    async def settle(self, *, deadline_s: float) -> Deal:
+        """Between rounds: C is made anew when somebody joined or too little may still be lost.
+
+        Raises:
+            NotDecodable: By policy ``fail``, when no code exists for those who are there.
+        """
+        run = self._run
+        while True:
+            eligible = run.roster.eligible
+            if run.deal is not None and self._holds(run.deal):
+                return run.deal
+            fresh = deal(
+                run.deal.epoch + 1 if run.deal else 0,
+                eligible,
+                name=self._config.code.name,
+                params=dict(self._config.code.params),
+                units=run.units,
+                seed=self._config.seed,
+            )
+            if fresh is not None:
+                run.deal = fresh
+                run.state, run.message = pb.RUN_STATE_RUNNING, ""
+                log.info(
+                    "epoch epoch=%d rows=%d spares=%d tolerance=%d",
+                    fresh.epoch,
+                    fresh.code.rows,
+                    len(eligible) - fresh.code.rows,
+                    fresh.code.tolerance,
+                )
+                return fresh
+            await self._stall(len(eligible), deadline_s)
+
+    def _holds(self, current: Deal) -> bool:
+        """Whether the current deal still serves: nobody came who could hold a row, enough left."""
+        eligible = self._run.roster.eligible
+        current.drop_absent(eligible)
+        newcomers = len(eligible) - len(current.holders) > self._spares(current)
+        enough = current.remaining_tolerance() >= self._config.controller.min_tolerance
+        return enough and not newcomers
+
+    def _spares(self, current: Deal) -> int:
+        """Members that were there when the code was dealt and that it has no row for."""
+        return max(0, current.members - current.code.rows)
+
+    async def _stall(self, present: int, deadline_s: float) -> None:
+        run = self._run
+        reason = (
+            f"{present} learners cannot hold a {self._config.code.name} code of {run.units} units"
+        )
+        run.state, run.message = pb.RUN_STATE_STALLED, reason
+        log.warning("stalled reason=%s", reason)
+        try:
+            async with asyncio.timeout(deadline_s):
+                await run.roster.changed()
+        except TimeoutError:
+            if self._config.controller.undecodable == "fail":
+                raise NotDecodable(
+                    f"{reason}; start more learners, or set controller.undecodable=wait"
+                ) from None
+
+    def mend(self, current: Deal) -> list[int]:
+        """Within a round: rows that were vacated, needed, and are now dealt to others."""
+        run = self._run
+        assert run.round is not None
+        eligible = run.roster.eligible
+        current.drop_absent(eligible)
+        if current.reachable_rank(sorted(run.round.rows)) == run.units:
+            run.state, run.message = pb.RUN_STATE_RUNNING, ""
+            return []
+        filled = [row for row in current.fill(eligible) if row not in run.round.rows]
+        if current.reachable_rank(sorted(run.round.rows)) < run.units:
+            run.state, run.message = pb.RUN_STATE_STALLED, f"rows {current.vacant()} are vacant"
+            log.warning("stalled reason=%s", run.message)
+        return filled

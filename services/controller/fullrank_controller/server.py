@@ -1,0 +1,180 @@
+"""Composition root of the controller: configuration and run directory to a serving run."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from fullrank.checkpoint import Checkpoint, newest, save
+from fullrank.codes import make_code
+from fullrank.config import RunConfig, to_toml
+from fullrank.errors import CodeError, ConfigError, ServiceLost
+from fullrank.metrics import open_sinks
+from fullrank.rpc.addresses import announce, resolve, withdraw
+from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.codec import encode_agent
+from fullrank.rpc.launch import Launch, stop_event
+from fullrank.rpc.server import Server
+from fullrank.training import Training
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import training_of
+from fullrank_controller.driver import Driver
+from fullrank_controller.run import Run
+from fullrank_controller.run_directory import RunDirectory, hold
+from fullrank_controller.servicer import ControllerServicer
+
+log = logging.getLogger(__name__)
+
+
+def main(launch: Launch) -> int:
+    """Start or resume the configured run and serve until told to stop; returns the exit code.
+
+    A finished run stays up as FINISHED; starting it again never retrains.
+    """
+    if launch.run_dir is None:
+        raise ConfigError("the controller keeps its run on disk; give --run-dir")
+    import torch
+
+    torch.set_num_threads(launch.config.compute.threads)
+    training = training_of(launch.config)
+    _check_code(launch.config, training)
+    directory = hold(launch.run_dir, launch.config)
+    checkpoint = _restore(directory, training)
+    return asyncio.run(_serve(launch, directory, training, checkpoint))
+
+
+def _check_code(config: RunConfig, training: Training) -> None:
+    """The configured code must exist for the configured learners and give every unit."""
+    code = make_code(
+        config.code.name,
+        rows=config.learners,
+        units=training.algorithm.units,
+        seed=config.seed,
+        **config.code.params,
+    )
+    if code.target != "units":
+        raise CodeError(
+            f"{config.code.name} decodes only the sum of the updates, but "
+            f"{config.algorithm.name} needs every one; choose cyclic, mds, ldpc or replication"
+        )
+
+
+def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
+    """The newest usable checkpoint, loaded; None for a run that has none yet.
+
+    Raises:
+        CheckpointUnusable: There are checkpoints and none can be used: never a silent fresh start.
+    """
+    if not directory.checkpoints.is_dir() or not any(directory.checkpoints.iterdir()):
+        return None
+    checkpoint = newest(directory.checkpoints)
+    for reason in checkpoint.passed_over:
+        log.warning("checkpoint_passed_over reason=%s", reason)
+    training.load(checkpoint.arrays)
+    log.info("resumed path=%s iterations=%d", checkpoint.path, checkpoint.iteration + 1)
+    return checkpoint
+
+
+async def _serve(
+    launch: Launch, directory: RunDirectory, training: Training, checkpoint: Checkpoint | None
+) -> int:
+    stop = stop_event(launch)
+    config = launch.config
+    replay_address = await _replay_address(launch)
+    run = _run(config, directory, training, replay_address)
+    run.committed = checkpoint.iteration + 1 if checkpoint else 0
+    server = Server(
+        pb.DESCRIPTOR.services_by_name["ControllerService"],
+        ControllerServicer(run),
+        prebuilt=frozenset({"Work"}),
+    )
+    address = await server.start(config.controller.address)
+    announce(directory.path, "controller", address)
+    sinks = open_sinks(
+        directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
+    )
+    replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
+    driver = Driver(
+        config,
+        run,
+        training,
+        replay,
+        publish=sinks.write,
+        checkpoint=lambda head: _save(directory, config, run, training, head),
+    )
+    try:
+        await _drive(driver, run, stop, head=checkpoint.facts["replay_head"] if checkpoint else 0)
+    finally:
+        withdraw(directory.path, "controller")
+        await server.stop()
+        sinks.close()
+        await replay.close()
+        training.close()
+    return 0
+
+
+async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) -> None:
+    """Run until told to stop, also when the run is finished; then checkpoint what is committed."""
+    resumed = run.committed
+    driving = asyncio.create_task(driver.drive(head=head))
+    watching = asyncio.create_task(driver.watch())
+    stopping = asyncio.create_task(stop.wait())
+    driving.add_done_callback(lambda task: task.cancelled() or task.exception() and stop.set())
+    await stopping
+    driving.cancel()
+    watching.cancel()
+    await asyncio.wait({driving, watching})
+    await driver.settled()
+    if resumed < run.committed < run.iterations:
+        await driver.save()
+    if not driving.cancelled():
+        driving.result()
+
+
+async def _replay_address(launch: Launch) -> str:
+    """Where the replay service listens, once it has announced itself."""
+    settings = launch.config.replay
+    retries = AsyncRetrying(
+        retry=retry_if_exception_type(ServiceLost),
+        wait=wait_fixed(0.05),
+        stop=stop_after_delay(settings.deadline_s),
+        reraise=True,
+    )
+    return await retries(_resolved, settings.address, launch.run_dir)
+
+
+async def _resolved(configured: str, run_dir: Path | None) -> str:
+    return resolve(configured, run_dir, "replay")
+
+
+def _run(
+    config: RunConfig, directory: RunDirectory, training: Training, replay_address: str
+) -> Run:
+    algorithm = training.algorithm
+    return Run(
+        name=directory.run,
+        term=directory.term,
+        iterations=config.iterations,
+        units=algorithm.units,
+        vector_size=max(algorithm.unit_sizes),
+        welcome=pb.Welcome(
+            run=directory.run,
+            term=directory.term,
+            configuration=to_toml(config),
+            agents=[encode_agent(agent) for agent in training.agents],
+            replay_address=replay_address,
+        ),
+    )
+
+
+def _save(
+    directory: RunDirectory, config: RunConfig, run: Run, training: Training, head: int
+) -> None:
+    save(
+        directory.checkpoints,
+        iteration=run.committed - 1,
+        arrays=training.state(resume_at=run.committed),
+        facts={"run": directory.run, "term": directory.term, "replay_head": head},
+        keep=config.checkpoint.keep,
+    )

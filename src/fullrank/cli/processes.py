@@ -1,0 +1,96 @@
+"""The services of a local run as child processes: started together, watched, none left behind."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import IO
+
+from fullrank.errors import FullrankError, ServiceLost
+
+STOP_S = 15.0
+"""Grace for a service to checkpoint and drain before it is killed."""
+
+STOP_ORDER = ("controller", "learner", "replay")
+"""The controller first: it checkpoints while replay still answers."""
+
+_PASSED_ON = MappingProxyType(
+    {error.exit_code: error for error in FullrankError.__subclasses__() if error.exit_code > 1}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """One child process."""
+
+    name: str
+    process: subprocess.Popen[bytes]
+    log: Path
+    stdin: IO[bytes]
+
+    def failure(self) -> FullrankError | None:
+        """Why it ended, if it ended; its own last words where it had some."""
+        code = self.process.poll()
+        if code is None:
+            return None
+        words = [
+            line.removeprefix("fullrank: ")
+            for line in self.log.read_text(errors="replace").splitlines()
+            if line.startswith("fullrank: ")
+        ]
+        if words:
+            return _PASSED_ON.get(code, ServiceLost)(words[-1])
+        return ServiceLost(f"the {self.name} ended with status {code}; see {self.log}")
+
+
+@contextmanager
+def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
+    """Replay, controller and learners of the run in ``run_dir``; all are stopped at the end.
+
+    Each carries the run directory on its command line, writes to ``<run>/logs/``, runs in a session
+    of its own (so Ctrl-C reaches only this process) and stops by itself if this process dies.
+    """
+    (run_dir / "logs").mkdir(exist_ok=True)
+    started: list[Service] = []
+    try:
+        for name, extra in (
+            ("learner", ["--replicas", str(learners)]),
+            ("controller", []),
+            ("replay", []),
+        ):
+            started.append(_start(name, run_dir, extra))
+        yield started
+    finally:
+        stop(started)
+
+
+def _start(name: str, run_dir: Path, extra: list[str]) -> Service:
+    log = run_dir / "logs" / f"{name}.log"
+    command = [sys.executable, "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
+    command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    assert process.stdin is not None
+    return Service(name=name, process=process, log=log, stdin=process.stdin)
+
+
+def stop(started: list[Service]) -> None:
+    """Stop in order; whoever does not drain in time is killed."""
+    for service in sorted(started, key=lambda each: STOP_ORDER.index(each.name)):
+        service.stdin.close()
+        if service.process.poll() is None:
+            service.process.terminate()
+        try:
+            service.process.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            service.process.kill()
+            service.process.wait()

@@ -1,0 +1,149 @@
+"""``fullrank train`` and ``fullrank resume``: a run on local services, shown live."""
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+
+from fullrank.cli.options import ConfigOption, SetOption, resolve
+from fullrank.cli.processes import Service, services
+from fullrank.cli.progress import View, view
+from fullrank.cli.runs import default_run_dir, find_run
+from fullrank.codes import make_code
+from fullrank.config import RunConfig, from_toml, to_toml
+from fullrank.errors import ConfigError, RunDirectoryInUse
+from fullrank.metrics import follow
+from fullrank.rpc.watch import RunState, Watch
+
+POLL_S = 0.2
+"""Time between two looks at the run."""
+
+
+def train(
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    env: Annotated[
+        str | None, typer.Option("--env", help="Environment name or package.module:factory.")
+    ] = None,
+    agents: Annotated[int | None, typer.Option("--agents", help="M, agents.")] = None,
+    learners: Annotated[int | None, typer.Option("--learners", help="N, learners.")] = None,
+    code: Annotated[str | None, typer.Option("--code", help="Code; see `fullrank codes list`.")] = (
+        None
+    ),
+    stragglers: Annotated[
+        int | None, typer.Option("--stragglers", help="Stragglers k in every iteration.")
+    ] = None,
+    delay: Annotated[
+        float | None, typer.Option("--delay", help="Delay of each straggler, seconds.")
+    ] = None,
+    iterations: Annotated[
+        int | None, typer.Option("--iterations", help="Iterations to commit.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Every draw follows from it.")] = None,
+    run_dir: Annotated[
+        Path | None, typer.Option("--run-dir", help="The run's own directory (new or empty).")
+    ] = None,
+) -> None:
+    """Train a team with coded updates on local services; Ctrl-C leaves a run to resume."""
+    options = {
+        "environment.name": env,
+        "environment.agents": 0 if agents is None and env is not None and ":" in env else agents,
+        "learners": learners,
+        "code.name": code,
+        "stragglers.name": None if stragglers is None and delay is None else "fixed_k",
+        "stragglers.k": stragglers,
+        "stragglers.delay_s": delay,
+        "iterations": iterations,
+        "seed": seed,
+    }
+    resolved = resolve(config, overrides, options).config
+    _check_sizes(resolved)
+    path = _claim(resolved, run_dir)
+    (path / "config.toml").write_text(to_toml(resolved))
+    try:
+        _run(path, resolved)
+    except Exception:
+        _discard_if_unused(path)
+        raise
+
+
+def resume(
+    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
+) -> None:
+    """Go on with a run from its newest checkpoint."""
+    path = find_run(run)
+    configuration = path / "config.toml"
+    if not configuration.exists():
+        raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
+    _run(path, from_toml(configuration.read_text(), origin=str(configuration)))
+
+
+def _check_sizes(config: RunConfig) -> None:
+    """Refuse an impossible (N, M, code) before anything is made."""
+    if config.environment.agents:
+        make_code(
+            config.code.name,
+            rows=config.learners,
+            units=config.environment.agents,
+            seed=config.seed,
+            **config.code.params,
+        )
+
+
+def _claim(config: RunConfig, run_dir: Path | None) -> Path:
+    """An empty directory for the run."""
+    if run_dir is None:
+        return default_run_dir(config)
+    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+        raise RunDirectoryInUse(
+            f"{run_dir} is not empty; go on with `fullrank resume {run_dir}` or choose another"
+        )
+    run_dir.mkdir(parents=True, exist_ok=True)
+    return run_dir
+
+
+def _discard_if_unused(path: Path) -> None:
+    """Remove what a run that never committed an iteration left, but its logs."""
+    metrics = path / "metrics.jsonl"
+    if not metrics.exists() or not metrics.stat().st_size:
+        for name in ("config.toml", "run.json", "lock", "metrics.jsonl"):
+            (path / name).unlink(missing_ok=True)
+
+
+def _run(path: Path, config: RunConfig) -> None:
+    console = Console()
+    with services(path, learners=config.learners) as started, Watch(path, config) as watch:
+        shown = view(console, iterations=config.iterations, committed=watch.committed)
+        try:
+            shown.say(f"run {path}")
+            _follow(path, shown, watch, started)
+        except KeyboardInterrupt:
+            shown.say(f"stopping; go on with: fullrank resume {path}")
+            raise
+        finally:
+            shown.close()
+    console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
+
+
+def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> None:
+    """Show what is committed until the run is finished.
+
+    Raises:
+        FullrankError: A service ended: its own error.
+    """
+    records = follow(path / "metrics.jsonl")
+    said = ""
+    while True:
+        status = watch.status()
+        shown.show(next(records))
+        if status.state is RunState.FINISHED:
+            return
+        if status.message and status.message != said:
+            shown.say(status.message)
+        said = status.message
+        for service in started:
+            if (failure := service.failure()) is not None:
+                raise failure
+        time.sleep(POLL_S)

@@ -1,0 +1,52 @@
+"""Where services listen: a fixed ``host:port``, or port 0 and an announcement in the run directory.
+
+With port 0 the system picks a free port, so that two runs on one machine never collide. The service
+then announces its address in ``<run>/services/<name>.json``, and whoever dials reads it there, again
+before each attempt.
+"""
+
+import json
+import os
+from pathlib import Path
+
+from fullrank.errors import ConfigError, ServiceLost
+
+
+def announce(run_dir: Path | None, service: str, address: str) -> None:
+    """Write a service's address (and process id) into the run directory, atomically."""
+    if run_dir is None:
+        return
+    path = _path(run_dir, service)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_suffix(".tmp")
+    scratch.write_text(json.dumps({"address": address, "pid": os.getpid()}))
+    scratch.replace(path)
+
+
+def withdraw(run_dir: Path | None, service: str) -> None:
+    """Remove an announcement."""
+    if run_dir is not None:
+        _path(run_dir, service).unlink(missing_ok=True)
+
+
+def resolve(configured: str, run_dir: Path | None, service: str) -> str:
+    """The address to dial now.
+
+    Raises:
+        ServiceLost: The service has not announced itself yet; trying again may help.
+        ConfigError: Port 0 without a run directory to look in.
+    """
+    if not configured.endswith(":0"):
+        return configured
+    if run_dir is None:
+        raise ConfigError(
+            f"{service}.address is {configured}: give --run-dir to find its port, or a fixed port"
+        )
+    try:
+        return str(json.loads(_path(run_dir, service).read_text())["address"])
+    except FileNotFoundError:
+        raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet") from None
+
+
+def _path(run_dir: Path, service: str) -> Path:
+    return run_dir / "services" / f"{service}.json"

@@ -1,0 +1,152 @@
+"""Typed async clients of the services; every call has a deadline."""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+import google_crc32c
+import grpc
+
+from fullrank.errors import InvalidContribution
+from fullrank.replay import Sample
+from fullrank.rpc.channel import open_channel
+from fullrank.rpc.codec import CHUNK_BYTES, Assembler
+from fullrank.rpc.errors import translated
+from fullrank.types import FloatArray
+from fullrank.v1 import common_pb2, replay_pb2
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+
+WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
+
+CALL_S = 10.0
+"""Deadline of a small unary call."""
+
+
+def sample_message(sample: Sample) -> common_pb2.Sample:
+    """A sample as a message."""
+    return common_pb2.Sample(
+        table=sample.table,
+        seed=sample.seed,
+        iteration=sample.iteration,
+        tail=sample.tail,
+        head=sample.head,
+        size=sample.size,
+    )
+
+
+def sample_of(message: common_pb2.Sample) -> Sample:
+    """A sample from its message."""
+    return Sample(
+        table=message.table,
+        seed=message.seed,
+        iteration=message.iteration,
+        tail=message.tail,
+        head=message.head,
+        size=message.size,
+    )
+
+
+class ReplayClient:
+    """Appends to and samples from one table of a replay service.
+
+    Args:
+        address: ``host:port``.
+        deadline_s: For appends and samples.
+    """
+
+    def __init__(self, address: str, *, deadline_s: float) -> None:
+        self._channel = open_channel(address)
+        self._stub = ReplayServiceStub(self._channel)
+        self._peer = f"replay {address}"
+        self._deadline_s = deadline_s
+
+    async def open_table(self, *, row_size: int, capacity: int, head: int) -> tuple[int, int]:
+        """Make sure the table exists and ends at ``head`` or before; returns (tail, head).
+
+        Waits for the service to come up.
+        """
+        request = replay_pb2.OpenTableRequest(
+            table=TABLE, row_size=row_size, capacity=capacity, head=head
+        )
+        with translated(self._peer):
+            response = await self._stub.OpenTable(
+                request, timeout=self._deadline_s, wait_for_ready=True
+            )
+        return response.tail, response.head
+
+    async def append(self, first_position: int, rows: FloatArray) -> int:
+        """Store rows in requests of at most 1 MiB; returns the acknowledged head."""
+        head = first_position
+        for piece in _pieces(rows):
+            data = piece.tobytes()
+            request = replay_pb2.AppendRequest(
+                table=TABLE,
+                first_position=head,
+                rows=data,
+                crc32c=google_crc32c.value(data),
+            )
+            with translated(self._peer):
+                await self._stub.Append(request, timeout=self._deadline_s, wait_for_ready=True)
+            head += len(piece)
+        return head
+
+    async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
+        """Fill ``out``, shape (size, row_size), with the minibatch."""
+        assembler = Assembler(out, array_id=0)
+        request = replay_pb2.GetSampleRequest(sample=sample)
+        with translated(self._peer):
+            call = self._stub.GetSample(request, timeout=self._deadline_s, wait_for_ready=True)
+            async for response in call:
+                assembler.add(response.chunk)
+        if not assembler.complete:
+            raise InvalidContribution(f"{self._peer}: the minibatch ended early")
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
+
+
+def _pieces(rows: FloatArray) -> Iterator[FloatArray]:
+    step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
+    for start in range(0, len(rows), step):
+        yield rows[start : start + step]
+
+
+class ControllerClient:
+    """A learner's or a person's view of the controller.
+
+    Args:
+        address: ``host:port``.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._channel = open_channel(address)
+        self._stub = ControllerServiceStub(self._channel)
+        self.peer = f"controller {address}"
+
+    def work(self) -> WorkCall:
+        """Open the Work stream. Requests are encoded messages; it has no deadline of its own:
+
+        the controller bounds each step of the dialogue and heartbeats bound its silence.
+        """
+        return self._channel.stream_stream(
+            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
+            request_serializer=bytes,
+            response_deserializer=pb.ControllerMessage.FromString,
+        )()
+
+    async def heartbeat(self, *, run: str, term: int, learner: int) -> None:
+        """Say that this learner lives; ``ServiceLost`` if the controller does not know it."""
+        request = pb.HeartbeatRequest(run=run, term=term, learner=learner)
+        with translated(self.peer):
+            await self._stub.Heartbeat(request, timeout=CALL_S)
+
+    async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
+        """Where the run stands."""
+        with translated(self.peer):
+            return await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)
+
+    async def close(self) -> None:
+        """Close the channel."""
+        await self._channel.close()
