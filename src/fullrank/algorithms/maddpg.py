@@ -1,0 +1,384 @@
+"""Coded MADDPG: the update of one agent, for many agents at once.
+
+Lowe, Wu, Tamar, Harb, Abbeel, Mordatch: Multi-Agent Actor-Critic for Mixed Cooperative-Competitive
+Environments, NeurIPS 2017, arXiv:1706.02275, as coded by [Wang21], Sec. III.
+
+u_i = [gradient of the critic loss; gradient of the policy loss] with, over the minibatch,
+
+    critic loss = mean (r_i + discount (1 - terminated_i) Q'_i(s', a') - Q_i(s, a))^2
+    policy loss = -mean Q_i(s, a with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
+
+and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act count
+for nothing; an agent that does not act next has a zero target action, as in stored transitions.
+
+Differs from the paper in:
+
+- u_i is a gradient, not the updated parameters; Adam and the targets live with the controller, so
+  learners stay stateless and holders of the same unit agree to the bit.
+- Both gradients are taken at the broadcast parameters; the authors' code takes the critic's step
+  before the policy's gradient.
+- ``target_rate`` is the weight of the new parameters (0.01), as in the MADDPG paper; tau of
+  [Wang21] is the weight of the old ones (0.99).
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.algorithms.base import Section, register
+from fullrank.environments.base import AgentSpec
+from fullrank.errors import CheckpointUnusable, ConfigError
+from fullrank.networks import kernels
+from fullrank.networks.adam import Adam
+from fullrank.networks.cohort import ROLES, Cohort, make_cohorts, take
+from fullrank.networks.heads import Head
+from fullrank.networks.minibatch import Minibatch, gather
+from fullrank.networks.mlp import (
+    Weights,
+    aligned,
+    backward,
+    clip,
+    forward,
+    hidden,
+    make_tape,
+    weight_gradients,
+)
+from fullrank.networks.workspace import Workspace, make_workspace
+from fullrank.replay.layout import Layout
+from fullrank.seeding import stream
+from fullrank.types import BoolArray, FloatArray, Unit
+from fullrank.updates import GRID, snap
+
+CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**25}
+"""Activations computed together, units x hidden x columns: what a core's cache holds several of."""
+
+
+@register("maddpg")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MADDPGConfig:
+    """Coded MADDPG with the hyperparameters of [Wang21]."""
+
+    batch_size: int = 1024
+    """B, transitions in one minibatch, the same one for all agents."""
+    hidden: int = 64
+    """Width of both hidden layers of policies and critics."""
+    learning_rate: float = 0.01
+    """Of Adam, for policies and critics."""
+    discount: float = 0.95
+    """gamma."""
+    target_rate: float = 0.01
+    """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
+    clip_norm: float = 0.5
+    """L2 norm that each variable's gradient is clipped to."""
+    logit_penalty: float = 1e-3
+    """Weight of the mean square of the policy's outputs in its loss."""
+    exploration_noise: float = 0.1
+    """Continuous actions: standard deviation of the noise, as a share of half the range."""
+    grid: float = GRID
+    """Updates are multiples of this power of two."""
+    payload: Literal["gradients"] = "gradients"
+    """What u_i is."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.hidden < 1:
+            raise ConfigError("algorithm.batch_size and algorithm.hidden must be at least 1")
+        if self.grid <= 0 or math.frexp(self.grid)[0] != 0.5:
+            raise ConfigError(f"algorithm.grid must be a power of two, not {self.grid}")
+        if self.clip_norm <= 0:
+            raise ConfigError("algorithm.clip_norm must be above 0")
+        if self.payload != "gradients":
+            raise ConfigError(f"algorithm.payload must be 'gradients', not {self.payload!r}")
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
+        """Build policies, critics and targets for the agents."""
+        return MADDPG(self, agents, seed=seed, device=_device(device))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    """Units of one cohort that are computed together, possibly one of them repeated."""
+
+    cohort: Cohort
+    rows: list[int]
+    space: Workspace
+
+    @property
+    def agents(self) -> list[int]:
+        return [self.cohort.agents[row] for row in self.rows]
+
+
+class MADDPG:
+    """Policies, critics, targets and moments of M agents; the contract is ``Algorithm``."""
+
+    def __init__(
+        self,
+        config: MADDPGConfig,
+        specs: Sequence[AgentSpec],
+        *,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._config, self._seed, self._device = config, seed, device
+        self._layout = Layout(
+            observation_sizes=tuple(spec.observation_size for spec in specs),
+            action_sizes=tuple(spec.action.size for spec in specs),
+        )
+        self._cohorts = make_cohorts(
+            specs,
+            self._layout,
+            hidden=config.hidden,
+            noise=config.exploration_noise,
+            device=device,
+        )
+        for cohort in self._cohorts:
+            cohort.initialise(seed)
+        self._place = {
+            agent: (cohort, row)
+            for cohort in self._cohorts
+            for row, agent in enumerate(cohort.agents)
+        }
+        self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
+        self._steps = 0
+        self._kernel = kernels.choose(
+            device, least_product=config.hidden * aligned(config.batch_size)
+        )
+        self._minibatch: Minibatch | None = None
+        self._spaces: dict[tuple[int, int, int], Workspace] = {}
+        self.units = len(specs)
+        self.row_size = self._layout.row_size
+        self.unit_sizes = tuple(self._place[unit][0].size for unit in range(self.units))
+        self.sections = tuple(self._sections())
+
+    def _sections(self) -> Iterator[Section]:
+        for index, role in enumerate(ROLES):
+            for unit in range(self.units):
+                cohort, row = self._place[unit]
+                size = cohort.view(row, role).size
+                yield Section(id=index * self.units + unit, role=role, unit=unit, size=size)
+
+    def needs(self, unit: Unit) -> Sequence[int]:
+        """All target policies; the unit's own policy, critic and target critic."""
+        policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
+        targets = range(target_policy, target_policy + self.units)
+        return (policy + unit, critic + unit, *targets, target_critic + unit)
+
+    def view(self, section: int) -> FloatArray:
+        """The section's parameters as a writable flat array on the CPU."""
+        cohort, row = self._place[self.sections[section].unit]
+        return cohort.view(row, self.sections[section].role)
+
+    def written(self) -> None:
+        """Refresh the device's copy."""
+        for cohort in self._cohorts:
+            cohort.push()
+
+    def updates(
+        self,
+        batch: FloatArray,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Compute u_i for each unit asked for; see ``Algorithm.updates``.
+
+        One call at a time: a newer call takes over the buffers of an older one.
+        """
+        with self._kernel.active():
+            data = self._load(batch)
+            self._target_actions(data, iteration, proceed)
+        for cohort in self._cohorts:
+            wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
+            for chunk in self._chunks(cohort, wanted, data.columns):
+                with self._kernel.active():
+                    gradient = self._gradient(chunk, data, iteration, proceed)
+                distinct = list(dict.fromkeys(chunk.agents))
+                for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
+                    yield agent, snap(row[: cohort.size], grid=self._config.grid)
+
+    def _load(self, batch: FloatArray) -> Minibatch:
+        if self._minibatch is None or self._minibatch.size != len(batch):
+            self._minibatch = Minibatch(self._layout, size=len(batch), device=self._device)
+        self._minibatch.load(batch)
+        return self._minibatch
+
+    def _chunks(self, cohort: Cohort, rows: Sequence[int], columns: int) -> Iterator[_Chunk]:
+        """Split rows into chunks that fit the cache, none narrower than the number of threads.
+
+        A product of fewer matrices than threads is split inside a matrix, which changes its bits.
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        fitting = CHUNK_ENTRIES[self._device.type] // (self._config.hidden * columns)
+        width = max(fitting, threads, 1)
+        key = (self._cohorts.index(cohort), width, columns)
+        for start in range(0, len(rows), width):
+            chunk = list(rows[start : start + width])
+            chunk += chunk[-1:] * (threads - len(chunk))
+            if key not in self._spaces:
+                self._spaces[key] = make_workspace(cohort, width, columns)
+            yield _Chunk(cohort, chunk, self._spaces[key].narrow(len(chunk)))
+
+    def _sample(self, chunk: _Chunk, outputs: Tensor, purpose: str, iteration: int) -> Tensor:
+        """A fresh differentiable action of each agent, keyed by (purpose, iteration, agent)."""
+        draws = chunk.space.draws
+        for agent, out in zip(chunk.agents, draws.numpy(), strict=True):
+            chunk.cohort.head.draw(stream(self._seed, purpose, iteration, agent), out)
+        return chunk.cohort.head.sample(outputs, draws.to(outputs.device))
+
+    def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
+        """A' of all agents into the joint input of the target critics."""
+        acts_next = data.alive * data.continues
+        for cohort in self._cohorts:
+            for chunk in self._chunks(cohort, range(len(cohort.agents)), data.columns):
+                proceed()
+                policy = cohort.policy.weights(take(cohort.rows.target, chunk.rows))
+                own = gather(data.next_joint, take(cohort.observation_index, chunk.rows))
+                outputs = forward(policy, own, chunk.space.policy, chunk.space.outputs)
+                actions = self._sample(chunk, outputs, "target_action", iteration)
+                actions *= take(acts_next, chunk.agents).unsqueeze(1)
+                places = take(cohort.action_index, chunk.rows).flatten()
+                data.next_joint.index_copy_(0, places, actions.flatten(0, 1))
+
+    def _gradient(
+        self, chunk: _Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
+    ) -> Tensor:
+        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        cohort, space = chunk.cohort, chunk.space
+        online = take(cohort.rows.online, chunk.rows)
+        proceed()
+        expected = self._expected_return(chunk, data)
+        proceed()
+        self._critic_gradient(chunk, data, cohort.critic.weights(online), expected)
+        proceed()
+        self._policy_gradient(chunk, data, online, iteration)
+        proceed()
+        for net, gradient in (
+            (cohort.critic, space.critic_gradient),
+            (cohort.policy, space.policy_gradient),
+        ):
+            for layer, out in zip(gradient, net.weights(space.gradient), strict=True):
+                clip(layer, out, norm=self._config.clip_norm)
+        return space.gradient
+
+    def _expected_return(self, chunk: _Chunk, data: Minibatch) -> Tensor:
+        """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
+        critic = chunk.cohort.critic.weights(take(chunk.cohort.rows.target, chunk.rows))
+        inputs = data.next_joint.expand(len(chunk.rows), -1, -1)
+        value = forward(critic, inputs, chunk.space.critic, chunk.space.value)
+        reward, continues = (
+            take(part, chunk.agents).unsqueeze(1) for part in (data.reward, data.continues)
+        )
+        return torch.addcmul(reward, continues, value, value=self._config.discount)
+
+    def _critic_gradient(
+        self, chunk: _Chunk, data: Minibatch, critic: Weights, expected: Tensor
+    ) -> None:
+        """Leaves the pre-activation of the first layer in the critic's tape."""
+        space, width = chunk.space, len(chunk.rows)
+        value = forward(critic, data.joint.expand(width, -1, -1), space.critic, space.value)
+        weight = take(data.weight, chunk.agents).unsqueeze(1)
+        error = value.sub_(expected).mul_(weight).mul_(2.0)
+        backward(critic, error, space.critic)
+        inputs = data.joint_rows.expand(width, -1, -1)
+        weight_gradients(error, space.critic, inputs, space.critic_gradient)
+
+    def _policy_gradient(
+        self, chunk: _Chunk, data: Minibatch, online: Tensor, iteration: int
+    ) -> None:
+        """Only own actions differ from the critic's pass, so only their columns are computed."""
+        cohort, space = chunk.cohort, chunk.space
+        critic, policy = cohort.critic.weights(online), cohort.policy.weights(online)
+        own = gather(data.joint, take(cohort.observation_index, chunk.rows))
+        outputs = forward(policy, own, space.policy, space.outputs)
+        actions = self._sample(chunk, outputs, "policy_action", iteration)
+        places = take(cohort.action_index, chunk.rows)
+        columns = critic[0].gather(2, places.unsqueeze(1).expand(-1, self._config.hidden, -1))
+        space.critic.first.baddbmm_(columns, actions - gather(data.joint, places))
+        hidden(critic, space.critic)
+        weight = take(data.weight, chunk.agents).unsqueeze(1)
+        backward(critic, -weight, space.critic)
+        gradient = cohort.head.gradient(
+            outputs, actions, torch.bmm(columns.transpose(1, 2), space.critic.below)
+        )
+        penalty = 2.0 * self._config.logit_penalty / cohort.policy.outputs
+        gradient.addcmul_(outputs, weight, value=penalty)
+        backward(policy, gradient, space.policy)
+        weight_gradients(gradient, space.policy, own.transpose(1, 2), space.policy_gradient)
+
+    def apply(self, updates: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+        """Adam on every online row, then the targets; equal updates give equal parameters."""
+        self._steps += 1
+        gradients = torch.from_numpy(updates)
+        for cohort in self._cohorts:
+            own = take(gradients, cohort.agents)[:, : cohort.size]
+            cohort.rows.step(own, self._adam, count=self._steps)
+            cohort.pull()
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        """Exploring joint actions, keyed by (seed, iteration, step)."""
+        generator = stream(self._seed, "act", iteration, step)
+        actions = self._act(observation, lambda head, outputs: head.explore(outputs, generator))
+        return actions * np.repeat(alive, self._layout.action_sizes, axis=1)
+
+    def act_greedily(self, observation: FloatArray) -> FloatArray:
+        """The likeliest actions as one-hot, or the means."""
+        return self._act(observation, lambda head, outputs: head.mode(outputs))
+
+    def _act(self, observation: FloatArray, choose: Callable[[Head, Tensor], Tensor]) -> FloatArray:
+        copies = len(observation)
+        joint = torch.ones(self._layout.action.stop + 1, copies, device=self._device)
+        joint[: self._layout.action.start] = torch.from_numpy(observation).t()
+        for cohort in self._cohorts:
+            policy = cohort.policy.weights(cohort.rows.online)
+            own = gather(joint, cohort.observation_index)
+            tape = make_tape(len(cohort.agents), self._config.hidden, copies, self._device)
+            outputs = own.new_empty(len(cohort.agents), cohort.policy.outputs, copies)
+            actions = choose(cohort.head, forward(policy, own, tape, outputs))
+            joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
+        return joint[self._layout.action].t().cpu().numpy()
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Copies of every network (``role/unit``), both moments, and the number of steps."""
+        state = {name: part.cpu().numpy().copy() for name, part in self._parts()}
+        return {**state, "steps": np.array([self._steps], np.int64)}
+
+    def _parts(self) -> Iterator[tuple[str, Tensor]]:
+        for unit, (cohort, row) in self._place.items():
+            for name, part in cohort.parts(row):
+                yield f"{name}/{unit}", part
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Restore what ``state`` gave."""
+        shapes = {name: tuple(part.shape) for name, part in self._parts()} | {"steps": (1,)}
+        for name, shape in shapes.items():
+            found = state[name].shape if name in state else "nothing"
+            if found != shape:
+                raise CheckpointUnusable(
+                    f"the checkpoint holds {found} as {name!r} where this configuration needs "
+                    f"{shape}; resume with the configuration that wrote it"
+                )
+        for name, part in self._parts():
+            part.copy_(torch.from_numpy(np.array(state[name])))
+        self._steps = int(state["steps"][0])
+        for cohort in self._cohorts:
+            cohort.pull()
+
+    def fingerprint(self) -> str:
+        """Numeric identity of this process."""
+        return kernels.fingerprint(self._kernel, self._device)
+
+
+def _device(name: str) -> torch.device:
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ConfigError("device 'cuda' is not available here; use 'cpu' or 'auto'")
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"unknown device {name!r}; use 'auto', 'cpu' or 'cuda'")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -1,0 +1,1 @@
+"""Networks of many units computed together: flat parameters, gradients by hand, one optimiser."""

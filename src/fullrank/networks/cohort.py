@@ -1,0 +1,126 @@
+"""Agents of one shape, their networks and their parameters, as rows of flat buffers.
+
+A row is [critic | policy], each a perceptron whose layers lie one after another, the bias as the
+last column of its layer. Unit i's update has exactly the order and the length of its online row.
+Rows are padded at the end, so that every one starts on 64 bytes.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fullrank.environments.base import AgentSpec
+from fullrank.networks.adam import Rows
+from fullrank.networks.heads import Head, make_head
+from fullrank.networks.mlp import Mlp, aligned
+from fullrank.replay.layout import Layout
+from fullrank.seeding import stream
+from fullrank.types import FloatArray
+
+ROLES = ("policy", "critic", "target_policy", "target_critic")
+"""The networks of an agent that are broadcast."""
+
+
+class Cohort:
+    """Agents with equal observation size and equal action specification.
+
+    Attributes:
+        agents: Their indices, ascending; row r belongs to ``agents[r]``.
+        head: Makes their actions.
+        critic: Inputs: all observations, all actions.
+        policy: Inputs: own observation.
+        size: Entries of a row without its padding.
+        rows: Parameters, targets and moments on the device, each (agents, padded size).
+        observation_index: Own observation and the row of ones in a joint input, per agent.
+        action_index: Own action in a joint input, per agent.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[int],
+        layout: Layout,
+        head: Head,
+        *,
+        hidden: int,
+        device: torch.device,
+    ) -> None:
+        self.agents = tuple(agents)
+        self.head = head
+        inputs = layout.action.stop
+        own, actions = layout.observation_sizes[agents[0]], layout.action_sizes[agents[0]]
+        self.critic = Mlp(0, inputs, hidden, 1)
+        self.policy = Mlp(self.critic.end, own, hidden, actions)
+        self.size = self.policy.end
+        shape = (len(agents), aligned(self.size))
+        self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
+        self._host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
+        every = torch.arange(inputs + 1)
+        observed = [[*every[layout.observation_of(i)], inputs] for i in agents]
+        acted = [[*every[layout.action][layout.action_of(i)]] for i in agents]
+        self.observation_index = torch.tensor(observed, device=device)
+        self.action_index = torch.tensor(acted, device=device)
+
+    def initialise(self, seed: int) -> None:
+        """Glorot-uniform weights and zero biases, keyed by (seed, agent); targets equal."""
+        online, target = self._host
+        for row, agent in enumerate(self.agents):
+            generator = stream(seed, "initialise", agent)
+            for layer in (*self.critic.layers, *self.policy.layers):
+                limit = (6.0 / (layer.inputs + layer.outputs)) ** 0.5
+                drawn = generator.uniform(-limit, limit, (layer.outputs, layer.inputs))
+                layer.of(online[row : row + 1])[0, :, :-1] = torch.from_numpy(drawn)
+        target.copy_(online)
+        self.push()
+
+    def view(self, row: int, role: str) -> FloatArray:
+        """One network's parameters in memory that NumPy shares, flat."""
+        return self._net(self._host, row, role).numpy()
+
+    def _net(self, sources: tuple[Tensor, Tensor], row: int, role: str) -> Tensor:
+        net = self.critic if role.endswith("critic") else self.policy
+        return sources[role.startswith("target")][row, net.start : net.end]
+
+    def parts(self, row: int) -> Iterator[tuple[str, Tensor]]:
+        """All that belongs to one agent, on the device, by name."""
+        for role in ROLES:
+            yield role, self._net((self.rows.online, self.rows.target), row, role)
+        yield "moment", self.rows.moment[row, : self.size]
+        yield "second_moment", self.rows.second_moment[row, : self.size]
+
+    def push(self) -> None:
+        """Copy what was written through ``view`` to the device; nothing to do on a CPU."""
+        self.rows.online.copy_(self._host[0])
+        self.rows.target.copy_(self._host[1])
+
+    def pull(self) -> None:
+        """The other way round."""
+        self._host[0].copy_(self.rows.online)
+        self._host[1].copy_(self.rows.target)
+
+
+def make_cohorts(
+    specs: Sequence[AgentSpec], layout: Layout, *, hidden: int, noise: float, device: torch.device
+) -> tuple[Cohort, ...]:
+    """Agents grouped by shape, in the order of each shape's first agent."""
+    groups: dict[object, list[int]] = {}
+    for agent, spec in enumerate(specs):
+        groups.setdefault((spec.observation_size, spec.action), []).append(agent)
+    return tuple(
+        Cohort(
+            agents,
+            layout,
+            make_head(specs[agents[0]].action, noise=noise, device=device),
+            hidden=hidden,
+            device=device,
+        )
+        for agents in groups.values()
+    )
+
+
+def take(buffer: Tensor, rows: Sequence[int]) -> Tensor:
+    """The given rows: a view where they are consecutive, else a copy."""
+    first = rows[0]
+    if list(rows) == list(range(first, first + len(rows))):
+        return buffer[first : first + len(rows)]
+    return buffer[torch.tensor(rows, device=buffer.device)]

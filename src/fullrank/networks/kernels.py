@@ -1,0 +1,113 @@
+"""Which float32 matrix kernel this process uses, and proof that it really computes in float32.
+
+On processors where MKL does not use AVX-512, letting PyTorch send float32 products to oneDNN
+(``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN owns bfloat16 tiles
+the same line silently computes in bfloat16, so the products are probed first. This module is the
+only place that touches that process-wide setting, and it leaves it as it was.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+import numpy as np
+import torch
+
+ONEDNN_LEAST = 4096
+"""PyTorch sends a product to oneDNN when units x m x n x k reaches this number. The choice must not
+depend on how many units are computed together, so one unit's product has to reach it alone."""
+
+UNIT_ROUNDOFF = 2.0**-24
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A float32 matrix kernel: ``default`` (MKL on x86) or ``onednn``."""
+
+    name: Literal["default", "onednn"]
+
+    @contextmanager
+    def active(self) -> Iterator[None]:
+        """Use this kernel within the block."""
+        before = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest" if self.name == "default" else "medium")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before)
+
+
+def choose(device: torch.device, *, least_product: int) -> Kernel:
+    """The fastest kernel that is exact float32 and does not mind how many units share a call.
+
+    Args:
+        device: Only the CPU has a choice.
+        least_product: The smallest m x n x k of one unit's products.
+    """
+    onednn = Kernel("onednn")
+    worthwhile = device.type == "cpu" and least_product >= ONEDNN_LEAST
+    return onednn if worthwhile and _prefers_onednn() and is_float32(onednn) else Kernel("default")
+
+
+@cache
+def is_float32(kernel: Kernel) -> bool:
+    """Whether products stay within the float32 bound |fl(AB) - AB| <= K u |A||B| (Higham, ch. 3).
+
+    The bound holds for every order of summation; bfloat16 or TF32 inputs exceed it many times.
+    """
+    generator = np.random.Generator(np.random.Philox(key=0))
+    a, b = (torch.from_numpy(generator.standard_normal((4, 128, 128))) for _ in range(2))
+    a, b = a.float()[:, :, :64].contiguous(), b.float()[:, :64].contiguous()
+    bound = 64 * UNIT_ROUNDOFF * torch.bmm(a.double().abs(), b.double().abs())
+    exact = torch.bmm(a.double(), b.double())
+    with kernel.active():
+        products = (torch.bmm(a, b), torch.mm(a[0], b[0]).unsqueeze(0))
+    return all(bool(((p - exact[: len(p)]).abs() <= bound[: len(p)]).all()) for p in products)
+
+
+@cache
+def _prefers_onednn() -> bool:
+    """MKL runs its AVX-512 kernels on Intel processors only."""
+    return "AuthenticAMD" in _processor()
+
+
+@cache
+def _processor() -> str:
+    try:
+        with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
+            wanted = ("vendor_id", "model name")
+            return " ".join(
+                {line.split(":")[-1].strip() for line in lines if line.startswith(wanted)}
+            )
+    except OSError:
+        return "unknown processor"
+
+
+def fingerprint(kernel: Kernel, device: torch.device) -> str:
+    """Everything that the bits of a product may depend on, and a digest of some products."""
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    parts = {
+        "torch": torch.__version__,
+        "device": f"{device.type} ({where})",
+        "instructions": torch.backends.cpu.get_cpu_capability(),
+        "kernel": kernel.name,
+        "threads": torch.get_num_threads(),
+        "probe": _probe(kernel, device),
+    }
+    return "; ".join(f"{name} {value}" for name, value in parts.items())
+
+
+def _probe(kernel: Kernel, device: torch.device) -> str:
+    """Digest of products and transcendental functions of fixed inputs."""
+    generator = np.random.Generator(np.random.Philox(key=1))
+    digest = hashlib.blake2b(digest_size=6)
+    with kernel.active():
+        for shape in ((2, 64, 425), (2, 50, 51), (2, 256, 1025)):
+            a = torch.from_numpy(generator.standard_normal(shape, dtype=np.float32)).to(device)
+            product = torch.bmm(a, a.transpose(1, 2))
+            for result in (product, product.tanh(), product.abs().log()):
+                digest.update(result.cpu().numpy().tobytes())
+    return digest.hexdigest()
