@@ -30,8 +30,8 @@ class Block:
     """Proved to be the true values."""
     consistent: bool
     """False: no honest vectors look like this."""
-    error_bound: Vector
-    """No entry of a target is further from the truth, if the vectors are honest; 0 when exact."""
+    error_bound: float
+    """No entry is further from the truth, if the vectors are honest; 0 when exact."""
 
 
 def gamma(operations: int) -> float:
@@ -95,11 +95,9 @@ class UnitsSolver:
             values += snap(self._inverse @ residual, self._grid)
             residual = coded - self._rows @ values
         if not residual.any() and self._encodes_exactly(values) and self._growth <= 0.5:
-            none = np.zeros(len(values))
-            return Block(values=values, exact=True, consistent=True, error_bound=none)
+            return Block(values=values, exact=True, consistent=True, error_bound=0.0)
         if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
-            unknown = np.full(len(values), np.inf)
-            return Block(values=values, exact=False, consistent=True, error_bound=unknown)
+            return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
         return self._judge(coded, raw, values, residual)
 
     def _encodes_exactly(self, values: Matrix) -> bool:
@@ -108,19 +106,18 @@ class UnitsSolver:
     def _judge(self, coded: Matrix, raw: Matrix, values: Matrix, residual: Matrix) -> Block:
         """With rounding errors in Y: explained by U, and by no other grid vector?"""
         honest = _SAFETY * gamma(2 * self._load + 1)
-        error = self._forward @ np.abs(raw)
-        error += error.max(axis=0) * self._growth / (1.0 - self._growth)
-        half = self._grid / 2.0 if self._grid else 0.0
+        error = (self._forward @ np.abs(raw)).max(axis=0) / (1.0 - self._growth)
         explained = (np.abs(residual) <= honest * (self._size @ np.abs(values))).all(axis=0)
         spread = self._size @ (error + honest * (np.abs(raw) + error))
         possible = (np.abs(coded - self._rows @ raw) <= spread).all(axis=0)
-        contradicted = (~explained & (error.max(axis=0) < half)) | ~possible
+        half = self._grid / 2.0 if self._grid else 0.0
+        contradicted = (~explained & (error < half)) | ~possible
         exact = bool((explained & self._resolved(values)).all())
         return Block(
             values=values,
             exact=exact,
             consistent=not contradicted.any(),
-            error_bound=np.zeros(len(values)) if exact else error.max(axis=1, initial=0.0) + half,
+            error_bound=0.0 if exact else float(error.max(initial=0.0)) + half,
         )
 
     def _resolved(self, values: Matrix) -> BoolArray:
@@ -156,7 +153,7 @@ class SumSolver:
         consistent = bool((np.abs(self._checks @ coded) <= self._tolerated).all())
         half = self._grid / 2.0 if self._grid else 0.0
         exact = consistent and self._error < half
-        bound = np.array([0.0 if exact else self._error + half])
+        bound = 0.0 if exact else self._error + half
         return Block(values=values, exact=exact, consistent=consistent, error_bound=bound)
 
 

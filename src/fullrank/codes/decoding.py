@@ -17,7 +17,7 @@ from fullrank.codes.certificate import Block, SumSolver, UnitsSolver
 from fullrank.codes.conditions import Target
 from fullrank.codes.peeling import Peeling
 from fullrank.codes.rowspace import RowSpace
-from fullrank.errors import CodeError, InvalidContribution, NotDecodable
+from fullrank.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
 from fullrank.types import Matrix, Unit, Vector
 from fullrank.updates import GRID
 
@@ -74,7 +74,8 @@ class Decoder:
         self._space = RowSpace(self._matrix.shape[1])
         self._peeling = Peeling(self._matrix.shape[1])
         self._complete = False
-        self._forget()
+        self._exact = False
+        self._error_bound = np.inf
 
     @property
     def units(self) -> int:
@@ -110,12 +111,8 @@ class Decoder:
         self._coefficients[row] = combination
         self._pending.append(combination)
         self._peeling.add(np.flatnonzero(combination).tolist())
-        self._forget()
+        self._exact, self._error_bound = False, np.inf
         return True
-
-    def _forget(self) -> None:
-        self._exact, self._consistent = False, False
-        self._error_bound = np.full(self.units if self.target == "units" else 1, np.inf)
 
     def _combination(self, row: int, coefficients: ArrayLike | None) -> Vector:
         if coefficients is not None:
@@ -192,23 +189,12 @@ class Decoder:
         return self._exact
 
     @property
-    def consistent(self) -> bool:
-        """After ``decode``: honest vectors can look like these; if not, a row is corrupt.
-
-        Leave rows out in turn, or wait for more; never use the result.
-        """
-        return self._consistent
-
-    @property
-    def error_bound(self) -> Vector:
-        """After ``decode``: no entry is further from the truth if the vectors are honest.
-
-        One number per unit, shape (M,), or (1,) for the sum; 0 when exact.
-        """
+    def error_bound(self) -> float:
+        """After ``decode``: no entry is further from the truth, if the vectors are honest."""
         return self._error_bound
 
     def decode(self, *, out: Matrix | None = None) -> Matrix:
-        """The target on the grid; sets ``exact``, ``consistent`` and ``error_bound``.
+        """The target on the grid; sets ``exact`` and ``error_bound``.
 
         All rows received are used, sorted, so that the arrival order cannot matter.
 
@@ -220,6 +206,7 @@ class Decoder:
 
         Raises:
             NotDecodable: The rows do not determine the target, or came without vectors.
+            Corrupted: No honest vectors look like these; leave rows out in turn or wait for more.
         """
         blocks = self.blocks()
         start, block = next(blocks)
@@ -233,22 +220,25 @@ class Decoder:
     def blocks(self) -> Iterator[tuple[int, Matrix]]:
         """``decode`` in column blocks: (first column, values); peak memory is one block.
 
-        What ``decode`` sets is set when the last block has been taken.
+        ``exact`` and ``error_bound`` are set when the last block has been taken.
         """
         solver = self._solver()
         vectors = [self._vectors[row] for row in self.received]
         coded = [vector for vector in vectors if vector is not None]
         if len(coded) < len(vectors):
             raise NotDecodable("rows were offered without vectors; only their rank is known")
-        exact, consistent = True, True
-        bound = np.zeros_like(self._error_bound)
+        exact, bound = True, 0.0
         for start in range(0, max(1, self._length()), BLOCK_COLUMNS):
             columns = slice(start, start + BLOCK_COLUMNS)
             block = solver.solve(np.stack([vector[columns] for vector in coded]))
-            exact, consistent = exact and block.exact, consistent and block.consistent
-            bound = np.maximum(bound, block.error_bound)
+            if not block.consistent:
+                raise Corrupted(
+                    f"rows {list(self.received)} contradict their coefficients near entry {start}; "
+                    "leave rows out in turn or wait for more"
+                )
+            exact, bound = exact and block.exact, max(bound, block.error_bound)
             yield start, block.values
-        self._exact, self._consistent, self._error_bound = exact, consistent, bound
+        self._exact, self._error_bound = exact, bound
 
     def _length(self) -> int:
         return next((v.shape[0] for v in self._vectors.values() if v is not None), 0)
