@@ -116,7 +116,7 @@ class Round:
 
     @property
     def rank(self) -> int:
-        """rank(C_J)."""
+        """The rank of C_J."""
         return self._decoder.rank
 
     @property

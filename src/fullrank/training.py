@@ -1,10 +1,11 @@
 """What every driver of a run does alike: what is collected when, and which sample follows.
 
-Iteration k collects with the policies of version k - 1, appends what it collected to the table,
-draws its sample from all that the table then holds, and applies the updates. The order and the keys
+Iteration k collects with the current policies, appends what it collected to the table, draws its
+sample from all that the table then holds, and applies the updates. Environments, keys and sample
 are fixed here, so the services and the one-process driver commit the same bits.
 """
 
+import hashlib
 from collections.abc import Mapping
 from math import ceil
 from typing import Any, TypeAlias
@@ -13,14 +14,14 @@ import numpy as np
 
 from fullrank.algorithms.base import algorithms
 from fullrank.environments import Environment, make_environment
-from fullrank.replay import Layout, Sample
+from fullrank.replay import TABLE, Layout, Sample
 from fullrank.rollouts import Collected, Rollout
 from fullrank.seeding import derive
 from fullrank.types import FloatArray, Matrix
+from fullrank.updates import DIGEST_BYTES
 
 Params: TypeAlias = Mapping[str, Any]
 
-TABLE = "transitions"
 WARM_UP = -1
 """The iteration that keys the exploration of the warm-up."""
 
@@ -136,6 +137,14 @@ class Training:
         """
         self.algorithm.load(_part(state, "algorithm"))
         self._rollout.load(_part(state, "rollout"))
+
+    def digest(self) -> str:
+        """Of the parameters, targets and optimiser: equal digests mean equal bits."""
+        hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        for name, array in sorted(self.algorithm.state().items()):
+            hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
+            hasher.update(np.ascontiguousarray(array).data)
+        return hasher.hexdigest()
 
     def close(self) -> None:
         """Release the environments."""

@@ -1,0 +1,199 @@
+"""A whole run in one process: the mathematics of the services without their network.
+
+With ``coded=False`` it is the centralised reference: all units computed together and applied. With
+a code it commits the same bits, whoever straggles; learners and arrivals are then simulated.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from fullrank.codes import Code, make_code
+from fullrank.config import RunConfig
+from fullrank.errors import Corrupted, NotDecodable
+from fullrank.replay import Table
+from fullrank.rollouts import Collected
+from fullrank.rounds import Decision, Round, Verdict
+from fullrank.seeding import stream
+from fullrank.stragglers import delay_models
+from fullrank.traffic import support
+from fullrank.types import FloatArray, IntArray, LearnerId, Matrix, Unit, Vector
+from fullrank.updates import unit_digest, update_digest
+from fullrank.wiring import training_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalIteration:
+    """What an iteration committed; the names are those of ``metrics.jsonl``."""
+
+    iteration: int
+    return_mean: float | None
+    """Mean return of the episodes that ended, summed over agents; None when none ended."""
+    received: tuple[LearnerId, ...]
+    """J in order of arrival; empty for the centralised reference."""
+    late: tuple[LearnerId, ...]
+    """Learners that were not waited for."""
+    exact: bool
+    """Whether the committed bits are independent of J."""
+    condition: float
+    """Two-norm condition number of C_J."""
+    update_digest: str
+    """Of the committed updates, hexadecimal."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Outcome:
+    """The updates of an iteration and how they came about."""
+
+    updates: Matrix
+    digests: Sequence[bytes]
+    received: Sequence[LearnerId] = ()
+    late: Sequence[LearnerId] = ()
+    exact: bool = True
+    condition: float = 1.0
+
+
+class LocalRun:
+    """One run; iterate over it, or ``train`` it to the end of its configuration.
+
+    Args:
+        config: The same tree that the services take.
+        coded: Whether learners and a code stand between the units and the update.
+        independent_learners: Whether each learner computes its own units by a call of its own, as
+            in reality, instead of sharing what others have computed. Slower; the bits are equal.
+
+    Raises:
+        ConfigError: The configuration names something that does not exist or cannot be.
+        EnvironmentFailed: The environment cannot be made.
+    """
+
+    def __init__(
+        self, config: RunConfig, *, coded: bool = True, independent_learners: bool = False
+    ) -> None:
+        self._config = config
+        self._coded = coded
+        self._independent = independent_learners
+        self._delays = delay_models.build(config.stragglers.name, **config.stragglers.params)
+        self.training = training_of(config)
+        self._algorithm = self.training.algorithm
+        self._table = self._make_table()
+        self._ahead: Collected | None = None
+
+    @cached_property
+    def code(self) -> Code:
+        """C, one row for each learner."""
+        settings = self._config.code
+        return make_code(
+            settings.name,
+            rows=self._config.learners,
+            units=self._algorithm.units,
+            seed=self._config.seed,
+            **settings.params,
+        )
+
+    def __iter__(self) -> Iterator[LocalIteration]:
+        """Warm up, then commit the configured iterations one by one."""
+        self._append(self.training.warm_up())
+        for iteration in range(self._config.iterations):
+            yield self._iterate(iteration)
+
+    def train(self) -> list[LocalIteration]:
+        """All iterations."""
+        return list(self)
+
+    def parameter_digest(self) -> str:
+        """Of parameters, targets and optimiser: equal digests mean equal bits."""
+        return self.training.digest()
+
+    def _make_table(self) -> Table:
+        """A table as large as the run can fill, at most the configured capacity."""
+        config = self._config
+        collected = config.iterations * config.environment.copies * config.collect.steps
+        capacity = min(config.replay.capacity, config.collect.warmup + collected)
+        rows = np.empty((capacity, self.training.layout.row_size), dtype=np.float32)
+        return Table(rows, np.zeros(2, dtype=np.int64))
+
+    def _append(self, rows: FloatArray) -> None:
+        self._table.append(self._table.head, rows)
+
+    def _iterate(self, iteration: int) -> LocalIteration:
+        collected = self._ahead or self.training.collect(iteration)
+        self._append(collected.rows)
+        sample = self.training.sample(iteration, tail=self._table.tail, head=self._table.head)
+        batch = self._table.gather(sample.positions())
+        if self._config.collect.lag:
+            self._ahead = self.training.collect(iteration + 1)
+        outcome = (self._round if self._coded else self._centralised)(batch, iteration)
+        self.training.apply(outcome.updates)
+        return LocalIteration(
+            iteration=iteration,
+            return_mean=float(collected.returns.mean()) if collected.returns.size else None,
+            received=tuple(outcome.received),
+            late=tuple(outcome.late),
+            exact=outcome.exact,
+            condition=outcome.condition,
+            update_digest=update_digest(outcome.digests),
+        )
+
+    def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
+        units = range(self._algorithm.units)
+        computed = dict(self._algorithm.updates(batch, units, iteration=iteration))
+        return _Outcome(
+            updates=np.stack([self._combine({unit: 1.0}, computed) for unit in units]),
+            digests=[unit_digest(computed[unit]) for unit in units],
+        )
+
+    def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
+        round_ = Round(iteration, self.code, unit_sizes=self._algorithm.unit_sizes)
+        arrivals = self._arrivals(iteration)
+        shared: dict[Unit, FloatArray] = {}
+        decision = Decision(verdict=Verdict.WAIT)
+        for learner in arrivals:
+            row = self.code.matrix[learner]
+            units = support(row)
+            computed = {} if self._independent else shared
+            missing = [unit for unit in units if unit not in computed]
+            computed.update(self._algorithm.updates(batch, missing, iteration=iteration))
+            for unit in units:
+                round_.report(unit, unit_digest(computed[unit]))
+            coefficients = {unit: float(row[unit]) for unit in units}
+            round_.offer(learner=learner, row=learner, coded=self._combine(coefficients, computed))
+            decision = round_.decide()
+            if decision.verdict is Verdict.CORRUPT:
+                raise Corrupted(f"iteration {iteration}: {decision.reason}")
+            if decision.verdict is Verdict.COMMIT:
+                break
+        if decision.updates is None:
+            raise NotDecodable(
+                f"iteration {iteration}: rank {round_.rank} of {self.code.units} after all rows "
+                f"of {self.code.name}"
+            )
+        return _Outcome(
+            updates=decision.updates,
+            digests=decision.digests,
+            received=round_.received,
+            late=sorted(set(arrivals) - set(round_.received)),
+            exact=decision.verdict is Verdict.COMMIT,
+            condition=round_.condition,
+        )
+
+    def _arrivals(self, iteration: int) -> list[LearnerId]:
+        """Learners with units to compute, in the order in which their vectors come."""
+        seed, learners = self._config.seed, self.code.rows
+        delay_s = self._delays.delays(seed=seed, iteration=iteration, learners=learners)
+        arrival_s = self.code.load * self._config.compute.emulate_unit_s + delay_s
+        tie_break = stream(seed, "arrival", iteration).random(learners)
+        order: IntArray = np.lexsort((tie_break, arrival_s))
+        return [int(learner) for learner in order if self.code.load[learner]]
+
+    def _combine(
+        self, coefficients: Mapping[Unit, float], computed: Mapping[Unit, FloatArray]
+    ) -> Vector:
+        """The sum of c_i u_i, shorter units padded with zeros, shape (P,)."""
+        coded = np.zeros(max(self._algorithm.unit_sizes))
+        for unit, coefficient in coefficients.items():
+            update = computed[unit].astype(np.float64)
+            coded[: len(update)] += coefficient * update
+        return coded
