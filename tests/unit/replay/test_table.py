@@ -1,0 +1,202 @@
+"""The replay table against a model: a list of all rows ever appended."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from fullrank.errors import InvalidContribution, OutOfRange
+from fullrank.replay import Sample, Table
+from fullrank.types import FloatArray
+
+CAPACITY, ROW_SIZE = 7, 3
+
+
+def table(head: int = 0) -> Table:
+    """A table with ``head`` rows, row p being (p, p, p)."""
+    made = Table(np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64))
+    for position in range(head):
+        made.append(position, rows_of([position]))
+    return made
+
+
+def rows_of(values: Sequence[float]) -> FloatArray:
+    return np.repeat(np.array(values, dtype=np.float32)[:, None], ROW_SIZE, axis=1)
+
+
+class TableAgainstModel(RuleBasedStateMachine):
+    """Appends of every kind; the table must always hold the newest rows of the model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = table()
+        self.model: list[float] = []
+        self.highest = 0
+
+    @property
+    def tail(self) -> int:
+        return max(0, self.highest - CAPACITY)
+
+    def grow(self, first: int, values: list[float]) -> None:
+        """Append what the model holds from ``first`` on, and ``values`` behind it."""
+        head = self.table.append(first, rows_of(self.model[first:] + values))
+        self.model += values
+        self.highest = max(self.highest, len(self.model))
+        assert head == len(self.model)
+
+    @rule(values=st.lists(st.integers(-5, 5).map(float), max_size=CAPACITY))
+    def append(self, values: list[float]) -> None:
+        self.grow(len(self.model), values)
+
+    @rule(data=st.data())
+    def repeat_with_more(self, data: st.DataObject) -> None:
+        """An append whose acknowledgement was lost, sent again with new rows behind it."""
+        first = data.draw(st.integers(max(0, len(self.model) - CAPACITY), len(self.model)))
+        room = CAPACITY - (len(self.model) - first)
+        self.grow(first, data.draw(st.lists(st.integers(-5, 5).map(float), max_size=room)))
+
+    @rule(data=st.data())
+    def repeat_of_a_part(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(0, len(self.model)))
+        last = data.draw(st.integers(first, min(len(self.model), first + CAPACITY)))
+        assert self.table.append(first, rows_of(self.model[first:last])) == len(self.model)
+
+    @rule(gap=st.integers(1, 5))
+    def gap(self, gap: int) -> None:
+        with pytest.raises(OutOfRange, match="would leave a gap"):
+            self.table.append(len(self.model) + gap, rows_of([1.0]))
+
+    @precondition(lambda self: len(self.model) > self.tail)
+    @rule(data=st.data())
+    def contradiction(self, data: st.DataObject) -> None:
+        first = data.draw(st.integers(self.tail, len(self.model) - 1))
+        rows = rows_of(self.model[first:])
+        rows[data.draw(st.integers(0, len(rows) - 1)), 0] += 1
+        with pytest.raises(InvalidContribution, match="already stored with other values"):
+            self.table.append(first, rows)
+
+    @rule(data=st.data())
+    def truncate(self, data: st.DataObject) -> None:
+        head = data.draw(st.integers(0, len(self.model) + 2))
+        self.table.truncate(head)
+        del self.model[max(head, self.tail) :]
+
+    @invariant()
+    def holds_the_newest_rows(self) -> None:
+        assert self.table.head == len(self.model)
+        assert self.table.tail == self.tail
+        positions = np.arange(self.table.tail, self.table.head)
+        np.testing.assert_array_equal(
+            self.table.gather(positions), rows_of(self.model[self.tail :])
+        )
+
+
+test_a_table_holds_the_newest_rows_whatever_is_appended = TableAgainstModel.TestCase
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros((2, ROW_SIZE + 1), np.float32), "do not fit a table of row size 3"),
+        (np.zeros(ROW_SIZE, np.float32), "do not fit a table of row size 3"),
+        (np.zeros((CAPACITY + 1, ROW_SIZE), np.float32), "8 rows exceed the capacity of 7"),
+        (rows_of([np.nan]), "not finite"),
+        (rows_of([np.inf]), "not finite"),
+    ],
+)
+def test_impossible_rows_are_refused_and_change_nothing(rows: FloatArray, message: str) -> None:
+    refusing = table(head=2)
+    with pytest.raises(InvalidContribution, match=message):
+        refusing.append(2, rows)
+    assert refusing.head == 2
+    np.testing.assert_array_equal(refusing.gather(np.arange(2)), rows_of([0, 1]))
+
+
+def test_a_table_on_the_same_storage_goes_on_where_the_old_one_stopped() -> None:
+    rows, cursor = np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64)
+    Table(rows, cursor).append(0, rows_of([1, 2, 3]))
+    again = Table(rows, cursor)
+    assert (again.tail, again.head) == (0, 3)
+    np.testing.assert_array_equal(again.gather(np.arange(3)), rows_of([1, 2, 3]))
+
+
+def test_rows_are_gathered_straight_into_the_given_array() -> None:
+    out = np.empty((3, ROW_SIZE), np.float32)
+    assert table(head=9).gather(np.array([8, 2, 8]), out=out) is out
+    np.testing.assert_array_equal(out, rows_of([8, 2, 8]))
+
+
+def sample(**changes: int) -> Sample:
+    values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
+    return Sample(table="t", **values)
+
+
+def test_a_sample_of_what_is_held_is_served() -> None:
+    table(head=9).check(sample())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"head": 10}, "position 9 is not written yet: head 9"),
+        ({"tail": 1}, "position 1 was evicted: the tail is 2"),
+        ({"tail": 9}, "an empty sample"),
+        ({"size": 0}, "an empty sample"),
+        ({"tail": -1}, "an empty sample"),
+    ],
+)
+def test_a_sample_that_cannot_be_served_exactly_is_refused(
+    changes: dict[str, int], message: str
+) -> None:
+    with pytest.raises(OutOfRange, match=message):
+        table(head=9).check(sample(**changes))
+
+
+RANGES = st.tuples(st.integers(0, 10**9), st.integers(1, 10**6)).map(lambda r: (r[0], r[0] + r[1]))
+
+
+@given(st.integers(0, 2**31), st.integers(0, 10**6), RANGES, st.integers(1, 300))
+def test_positions_are_pure_and_in_range(
+    seed: int, iteration: int, bounds: tuple[int, int], size: int
+) -> None:
+    drawn = sample(seed=seed, iteration=iteration, tail=bounds[0], head=bounds[1], size=size)
+    positions = drawn.positions()
+    assert positions.shape == (size,)
+    assert positions.dtype == np.int64
+    assert ((positions >= bounds[0]) & (positions < bounds[1])).all()
+    np.testing.assert_array_equal(positions, drawn.positions())
+
+
+def test_iterations_and_seeds_draw_other_positions() -> None:
+    wide = {"tail": 0, "head": 10**6}
+    drawn = {
+        sample(**wide, **key).positions().tobytes() for key in ({}, {"iteration": 1}, {"seed": 1})
+    }
+    assert len(drawn) == 3
+
+
+def test_every_position_is_equally_likely() -> None:
+    counts = np.bincount(sample(tail=0, head=10, size=20_000).positions(), minlength=10)
+    assert (np.abs(counts - 2000) < 5 * np.sqrt(2000 * 0.9)).all()
+
+
+class KilledStorage(np.ndarray[tuple[int, int], np.dtype[np.float32]]):
+    """Rows that are written just before the process ends."""
+
+    def __setitem__(self, key: object, value: object) -> None:
+        super().__setitem__(key, value)  # type: ignore[call-overload]
+        raise KeyboardInterrupt
+
+
+def test_an_append_cut_short_leaves_only_whole_rows_readable() -> None:
+    rows, cursor = np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64)
+    Table(rows, cursor).append(0, rows_of(range(CAPACITY)))
+    with pytest.raises(KeyboardInterrupt):
+        Table(rows.view(KilledStorage), cursor).append(CAPACITY, rows_of([7, 8, 9]))
+    survivor = Table(rows, cursor)
+    assert (survivor.tail, survivor.head) == (3, CAPACITY)
+    positions = np.arange(survivor.tail, survivor.head)
+    np.testing.assert_array_equal(survivor.gather(positions), rows_of(range(3, CAPACITY)))

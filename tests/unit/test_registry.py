@@ -1,0 +1,136 @@
+"""Registries: one new file, or one entry point, makes a class known by name."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from pathlib import Path
+
+import pytest
+
+from fullrank import registry as module
+from fullrank.errors import ConfigError
+from fullrank.registry import Registry, nearest
+
+PLUGIN = """
+from dataclasses import dataclass
+from {package} import shapes
+
+@shapes.register("{name}")
+@dataclass(frozen=True)
+class Shape:
+    size: int = 1
+"""
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An importable package that holds a registry and no class yet."""
+    root = tmp_path / "shapes_of_test"
+    root.mkdir()
+    (root / "__init__.py").write_text(
+        "from fullrank.registry import Registry\nshapes = Registry('shape', 'shapes_of_test')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield root
+    for name in [name for name in sys.modules if name.startswith("shapes_of_test")]:
+        del sys.modules[name]
+
+
+def shapes_of(package: Path) -> Registry[object]:
+    return __import__(package.name).shapes  # type: ignore[no-any-return]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Circle:
+    radius: float
+    colour: str = "red"
+    _area: float = field(init=False, default=0.0)
+
+
+def circles() -> Registry[Circle]:
+    registry: Registry[Circle] = Registry("circle", "fullrank.stragglers")
+    registry.register("circle")(Circle)
+    return registry
+
+
+def test_a_new_file_in_the_package_is_found(package: Path) -> None:
+    (package / "square.py").write_text(PLUGIN.format(package=package.name, name="square"))
+    assert list(shapes_of(package)) == ["square"]
+
+
+def test_files_are_imported_at_the_first_look_up_only(package: Path) -> None:
+    (package / "square.py").write_text(PLUGIN.format(package=package.name, name="square"))
+    shapes = shapes_of(package)
+    assert f"{package.name}.square" not in sys.modules
+    shapes.get("square")
+    assert f"{package.name}.square" in sys.modules
+
+
+def test_a_broken_file_fails_every_look_up_and_not_just_the_first(package: Path) -> None:
+    (package / "square.py").write_text("import a_module_that_is_not_there\n")
+    shapes = shapes_of(package)
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
+            list(shapes)
+
+
+def test_an_installed_plug_in_is_found(package: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (package.parent / "plug_in_of_test.py").write_text(
+        PLUGIN.format(package=package.name, name="plugged")
+    )
+    point = EntryPoint("plugged", "plug_in_of_test", package.name)
+    monkeypatch.setattr(module, "entry_points", lambda group: [point] * (group == package.name))
+    assert "plugged" in shapes_of(package)
+    del sys.modules["plug_in_of_test"]
+
+
+def test_a_plug_in_that_cannot_be_loaded_is_named(
+    package: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    point = EntryPoint("plugged", "there_is_no_such_plug_in", package.name)
+    monkeypatch.setattr(module, "entry_points", lambda group: [point])
+    with pytest.raises(ConfigError, match=r"plug-in 'plugged' \(there_is_no_such_plug_in\)"):
+        list(shapes_of(package))
+
+
+def test_a_single_module_can_be_its_own_registry() -> None:
+    from fullrank.stragglers import delay_models
+
+    assert {"none", "fixed_k", "trace"} <= set(delay_models)
+
+
+def test_a_name_is_claimed_once() -> None:
+    registry = circles()
+    registry.register("circle")(Circle)  # the same class again, as a re-import does
+    with pytest.raises(ConfigError, match="two classes claim the circle name 'circle'"):
+        registry.register("circle")(dict)
+
+
+def test_an_unknown_name_gets_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="unknown circle 'circel'; did you mean 'circle'"):
+        circles().get("circel")
+
+
+def test_an_unknown_parameter_gets_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="no parameter 'color'; did you mean 'colour'"):
+        circles().build("circle", radius=1.0, color="blue")
+
+
+def test_a_missing_parameter_is_named() -> None:
+    with pytest.raises(ConfigError, match="circle 'circle' needs the parameter 'radius'"):
+        circles().build("circle")
+
+
+def test_a_derived_field_is_no_parameter() -> None:
+    with pytest.raises(ConfigError, match="no parameter '_area'"):
+        circles().build("circle", radius=1.0, _area=2.0)
+
+
+def test_build_passes_parameters() -> None:
+    assert circles().build("circle", radius=2.0) == Circle(radius=2.0)
+
+
+def test_a_far_word_gets_the_whole_list() -> None:
+    assert nearest("zzz", ["b", "a"]) == "; known: a, b"
+    assert nearest("zzz", []) == "; there are none"

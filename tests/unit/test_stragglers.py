@@ -1,0 +1,212 @@
+"""Delay models: exact counts, right distributions, and the same answer in every process."""
+
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from scipy import stats
+
+from fullrank.errors import ConfigError
+from fullrank.stragglers import DelayModel, delay_models
+
+TRACE = ((0, 1, 0.5), (2, 0, 1.25), (2, 3, 2.0))
+PARAMETERS = {"trace": {"rows": TRACE}}
+INDEPENDENT = ("bernoulli", "exponential", "pareto")
+
+
+def model(name: str) -> DelayModel:
+    return delay_models.build(name, **PARAMETERS.get(name, {}))
+
+
+def many(delays: DelayModel, *, iterations: int = 200, learners: int = 25) -> NDArray[np.float64]:
+    """Delays of 5,000 (iteration, learner) pairs."""
+    return np.concatenate(
+        [delays.delays(seed=1, iteration=t, learners=learners) for t in range(iterations)]
+    )
+
+
+@pytest.mark.parametrize("name", list(delay_models))
+@given(st.integers(0, 2**62), st.integers(0, 10**6), st.integers(1, 40))
+def test_delays_are_pure_and_one_for_each_learner(
+    name: str, seed: int, iteration: int, learners: int
+) -> None:
+    delays = model(name).delays(seed=seed, iteration=iteration, learners=learners)
+    assert delays.shape == (learners,)
+    assert delays.dtype == np.float64
+    assert (delays >= 0).all()
+    assert np.isfinite(delays).all()
+    again = model(name).delays(seed=seed, iteration=iteration, learners=learners)
+    np.testing.assert_array_equal(delays, again)
+
+
+@pytest.mark.parametrize("name", list(delay_models))
+def test_another_process_draws_the_same_delays(name: str) -> None:
+    code = (
+        "from fullrank.stragglers import delay_models\n"
+        f"model = delay_models.build({name!r}, **{PARAMETERS.get(name, {})!r})\n"
+        "print(model.delays(seed=9, iteration=2, learners=6).tobytes().hex())"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    delays = model(name).delays(seed=9, iteration=2, learners=6)
+    assert other.stdout.strip() == delays.tobytes().hex()
+
+
+@pytest.mark.parametrize("name", [*INDEPENDENT, "none", "trace"])
+@given(st.integers(0, 100), st.integers(1, 20), st.integers(0, 20))
+def test_a_learners_delay_does_not_depend_on_n(
+    name: str, iteration: int, learners: int, more: int
+) -> None:
+    few = model(name).delays(seed=3, iteration=iteration, learners=learners)
+    all_of_them = model(name).delays(seed=3, iteration=iteration, learners=learners + more)
+    np.testing.assert_array_equal(few, all_of_them[:learners])
+
+
+@pytest.mark.parametrize("name", ["fixed_k", *INDEPENDENT])
+def test_seed_and_iteration_both_change_who_straggles(name: str) -> None:
+    def draw(seed: int, iteration: int) -> bytes:
+        return model(name).delays(seed=seed, iteration=iteration, learners=64).tobytes()
+
+    assert len({draw(0, 0), draw(1, 0), draw(0, 1)}) == 3
+
+
+def test_none_delays_nobody() -> None:
+    assert not many(model("none")).any()
+
+
+@given(st.integers(1, 30), st.data())
+def test_exactly_k_learners_straggle(learners: int, data: st.DataObject) -> None:
+    k = data.draw(st.integers(0, learners))
+    fixed = delay_models.build("fixed_k", k=k, delay_s=0.25)
+    delays = fixed.delays(seed=0, iteration=data.draw(st.integers(0, 1000)), learners=learners)
+    assert Counter(delays.tolist()) == Counter({0.25: k, 0.0: learners - k})
+
+
+def test_each_learner_is_equally_often_among_the_k() -> None:
+    fixed = delay_models.build("fixed_k", k=2, delay_s=1.0)
+    counts = many(fixed, iterations=3000, learners=6).reshape(3000, 6).sum(axis=0)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+def test_more_stragglers_than_learners_are_refused() -> None:
+    with pytest.raises(ConfigError, match="k = 5 stragglers need at least 5 learners, there are 4"):
+        delay_models.build("fixed_k", k=5).delays(seed=0, iteration=0, learners=4)
+
+
+def test_bernoulli_stragglers_are_as_frequent_as_asked() -> None:
+    delays = many(delay_models.build("bernoulli", probability=0.3, delay_s=0.7))
+    assert set(delays.tolist()) == {0.0, 0.7}
+    assert stats.binomtest(int((delays > 0).sum()), delays.size, 0.3).pvalue > 1e-3
+
+
+@pytest.mark.parametrize(("probability", "expected"), [(0.0, 0.0), (1.0, 0.7)])
+def test_certain_and_impossible_stragglers(probability: float, expected: float) -> None:
+    certain = delay_models.build("bernoulli", probability=probability, delay_s=0.7)
+    np.testing.assert_array_equal(many(certain), expected)
+
+
+def test_exponential_delays_follow_their_distribution() -> None:
+    delays = many(delay_models.build("exponential", mean_s=0.4))
+    assert stats.kstest(delays, stats.expon(scale=0.4).cdf).pvalue > 1e-3
+
+
+def test_pareto_delays_follow_their_distribution() -> None:
+    delays = many(delay_models.build("pareto", scale_s=0.2, shape=1.5))
+    assert stats.kstest(delays, stats.pareto(1.5, scale=0.2).cdf).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("name", ["exponential", "pareto"])
+def test_only_stragglers_draw_a_delay_and_its_length_is_independent(name: str) -> None:
+    always = many(delay_models.build(name))
+    sometimes = many(delay_models.build(name, probability=0.25))
+    straggles = sometimes > 0
+    assert stats.binomtest(int(straggles.sum()), straggles.size, 0.25).pvalue > 1e-3
+    np.testing.assert_array_equal(sometimes[straggles], always[straggles])
+    assert stats.ks_2samp(always[straggles], always[~straggles]).pvalue > 1e-3
+
+
+def test_neighbouring_learners_and_iterations_are_uncorrelated() -> None:
+    delays = many(delay_models.build("exponential")).reshape(200, 25)
+    for a, b in ((delays[1:], delays[:-1]), (delays[:, 1:], delays[:, :-1])):
+        assert stats.spearmanr(a.ravel(), b.ravel()).pvalue > 1e-3
+
+
+@given(st.integers(0, 3))
+def test_a_trace_is_replayed_cyclically(cycle: int) -> None:
+    replayed = [
+        model("trace").delays(seed=0, iteration=3 * cycle + t, learners=4).tolist()
+        for t in range(3)
+    ]
+    assert replayed == [[0, 0.5, 0, 0], [0, 0, 0, 0], [1.25, 0, 0, 2.0]]
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("trace.csv", "iteration,learner,delay_s\n0,1,0.5\n2,0,1.25\n2,3,2\n"),
+        ("trace.csv", "delay_s,host,learner,iteration\n0.5,a,1,0\n1.25,b,0,2\n2.0,c,3,2\n"),
+        (
+            "trace.jsonl",
+            '{"iteration": 0, "learner": 1, "delay_s": 0.5}\n\n'
+            '{"iteration": 2, "learner": 0, "delay_s": 1.25}\n'
+            '{"iteration": 2, "learner": 3, "delay_s": 2}\n',
+        ),
+    ],
+)
+def test_a_trace_file_is_the_same_rows(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / name).write_text(text)
+    from_file = delay_models.build("trace", path=str(tmp_path / name))
+    for iteration in range(3):
+        asked = {"seed": 0, "iteration": iteration, "learners": 4}
+        np.testing.assert_array_equal(from_file.delays(**asked), model("trace").delays(**asked))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "message"),
+    [
+        ("trace.csv", "iteration,learner\n0,1\n", "has a row without 'delay_s'"),
+        ("trace.csv", "iteration,learner,delay_s\n0,x,1\n", "malformed row.*'x'"),
+        ("trace.csv", "iteration,learner,delay_s\n0,1\n", "malformed row"),
+        ("trace.csv", "iteration,learner,delay_s\n", "there are no rows"),
+        ("trace.csv", "iteration,learner,delay_s\n0,1,-1\n", "must be finite and not negative"),
+        ("trace.csv", "iteration,learner,delay_s\n0,1,inf\n", "must be finite and not negative"),
+        ("trace.csv", "iteration,learner,delay_s\n-1,1,1\n", "negative iteration or learner"),
+        ("trace.jsonl", "[0, 1, 0.5]\n", "malformed row"),
+        ("trace.jsonl", "{\n", "malformed row"),
+    ],
+)
+def test_a_damaged_trace_is_refused(tmp_path: Path, name: str, text: str, message: str) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=message):
+        delay_models.build("trace", path=str(tmp_path / name))
+
+
+def test_a_missing_trace_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"cannot read .*gone\.csv: No such file"):
+        delay_models.build("trace", path=str(tmp_path / "gone.csv"))
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "message"),
+    [
+        ("fixed_k", {"k": -1}, "k must not be negative, got -1"),
+        ("fixed_k", {"delay_s": -0.1}, "delay_s must be finite and not negative, got -0.1"),
+        ("bernoulli", {"probability": 1.1}, r"probability must lie in \[0, 1\], got 1.1"),
+        ("bernoulli", {"probability": float("nan")}, "probability must lie"),
+        ("exponential", {"mean_s": float("inf")}, "mean_s must be finite"),
+        ("pareto", {"shape": 0.0}, "shape must be positive and finite, got 0.0"),
+        ("pareto", {"scale_s": -1.0}, "scale_s must be finite"),
+        ("trace", {}, "give either path or rows"),
+        ("trace", {"path": "x.csv", "rows": TRACE}, "give either path or rows"),
+    ],
+)
+def test_impossible_parameters_are_refused(
+    name: str, parameters: dict[str, object], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: {message}"):
+        delay_models.build(name, **parameters)

@@ -1,0 +1,86 @@
+"""Exact updates: what snapping keeps, and what digests tell apart."""
+
+import hashlib
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from fullrank.types import FloatArray
+from fullrank.updates import DIGEST_BYTES, GRID, snap, unit_digest, update_digest
+
+CLIPPED = arrays(
+    np.float32,
+    st.integers(1, 40),
+    elements=st.floats(-1.0, 1.0, width=32, allow_nan=False, allow_subnormal=False),
+)
+
+
+@given(CLIPPED)
+def test_a_snapped_entry_is_a_multiple_of_the_grid(update: FloatArray) -> None:
+    multiples = snap(update).astype(np.float64) / GRID
+    np.testing.assert_array_equal(multiples, np.rint(multiples))
+
+
+@given(CLIPPED)
+def test_snapping_moves_an_entry_by_half_a_grid_step_at_most(update: FloatArray) -> None:
+    moved = np.abs(snap(update).astype(np.float64) - update.astype(np.float64))
+    assert (moved <= GRID / 2).all()
+
+
+@given(CLIPPED)
+def test_snapping_twice_is_snapping_once(update: FloatArray) -> None:
+    once = snap(update)
+    assert snap(once).tobytes() == once.tobytes()
+
+
+def test_halves_go_to_the_even_multiple() -> None:
+    halves = np.array([0.5, 1.5, 2.5, -0.5, -1.5], dtype=np.float32) * np.float32(GRID)
+    np.testing.assert_array_equal(snap(halves) / np.float32(GRID), [0, 2, 2, 0, -2])
+
+
+@given(CLIPPED)
+def test_zero_has_one_sign(update: FloatArray) -> None:
+    snapped = snap(update * np.float32(1e-12))
+    assert not np.signbit(snapped).any()
+    assert not snapped.any()
+
+
+@given(CLIPPED)
+def test_snapping_leaves_its_argument_alone(update: FloatArray) -> None:
+    before = update.tobytes()
+    snap(update)
+    assert update.tobytes() == before
+
+
+def test_a_coarser_grid_is_honoured() -> None:
+    np.testing.assert_array_equal(
+        snap(np.array([0.3, 0.7], dtype=np.float32), grid=0.25), [0.25, 0.75]
+    )
+
+
+def test_a_digest_covers_the_little_endian_float32_bytes() -> None:
+    update = np.array([1.0, -2.5], dtype=np.float32)
+    expected = hashlib.blake2b(b"\x00\x00\x80\x3f\x00\x00\x20\xc0", digest_size=16).digest()
+    assert unit_digest(update) == expected
+    assert len(expected) == DIGEST_BYTES
+
+
+@given(CLIPPED, st.data())
+def test_any_flipped_bit_changes_the_digest(update: FloatArray, data: st.DataObject) -> None:
+    flipped = bytearray(update.tobytes())
+    bit = data.draw(st.integers(0, 8 * len(flipped) - 1))
+    flipped[bit // 8] ^= 1 << bit % 8
+    assert unit_digest(np.frombuffer(bytes(flipped), dtype=np.float32)) != unit_digest(update)
+
+
+def test_memory_layout_does_not_change_a_digest() -> None:
+    block = np.arange(12, dtype=np.float32).reshape(3, 4)
+    assert unit_digest(block[:, 1]) == unit_digest(block[:, 1].copy())
+
+
+def test_the_iteration_digest_depends_on_every_unit_and_their_order() -> None:
+    units = [unit_digest(np.full(3, value, dtype=np.float32)) for value in (1.0, 2.0, 3.0)]
+    digests = {update_digest(units), update_digest(units[::-1]), update_digest(units[:2])}
+    assert len(digests) == 3
