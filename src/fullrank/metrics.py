@@ -87,6 +87,20 @@ def read_records(path: Path) -> list[IterationRecord]:
     return records
 
 
+def follow(path: Path) -> Iterator[list[IterationRecord]]:
+    """For ever: the records whose lines were completed since the last call; none while missing."""
+    offset = 0
+    while True:
+        data = b""
+        if path.exists():
+            with path.open("rb") as file:
+                file.seek(offset)
+                data = file.read()
+        whole = data[: data.rfind(b"\n") + 1]
+        offset += len(whole)
+        yield [_RECORD.validate_json(line) for line in whole.splitlines()]
+
+
 class MetricsSink(Protocol):
     """Takes records, in order."""
 

@@ -141,10 +141,10 @@ class Driver:
             _record(
                 run,
                 current,
-                opened,
-                collected,
-                gathered,
-                timings,
+                opened=opened,
+                collected=collected,
+                gathered=gathered,
+                timings=timings,
                 sent=run.roster.bytes_sent() - sent,
                 received=run.bytes_received - received,
             )
@@ -220,11 +220,11 @@ class Driver:
 def _record(
     run: Run,
     current: Deal,
+    *,
     opened: Round,
     collected: Collected,
     gathered: Gathered,
     timings: Timings,
-    *,
     sent: Counter[str],
     received: Counter[str],
 ) -> IterationRecord:

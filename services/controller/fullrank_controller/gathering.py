@@ -1,4 +1,4 @@
-"""One round over the network: fan out, offer what arrives, stop at the first verdict that commits."""
+"""One round over the network: fan out, offer what arrives, stop when it may be committed."""
 
 import asyncio
 import logging
@@ -164,8 +164,8 @@ class Gathering:
         """The deadline passed: fail by policy, or say once more what is awaited."""
         awaited = sorted(self._assigned - set(self._round.received))
         reason = (
-            f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} after "
-            f"{self._deadline_s:.1f} s; learners {awaited} have not answered"
+            f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} "
+            f"after {self._deadline_s:.1f} s; learners {awaited} have not answered"
         )
         if self._last.verdict is Verdict.CORRUPT:
             raise Corrupted(f"{reason}; {self._last.reason}")

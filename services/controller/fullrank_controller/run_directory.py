@@ -10,6 +10,7 @@ from typing import TextIO
 
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.errors import RunDirectoryInUse
+from fullrank.types import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,7 +58,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
     return RunDirectory(path=path, run=run, term=term, lock=lock)
 
 
-def _facts(path: Path) -> dict[str, object]:
+def _facts(path: Path) -> JSON:
     if not path.exists():
         return {}
     facts = json.loads(path.read_text())

@@ -107,6 +107,8 @@ async def _serve(
         await _drive(driver, run, stop, head=checkpoint.facts["replay_head"] if checkpoint else 0)
     finally:
         withdraw(directory.path, "controller")
+        for member in run.roster.members:
+            member.expel(ServiceLost("the controller is stopping"))
         await server.stop()
         sinks.close()
         await replay.close()
@@ -120,10 +122,12 @@ async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) ->
     driving = asyncio.create_task(driver.drive(head=head))
     watching = asyncio.create_task(driver.watch())
     stopping = asyncio.create_task(stop.wait())
-    driving.add_done_callback(lambda task: task.cancelled() or task.exception() and stop.set())
-    await stopping
+    await asyncio.wait({driving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not (driving.done() and driving.exception()):
+        await stopping
     driving.cancel()
     watching.cancel()
+    stopping.cancel()
     await asyncio.wait({driving, watching})
     await driver.settled()
     if resumed < run.committed < run.iterations:

@@ -7,7 +7,7 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from tenacity import AsyncRetrying, retry_if_exception_type, wait_random_exponential
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
@@ -41,6 +41,8 @@ def _fork(launch: Launch) -> int:
     code = 1
     try:
         code = _replica(launch)
+    except Exception:
+        log.exception("learner_crashed")
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -78,6 +80,11 @@ async def _attach(launch: Launch) -> None:
     await asyncio.wait({attaching})
 
 
+def _say_why(state: RetryCallState) -> None:
+    if state.outcome is not None:
+        log.info("dialling_again reason=%s", state.outcome.exception())
+
+
 async def _dial_for_ever(launch: Launch) -> None:
     from fullrank_learner.session import Session, Trainee
 
@@ -85,7 +92,7 @@ async def _dial_for_ever(launch: Launch) -> None:
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
-        before_sleep=lambda state: log.info("dialling_again reason=%s", state.outcome.exception()),
+        before_sleep=_say_why,
     )
     with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool:
         async for attempt in retries:

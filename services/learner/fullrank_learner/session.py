@@ -21,6 +21,7 @@ from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.types import FloatArray, Unit
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
 
 log = logging.getLogger(__name__)
@@ -132,26 +133,22 @@ class Session:
     async def _dialogue(self, call: WorkCall) -> None:
         hello = pb.Hello(version=__version__, host=socket.gethostname())
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-        message = await call.read()
-        if not isinstance(message, pb.ControllerMessage):
-            await _raise_end(call)
-        self._welcome = message.welcome
-        trainee = await self._learn_run(message.welcome)
+        self._welcome = welcome = (await _read(call)).welcome
+        trainee = await self._learn_run(welcome)
         ready = pb.Ready(
             fingerprint=trainee.algorithm.fingerprint(),
             probe=trainee.probe.digests,
             stable=trainee.probe.stable,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
-        log.info("learner_ready learner=%d run=%s", message.welcome.learner, message.welcome.run)
+        log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         self._replay = ReplayClient(
-            message.welcome.replay_address, deadline_s=trainee.config.replay.deadline_s
+            welcome.replay_address, deadline_s=trainee.config.replay.deadline_s
         )
         beating = asyncio.create_task(self._heartbeats(trainee.config.controller.heartbeat_s))
         try:
-            while isinstance(message := await call.read(), pb.ControllerMessage):
-                await self._hear(call, trainee, message)
-            await _raise_end(call)
+            while True:
+                await self._hear(call, trainee, await _read(call))
         finally:
             beating.cancel()
             await self._replay.close()
@@ -196,9 +193,7 @@ class Session:
 
         return Job(assignment, asyncio.create_task(fetch()), list(assignment.sections))
 
-    def _receive(
-        self, call: WorkCall, trainee: Trainee, job: Job, chunks: Iterable[pb.Chunk]
-    ) -> None:
+    def _receive(self, call: WorkCall, trainee: Trainee, job: Job, chunks: Iterable[Chunk]) -> None:
         """Write chunks straight into the parameters; start computing when all are there."""
         for chunk in chunks:
             if not job.missing:
@@ -274,7 +269,9 @@ class Session:
         return computed
 
 
-async def _raise_end(call: WorkCall) -> None:
-    """The stream ended: raise what it ended with."""
-    code, details = await call.code(), await call.details()
-    raise ServiceLost(f"the controller ended the stream: {code.name} {details}".rstrip())
+async def _read(call: WorkCall) -> pb.ControllerMessage:
+    """The next message; ``ServiceLost`` if the controller ended the stream."""
+    message = await call.read()
+    if isinstance(message, pb.ControllerMessage):
+        return message
+    raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))

@@ -58,7 +58,9 @@ class Worker:
         start = time.perf_counter()
         coded = {row.row: np.zeros(self._length) for row in rows}
         coefficients = {
-            (row.row, u): c for row in rows for u, c in zip(row.units, row.coefficients)
+            (row.row, unit): coefficient
+            for row in rows
+            for unit, coefficient in zip(row.units, row.coefficients, strict=True)
         }
         units = sorted({unit for row in rows for unit in row.units})
         updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)

@@ -1,13 +1,15 @@
 """Storage of the tables: memory, or files that outlive the process."""
 
-from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import NDArray
 
 from fullrank.errors import ConfigError, OutOfRange
 from fullrank.replay import Table
+
+S = TypeVar("S", bound=np.generic)
 
 
 class Store:
@@ -47,21 +49,20 @@ class Store:
             raise OutOfRange(f"there is no table {name!r}; the controller opens it") from None
 
     def _map(self, name: str, *, row_size: int, capacity: int) -> Table:
-        rows = self._array(f"{name}.rows", np.float32, (capacity, row_size))
-        cursor = self._array(f"{name}.cursor", np.int64, (2,))
+        rows = self._array(f"{name}.rows", np.dtype(np.float32), (capacity, row_size))
+        cursor = self._array(f"{name}.cursor", np.dtype(np.int64), (2,))
         return Table(rows, cursor)
 
-    def _array(self, file: str, dtype: DTypeLike, shape: tuple[int, ...]) -> NDArray[np.generic]:
+    def _array(self, file: str, dtype: np.dtype[S], shape: tuple[int, ...]) -> NDArray[S]:
         """A zeroed array, or what the file of an earlier process holds."""
         if self._directory is None:
             return np.zeros(shape, dtype)
         self._directory.mkdir(parents=True, exist_ok=True)
         path = self._directory / file
-        expected = int(np.prod(shape)) * np.dtype(dtype).itemsize
+        expected = int(np.prod(shape)) * dtype.itemsize
         if path.exists() and path.stat().st_size != expected:
             raise ConfigError(
                 f"{path} has {path.stat().st_size} bytes, not the {expected} that this run needs; "
                 "use another run directory"
             )
-        mode = "r+" if path.exists() else "w+"
-        return np.memmap(path, dtype, mode, shape=shape)
+        return np.memmap(path, dtype, "r+" if path.exists() else "w+", shape=shape)

@@ -14,6 +14,9 @@ from fullrank.errors import FullrankError
 VERBS = {
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
+    "train": ("fullrank.cli.train:train", "Train a team on local services."),
+    "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
+    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner or replay."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
 }
 """Verb to where it is, a function or a group of commands, and its line of help.
@@ -45,7 +48,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def build(*, mounted: Collection[str]) -> typer.Typer:
     """The application; a verb outside ``mounted`` is known by its name and help line alone."""
     app = typer.Typer(
-        name="fullrank", help="Coded multi-agent reinforcement learning.", no_args_is_help=True
+        name="fullrank",
+        help="Coded multi-agent reinforcement learning.",
+        no_args_is_help=True,
+        pretty_exceptions_enable=False,
     )
     app.callback()(_root)
     for verb, (place, line) in VERBS.items():

@@ -34,10 +34,10 @@ class View(Protocol):
         """The end."""
 
 
-def view(console: Console, *, iterations: int, committed: int) -> View:
+def view(console: Console, *, iterations: int) -> View:
     """The view that fits where the output goes."""
     if console.is_terminal:
-        return LiveView(console, iterations=iterations, committed=committed)
+        return LiveView(console, iterations=iterations)
     return LineView(console, iterations=iterations)
 
 
@@ -109,7 +109,7 @@ class LineView:
 class LiveView:
     """A progress bar over a table of the last iterations."""
 
-    def __init__(self, console: Console, *, iterations: int, committed: int) -> None:
+    def __init__(self, console: Console, *, iterations: int) -> None:
         self._returns = _Returns()
         self._rows: deque[tuple[str, ...]] = deque(maxlen=SHOWN)
         self._rounds: deque[float] = deque(maxlen=100)
@@ -120,7 +120,7 @@ class LiveView:
             MofNCompleteColumn(),
             TimeRemainingColumn(),
         )
-        self._task = self._progress.add_task("training", total=iterations, completed=committed)
+        self._task = self._progress.add_task("training", total=iterations)
         self._live = Live(self._draw(), console=console, refresh_per_second=8)
         self._live.start()
 

@@ -115,7 +115,7 @@ def _discard_if_unused(path: Path) -> None:
 def _run(path: Path, config: RunConfig) -> None:
     console = Console()
     with services(path, learners=config.learners) as started, Watch(path, config) as watch:
-        shown = view(console, iterations=config.iterations, committed=watch.committed)
+        shown = view(console, iterations=config.iterations)
         try:
             shown.say(f"run {path}")
             _follow(path, shown, watch, started)

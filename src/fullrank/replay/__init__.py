@@ -1,6 +1,6 @@
 """Replay: tables of packed transitions, sampled by position."""
 
 from fullrank.replay.layout import Layout
-from fullrank.replay.table import Sample, Table
+from fullrank.replay.table import TABLE, Sample, Table
 
-__all__ = ["Layout", "Sample", "Table"]
+__all__ = ["TABLE", "Layout", "Sample", "Table"]

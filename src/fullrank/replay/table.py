@@ -14,6 +14,10 @@ from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
 
 
+TABLE = "transitions"
+"""The one table of a run with a shared minibatch."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
     """A minibatch as a pure function: positions drawn with replacement from [tail, head)."""
@@ -87,9 +91,10 @@ class Table:
                 )
         new = rows[max(known, 0) :]
         slots = np.arange(head, head + len(new)) % self.capacity
+        # In this order a process killed in between leaves nothing readable half overwritten.
+        self._cursor[1] = max(int(self._cursor[1]), head + len(new))
         self._rows[slots] = new
         self._cursor[0] = head + len(new)
-        self._cursor[1] = max(self._cursor[1], self._cursor[0])
         return self.head
 
     def truncate(self, head: int) -> None:

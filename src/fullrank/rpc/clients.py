@@ -7,7 +7,7 @@ import google_crc32c
 import grpc
 
 from fullrank.errors import InvalidContribution
-from fullrank.replay import Sample
+from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
@@ -126,9 +126,10 @@ class ControllerClient:
         self.peer = f"controller {address}"
 
     def work(self) -> WorkCall:
-        """Open the Work stream. Requests are encoded messages; it has no deadline of its own:
+        """Open the Work stream; requests are encoded messages.
 
-        the controller bounds each step of the dialogue and heartbeats bound its silence.
+        It has no deadline of its own: the controller bounds each step of the dialogue, and
+        heartbeats bound its silence.
         """
         return self._channel.stream_stream(
             f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",

@@ -1,0 +1,174 @@
+"""``fullrank codes``: what codes there are, and what one of them costs and survives."""
+
+import json
+import warnings
+from dataclasses import asdict, fields
+from inspect import getdoc
+from typing import Annotated, Any, TypeAlias
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.options import JsonOption
+from fullrank.codes import Code, codes, make_code
+from fullrank.codes.analysis import (
+    computation_overhead,
+    condition_statistics,
+    decodable_given_losses,
+)
+from fullrank.errors import ConfigError
+from fullrank.types import JSON
+
+CHECKED_PATTERNS = 2_000
+"""Loss patterns that ``check`` looks at for each number of losses."""
+
+NameArgument: TypeAlias = Annotated[str, typer.Argument(help="Name of the code.")]
+RowsOption: TypeAlias = Annotated[int, typer.Option("--rows", help="R, rows (learners).")]
+UnitsOption: TypeAlias = Annotated[int, typer.Option("--units", help="M, units (agents).")]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Keys the random draws.")]
+ParameterOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the code; may be repeated."),
+]
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _codes() -> None:
+    """Show the codes: matrices, tolerance, load, conditions."""
+
+
+@app.command("list")
+def list_(as_json: JsonOption = False) -> None:
+    """List the registered codes and their parameters."""
+    found = [_family(name) for name in codes]
+    if as_json:
+        print(json.dumps(found, indent=2))
+        return
+    table = Table("code", "parameters", "what it is")
+    for family in found:
+        parameters = ", ".join(f"{key} = {value}" for key, value in family["parameters"].items())
+        table.add_row(family["name"], parameters, family["summary"])
+    Console().print(table)
+
+
+@app.command()
+def show(
+    name: NameArgument,
+    rows: RowsOption = 15,
+    units: UnitsOption = 8,
+    seed: SeedOption = 0,
+    parameters: ParameterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Print a code's matrix, load and tolerance."""
+    code = _make(name, rows, units, seed, parameters)
+    if as_json:
+        print(json.dumps(_facts(code) | {"matrix": code.matrix.tolist()}, indent=2))
+        return
+    console = Console()
+    console.print(_matrix_table(code))
+    _print_facts(console, code)
+
+
+@app.command()
+def check(
+    name: NameArgument,
+    rows: RowsOption = 15,
+    units: UnitsOption = 8,
+    seed: SeedOption = 0,
+    parameters: ParameterOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Say how a code fares when any k rows are missing: P(decodable), conditions of C_J."""
+    code = _make(name, rows, units, seed, parameters)
+    outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
+    if as_json:
+        print(json.dumps(_facts(code) | {"losses": outcomes}, indent=2))
+        return
+    console = Console()
+    _print_facts(console, code)
+    table = Table("rows lost", "P(decodable)", "median kappa", "p99", "worst", "patterns")
+    for outcome in outcomes:
+        numbers = [f"{outcome[key]:.4g}" for key in ("median", "p99", "worst")]
+        of = "all" if outcome["exhaustive"] else "of more"
+        probability = f"{outcome['decodable']:.4f}"
+        table.add_row(str(outcome["lost"]), probability, *numbers, f"{outcome['patterns']} ({of})")
+    console.print(table)
+
+
+def _make(name: str, rows: int, units: int, seed: int, parameters: list[str] | None) -> Code:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        code = make_code(name, rows=rows, units=units, seed=seed, **_parsed(parameters))
+    for warning in caught:
+        typer.echo(f"fullrank: {warning.message}", err=True)
+    return code
+
+
+def _parsed(parameters: list[str] | None) -> dict[str, Any]:
+    parsed = {}
+    for word in parameters or []:
+        key, equals, value = word.partition("=")
+        if not equals:
+            raise ConfigError(f"--set {word!r} is not KEY=VALUE")
+        try:
+            decoded = json.loads(value)
+        except json.JSONDecodeError:
+            raise ConfigError(f"--set {key}: {value!r} is not a number or a list") from None
+        parsed[key] = tuple(decoded) if isinstance(decoded, list) else decoded
+    return parsed
+
+
+def _family(name: str) -> JSON:
+    family = codes.get(name)
+    parameters = {field.name: field.default for field in fields(family)}  # type: ignore[arg-type]
+    summary = (getdoc(family) or "").partition("\n")[0]
+    return {"name": name, "parameters": parameters, "summary": summary}
+
+
+def _facts(code: Code) -> JSON:
+    return {
+        "name": code.name,
+        "rows": code.rows,
+        "units": code.units,
+        "target": code.target,
+        "redundancy": code.redundancy,
+        "tolerance": code.tolerance.value,
+        "certificate": code.tolerance.certificate,
+        "load": code.load.tolist(),
+        "computation_overhead": computation_overhead(code),
+    }
+
+
+def _print_facts(console: Console, code: Code) -> None:
+    facts = _facts(code)
+    console.print(
+        f"{code.name}: {code.rows} rows, {code.units} units, target {code.target}, "
+        f"redundancy {code.redundancy:.3g}\n"
+        f"tolerance {facts['tolerance']} ({facts['certificate']}): any {facts['tolerance']} rows "
+        "may be lost\n"
+        f"load {code.load.min()} to {code.load.max()} units a row, computation overhead "
+        f"{facts['computation_overhead']:.3g}",
+        highlight=False,
+    )
+
+
+def _matrix_table(code: Code) -> Table:
+    table = Table("row", *(f"u{unit}" for unit in range(code.units)), "load")
+    for row, (coefficients, load) in enumerate(zip(code.matrix, code.load, strict=True)):
+        cells = [f"{c:.4g}" if c else "." for c in coefficients]
+        table.add_row(str(row), *cells, str(load))
+    return table
+
+
+def _most_losses(code: Code) -> int:
+    return code.rows - (code.units if code.target == "units" else 1)
+
+
+def _after(code: Code, losses: int) -> JSON:
+    given = decodable_given_losses(code, losses, samples=CHECKED_PATTERNS)
+    statistics = condition_statistics(code, losses, limit=CHECKED_PATTERNS)
+    return {"lost": losses, "decodable": given.value} | asdict(statistics)

@@ -1,0 +1,77 @@
+"""A blocking look at a local run's controller, for the command line."""
+
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import grpc
+
+from fullrank.config import RunConfig
+from fullrank.errors import ServiceLost
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
+
+STATUS_S = 2.0
+"""Deadline of one look."""
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    STARTING = auto()
+    RUNNING = auto()
+    STALLED = auto()
+    FINISHED = auto()
+
+
+_STATES = {
+    pb.RUN_STATE_STARTING: RunState.STARTING,
+    pb.RUN_STATE_RUNNING: RunState.RUNNING,
+    pb.RUN_STATE_STALLED: RunState.STALLED,
+    pb.RUN_STATE_FINISHED: RunState.FINISHED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """One look."""
+
+    state: RunState = RunState.STARTING
+    message: str = ""
+
+
+class Watch:
+    """Looks at the controller of a run; a controller that is not up yet is STARTING."""
+
+    def __init__(self, run_dir: Path, config: RunConfig) -> None:
+        self._run_dir = run_dir
+        self._configured = config.controller.address
+        self._channel: grpc.Channel | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+    def status(self) -> RunStatus:
+        """Where the run stands now."""
+        try:
+            if self._channel is None:
+                address = resolve(self._configured, self._run_dir, "controller")
+                self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+            stub = ControllerServiceStub(self._channel)
+            status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
+        except (ServiceLost, grpc.RpcError):
+            return RunStatus()
+        return RunStatus(state=_STATES[status.state], message=status.message)
