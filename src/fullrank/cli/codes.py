@@ -1,9 +1,10 @@
 """``fullrank codes``: what codes there are, and what one of them costs and survives."""
 
 import json
+import math
+import sys
 import warnings
 from dataclasses import asdict, fields
-from inspect import getdoc
 from typing import Annotated, Any, TypeAlias
 
 import typer
@@ -57,6 +58,7 @@ def list_(as_json: JsonOption = False) -> None:
 @app.command()
 def show(
     name: NameArgument,
+    *,
     rows: RowsOption = 15,
     units: UnitsOption = 8,
     seed: SeedOption = 0,
@@ -76,13 +78,17 @@ def show(
 @app.command()
 def check(
     name: NameArgument,
+    *,
     rows: RowsOption = 15,
     units: UnitsOption = 8,
     seed: SeedOption = 0,
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how a code fares when any k rows are missing: P(decodable), conditions of C_J."""
+    """Say how a code fares when any k rows are missing: P(decodable), conditions of C_J.
+
+    No condition is given where not all units can be decoded.
+    """
     code = _make(name, rows, units, seed, parameters)
     outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
     if as_json:
@@ -92,7 +98,7 @@ def check(
     _print_facts(console, code)
     table = Table("rows lost", "P(decodable)", "median kappa", "p99", "worst", "patterns")
     for outcome in outcomes:
-        numbers = [f"{outcome[key]:.4g}" for key in ("median", "p99", "worst")]
+        numbers = [_number(outcome[key]) for key in ("median", "p99", "worst")]
         of = "all" if outcome["exhaustive"] else "of more"
         probability = f"{outcome['decodable']:.4f}"
         table.add_row(str(outcome["lost"]), probability, *numbers, f"{outcome['patterns']} ({of})")
@@ -125,7 +131,7 @@ def _parsed(parameters: list[str] | None) -> dict[str, Any]:
 def _family(name: str) -> JSON:
     family = codes.get(name)
     parameters = {field.name: field.default for field in fields(family)}  # type: ignore[arg-type]
-    summary = (getdoc(family) or "").partition("\n")[0]
+    summary = (sys.modules[family.__module__].__doc__ or "").partition("\n")[0]
     return {"name": name, "parameters": parameters, "summary": summary}
 
 
@@ -170,5 +176,10 @@ def _most_losses(code: Code) -> int:
 
 def _after(code: Code, losses: int) -> JSON:
     given = decodable_given_losses(code, losses, samples=CHECKED_PATTERNS)
-    statistics = condition_statistics(code, losses, limit=CHECKED_PATTERNS)
-    return {"lost": losses, "decodable": given.value} | asdict(statistics)
+    facts = asdict(condition_statistics(code, losses, limit=CHECKED_PATTERNS))
+    finite = {key: value if math.isfinite(value) else None for key, value in facts.items()}
+    return {"lost": losses, "decodable": given.value} | finite
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.4g}"

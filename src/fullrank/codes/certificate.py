@@ -88,8 +88,7 @@ class UnitsSolver:
 
     def solve(self, coded: Matrix) -> Block:
         """Decode a block of coded vectors, shape (n, columns)."""
-        raw = self._inverse @ coded
-        values = snap(raw.copy(), self._grid)
+        values = snap(self._inverse @ coded, self._grid)
         residual = coded - self._rows @ values
         if residual.any() and self._encodes_exactly(values):  # the residual has no rounding error
             values += snap(self._inverse @ residual, self._grid)
@@ -98,13 +97,14 @@ class UnitsSolver:
             return Block(values=values, exact=True, consistent=True, error_bound=0.0)
         if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
             return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
-        return self._judge(coded, raw, values, residual)
+        return self._judge(coded, values, residual)
 
     def _encodes_exactly(self, values: Matrix) -> bool:
         return bool(np.abs(values).max(initial=0.0) <= self._exact_limit)
 
-    def _judge(self, coded: Matrix, raw: Matrix, values: Matrix, residual: Matrix) -> Block:
+    def _judge(self, coded: Matrix, values: Matrix, residual: Matrix) -> Block:
         """With rounding errors in Y: explained by U, and by no other grid vector?"""
+        raw = self._inverse @ coded
         honest = _SAFETY * gamma(2 * self._load + 1)
         error = (self._forward @ np.abs(raw)).max(axis=0) / (1.0 - self._growth)
         explained = (np.abs(residual) <= honest * (self._size @ np.abs(values))).all(axis=0)
