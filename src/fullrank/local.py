@@ -94,7 +94,7 @@ class LocalRun:
         )
 
     def __iter__(self) -> Iterator[LocalIteration]:
-        """Warm up, then commit the configured iterations one by one."""
+        """Warm up, then commit the configured iterations one by one; good for one pass."""
         self._append(self.training.warm_up())
         for iteration in range(self._config.iterations):
             yield self._iterate(iteration)
@@ -123,7 +123,8 @@ class LocalRun:
         self._append(collected.rows)
         sample = self.training.sample(iteration, tail=self._table.tail, head=self._table.head)
         batch = self._table.gather(sample.positions())
-        if self._config.collect.lag:
+        self._ahead = None
+        if self._config.collect.lag and iteration + 1 < self._config.iterations:
             self._ahead = self.training.collect(iteration + 1)
         outcome = (self._round if self._coded else self._centralised)(batch, iteration)
         self.training.apply(outcome.updates)

@@ -11,10 +11,9 @@ from rich.table import Table
 
 from fullrank.checkpoint import newest
 from fullrank.cli.options import JsonOption
-from fullrank.cli.runs import find_run
-from fullrank.config import RunConfig, from_toml
+from fullrank.cli.runs import find_run, read_config
+from fullrank.config import RunConfig
 from fullrank.environments import make_environment
-from fullrank.errors import FullrankError
 from fullrank.rollouts import Act, Evaluation, random_actions
 from fullrank.rollouts import evaluate as play
 from fullrank.statistics import bootstrap
@@ -36,9 +35,11 @@ def evaluate(
 ) -> None:
     """Play a run's newest policies greedily on fixed seeds; random ones on the same seeds."""
     directory = find_run(run)
-    config = _config(directory)
+    config = read_config(directory)
     iteration, greedy = _trained(directory, config)
-    policies = {"trained": greedy} | ({"random": None} if with_random else {})
+    policies: dict[str, Act | None] = {"trained": greedy}
+    if with_random:
+        policies["random"] = None
     played = {
         name: _play(config, act, episodes=episodes, seed=seed) for name, act in policies.items()
     }
@@ -47,14 +48,6 @@ def evaluate(
         print(json.dumps({"iteration": iteration, "episodes": episodes, "seed": seed, **facts}))
     else:
         _show(played, title=f"{directory.name} after iteration {iteration}, {episodes} episodes")
-
-
-def _config(directory: Path) -> RunConfig:
-    path = directory / "config.toml"
-    try:
-        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
 
 
 def _trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
@@ -92,7 +85,7 @@ def _facts(evaluation: Evaluation) -> JSON:
 
 def _show(played: Mapping[str, Evaluation], *, title: str) -> None:
     table = Table("policy", "return [95 % interval]", title=title)
-    sides = next(iter(played.values())).side_returns if played else {}
+    sides = played["trained"].side_returns
     several = list(sides) if len(sides) > 1 else []
     for side in several:
         table.add_column(side)

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.runs import find_run
-from fullrank.config import PluginSettings, RunConfig, from_toml
+from fullrank.cli.runs import find_run, read_config
+from fullrank.config import PluginSettings, RunConfig
 from fullrank.errors import FullrankError
 from fullrank.metrics import IterationRecord, read_records
 
@@ -37,7 +37,7 @@ def plot(
     if not records:
         raise FullrankError(f"{directory} has no finished iteration yet; there is nothing to plot")
     picture = output or directory / "plot.png"
-    figure = draw(records, title=_title(_config(directory)))
+    figure = draw(records, title=_title(read_config(directory)))
     try:
         figure.savefig(picture, dpi=150)
     except (OSError, ValueError) as error:
@@ -116,14 +116,6 @@ def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
         axes.set_ylim(bottom=0)
     above = (1.0, 0.98)
     axes.legend(loc="lower right", bbox_to_anchor=above, ncols=5, frameon=False, fontsize=9)
-
-
-def _config(directory: Path) -> RunConfig:
-    path = directory / "config.toml"
-    try:
-        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}") from error
 
 
 def _title(config: RunConfig) -> str:
