@@ -12,12 +12,14 @@ from fullrank import __version__
 from fullrank.errors import FullrankError
 
 VERBS = {
-    "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
-    "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
     "train": ("fullrank.cli.train:train", "Train a team on local services."),
     "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
-    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner or replay."),
+    "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
+    "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
+    "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
+    "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
+    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner or replay."),
 }
 """Verb to where it is, a function or a group of commands, and its line of help.
 
