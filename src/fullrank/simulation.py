@@ -10,12 +10,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import pairwise
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
+from fullrank.algorithms import Algorithm
 from fullrank.codes import Code
 from fullrank.errors import ConfigError, NotDecodable
 from fullrank.seeding import stream
@@ -41,6 +43,16 @@ class Payload:
     """P, entries of a coded vector."""
     batch_entries: int = 0
     """B x row_size, entries of the minibatch."""
+
+    @classmethod
+    def of(cls, algorithm: Algorithm, *, batch_size: int) -> Self:
+        """What the services move for this algorithm."""
+        return cls(
+            section_sizes=tuple(section.size for section in algorithm.sections),
+            needs=algorithm.needs,
+            vector_size=max(algorithm.unit_sizes),
+            batch_entries=batch_size * algorithm.row_size,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

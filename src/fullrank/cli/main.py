@@ -15,6 +15,7 @@ VERBS = {
     "train": ("fullrank.cli.train:train", "Train a team on local services."),
     "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
     "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
+    "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),

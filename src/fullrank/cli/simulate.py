@@ -1,0 +1,153 @@
+"""``fullrank simulate``: compare codes on a cluster that one does not have, in virtual time."""
+
+import json
+import math
+import warnings
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
+from fullrank.codes import Code, codes, make_code
+from fullrank.config import RunConfig
+from fullrank.errors import CodeError, ConfigError
+from fullrank.simulation import Cluster, Payload, Simulated
+from fullrank.simulation import simulate as run
+from fullrank.stragglers import delay_models
+from fullrank.types import JSON
+from fullrank.wiring import training_of
+
+
+def simulate(
+    config: ConfigOption = None,
+    overrides: SetOption = None,
+    learners: Annotated[int | None, typer.Option(help="N, learners.")] = None,
+    agents: Annotated[int | None, typer.Option(help="M, agents.")] = None,
+    code: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME[,KEY=VALUE]...",
+            help="A code, for example cyclic,tolerance=2; may be repeated. Default: all there are.",
+        ),
+    ] = None,
+    unit_s: Annotated[float, typer.Option(help="Seconds that a unit takes.")] = 0.1,
+    spread: Annotated[
+        float, typer.Option(help="Standard deviation of the logarithm of computing times.")
+    ] = 0.0,
+    bandwidth: Annotated[
+        float, typer.Option(help="Of the controller and of replay, bytes/s each way.")
+    ] = math.inf,
+    latency: Annotated[float, typer.Option(help="Of any message, one way, seconds.")] = 0.0,
+    stragglers: Annotated[int | None, typer.Option(help="Stragglers k in every round.")] = None,
+    delay: Annotated[float | None, typer.Option(help="Delay of each, seconds.")] = None,
+    iterations: Annotated[int, typer.Option(help="Rounds to simulate.", min=1)] = 200,
+    seed: Annotated[int | None, typer.Option(help="Every draw follows from it.")] = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Compare codes: round times, rounds that wait for a straggler, learners needed, load."""
+    options = {
+        "environment.agents": agents,
+        "learners": learners,
+        "stragglers.name": None if stragglers is None and delay is None else "fixed_k",
+        "stragglers.k": stragglers,
+        "stragglers.delay_s": delay,
+        "seed": seed,
+    }
+    resolved = resolve(config, overrides, options).config
+    units = resolved.environment.agents
+    if not units:
+        raise ConfigError("environment.agents = 0 leaves M open; give --agents")
+    cluster = Cluster(
+        unit_s=unit_s,
+        spread=spread,
+        latency_s=latency,
+        bandwidth=bandwidth,
+        replay_bandwidth=bandwidth,
+        payload=Payload() if math.isinf(bandwidth) else _payload(resolved),
+    )
+    named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
+    delays = delay_models.build(resolved.stragglers.name, **resolved.stragglers.params)
+    found = {
+        label: _facts(each, run(cluster, each, delays, iterations=iterations, seed=resolved.seed))
+        for label, each in named
+    }
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        _show(found, title=f"{resolved.learners} learners, {units} agents, {iterations} rounds")
+
+
+def _payload(config: RunConfig) -> Payload:
+    """What the configured algorithm moves."""
+    training = training_of(config)
+    try:
+        return Payload.of(training.algorithm, batch_size=training.batch_size)
+    finally:
+        training.close()
+
+
+def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
+    """A code from ``name,key=value,...``."""
+    name, *words = text.split(",")
+    try:
+        params = {key: json.loads(value) for key, _, value in (w.partition("=") for w in words)}
+    except json.JSONDecodeError:
+        raise ConfigError(
+            f"--code {text}: expected NAME,KEY=NUMBER, for example cyclic,tolerance=2"
+        ) from None
+    return text, _make(name, config, params)
+
+
+def _applicable(config: RunConfig) -> Iterator[tuple[str, Code]]:
+    """All registered codes that recover every unit and exist for these sizes."""
+    for name in codes:
+        try:
+            code = _make(name, config, {})
+        except CodeError:
+            continue
+        if code.target == "units":
+            yield name, code
+
+
+def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about conditions, which virtual time does not feel
+        return make_code(
+            name,
+            rows=config.learners,
+            units=config.environment.agents,
+            seed=config.seed,
+            **params,
+        )
+
+
+def _facts(code: Code, rounds: Simulated) -> JSON:
+    return {
+        "median_s": float(np.median(rounds.round_s)),
+        "p95_s": float(np.percentile(rounds.round_s, 95)),
+        "waited": float(rounds.waited.mean()),
+        "received_mean": float(np.mean([len(received) for received in rounds.received])),
+        "load_mean": float(code.load.mean()),
+        "load_max": int(code.load.max()),
+        "sent_bytes": rounds.sent_bytes,
+    }
+
+
+def _show(found: dict[str, JSON], *, title: str) -> None:
+    table = Table("code", title=title, caption="waits: share of rounds that a straggler ended")
+    for column in ("median round", "p95 round", "waits", "mean |J|", "load (max)"):
+        table.add_column(column, justify="right")
+    for label, facts in sorted(found.items(), key=lambda item: item[1]["median_s"]):
+        table.add_row(
+            label,
+            f"{facts['median_s']:.3f} s",
+            f"{facts['p95_s']:.3f} s",
+            f"{facts['waited']:.0%}",
+            f"{facts['received_mean']:.1f}",
+            f"{facts['load_mean']:.1f} ({facts['load_max']})",
+        )
+    Console().print(table)
