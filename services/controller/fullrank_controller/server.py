@@ -36,12 +36,13 @@ def main(launch: Launch) -> int:
         raise ConfigError("the controller keeps its run on disk; give --run-dir")
     import torch
 
-    torch.set_num_threads(launch.config.compute.threads)
-    training = training_of(launch.config)
-    _check_code(launch.config, training)
-    directory = hold(launch.run_dir, launch.config)
+    config = launch.resolved.check().config
+    torch.set_num_threads(config.compute.threads)
+    training = training_of(config)
+    _check_code(config, training)
+    directory = hold(launch.run_dir, config)
     checkpoint = _restore(directory, training)
-    return asyncio.run(_serve(launch, directory, training, checkpoint))
+    return asyncio.run(_serve(launch, config, directory, training, checkpoint))
 
 
 def _check_code(config: RunConfig, training: Training) -> None:
@@ -77,10 +78,13 @@ def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
 
 
 async def _serve(
-    launch: Launch, directory: RunDirectory, training: Training, checkpoint: Checkpoint | None
+    launch: Launch,
+    config: RunConfig,
+    directory: RunDirectory,
+    training: Training,
+    checkpoint: Checkpoint | None,
 ) -> int:
     stop = stop_event(launch)
-    config = launch.config
     replay_address = await _replay_address(launch)
     run = _run(config, directory, training, replay_address)
     run.committed = checkpoint.iteration + 1 if checkpoint else 0

@@ -9,9 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
+from fullrank.algorithms import algorithms
 from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch, stop_event
+from fullrank_learner.session import Session, Trainee
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +26,7 @@ def main(launch: Launch) -> int:
     """
     import torch
 
+    algorithms.get(launch.config.algorithm.name)  # its imports are shared too
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
         return _replica(launch)
@@ -86,8 +89,6 @@ def _say_why(state: RetryCallState) -> None:
 
 
 async def _dial_for_ever(launch: Launch) -> None:
-    from fullrank_learner.session import Session, Trainee
-
     trainee: Trainee | None = None
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution)),

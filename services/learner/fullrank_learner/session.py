@@ -173,7 +173,7 @@ class Session:
     async def _hear(self, call: WorkCall, trainee: Trainee, message: pb.ControllerMessage) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
-            log.info("refused reason=%s", message.refused.message)
+            log.debug("refused reason=%s", message.refused.message)
             return
         if kind in ("assignment", "commit") and self._job is not None:
             await self._job.abandon()

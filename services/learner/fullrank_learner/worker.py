@@ -86,22 +86,19 @@ class Probe:
 
 
 def probe(algorithm: Algorithm, batch: FloatArray) -> Probe:
-    """Compute every unit at widths 1, 2, 3 and M and several positions; one digest must come out.
+    """Compute units at widths 1, 2, 3 and M and several positions; one digest must come out.
 
     Args:
         algorithm: As drawn from the seed, before any section was written.
         batch: Synthetic transitions, the same for every learner.
     """
-    units = algorithm.units
-    widths = {tuple(range(units)), (0, units // 2, units - 1)}
-    widths |= {(unit,) for unit in range(units)} | {
-        (unit, (unit + 1) % units) for unit in range(units)
-    }
-    found: dict[Unit, set[bytes]] = {unit: set() for unit in range(units)}
-    for chosen in sorted(widths):
-        for unit, update in algorithm.updates(batch, sorted(set(chosen)), iteration=0):
+    first, middle, last = 0, algorithm.units // 2, algorithm.units - 1
+    chosen = [range(algorithm.units), {first}, {last}, {first, last}, {first, middle, last}]
+    found: dict[Unit, set[bytes]] = {unit: set() for unit in range(algorithm.units)}
+    for units in chosen:
+        for unit, update in algorithm.updates(batch, sorted(units), iteration=0):
             found[unit].add(unit_digest(update))
     return Probe(
-        digests=tuple(min(found[unit]) for unit in range(units)),
+        digests=tuple(min(found[unit]) for unit in range(algorithm.units)),
         stable=all(len(digests) == 1 for digests in found.values()),
     )

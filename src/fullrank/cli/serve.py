@@ -1,13 +1,15 @@
 """``fullrank serve NAME``: one service in this process."""
 
 import logging
+import os
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fullrank.cli.options import ConfigOption, SetOption, resolve
+from fullrank.cli.options import ConfigOption, SetOption
+from fullrank.config import load
 from fullrank.errors import ConfigError
 from fullrank.registry import nearest
 from fullrank.rpc.launch import Launch
@@ -36,7 +38,7 @@ def serve(
         raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     launch = Launch(
-        config=resolve(config, overrides).config,
+        resolved=load(config, environ=os.environ, overrides=overrides or ()),
         run_dir=run_dir,
         replicas=replicas,
         stop_with_stdin=stop_with_stdin,

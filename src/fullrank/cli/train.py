@@ -1,5 +1,6 @@
 """``fullrank train`` and ``fullrank resume``: a run on local services, shown live."""
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -7,15 +8,16 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from fullrank.cli.options import ConfigOption, SetOption, resolve
+from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.cli.processes import Service, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run
 from fullrank.codes import make_code
-from fullrank.config import RunConfig, from_toml, to_toml
+from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse
 from fullrank.metrics import follow
 from fullrank.rpc.watch import RunState, Watch
+from fullrank.stragglers import delay_models
 
 POLL_S = 0.2
 """Time between two looks at the run."""
@@ -58,7 +60,7 @@ def train(
         "iterations": iterations,
         "seed": seed,
     }
-    resolved = resolve(config, overrides, options).config
+    resolved = load(config, environ=os.environ, overrides=overrides or (), options=options).config
     _check_sizes(resolved)
     path = _claim(resolved, run_dir)
     (path / "config.toml").write_text(to_toml(resolved))
@@ -81,7 +83,12 @@ def resume(
 
 
 def _check_sizes(config: RunConfig) -> None:
-    """Refuse an impossible (N, M, code) before anything is made."""
+    """Refuse an impossible (N, M, code) or delay model before anything is made.
+
+    The algorithm and the environment are checked by the controller, which imports torch for them.
+    """
+    delays = delay_models.build(config.stragglers.name, **config.stragglers.params)
+    delays.delays(seed=config.seed, iteration=0, learners=config.learners)
     if config.environment.agents:
         make_code(
             config.code.name,

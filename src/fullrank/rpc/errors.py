@@ -16,6 +16,7 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.InvalidContribution: StatusCode.INVALID_ARGUMENT,
     errors.OutOfRange: StatusCode.OUT_OF_RANGE,
     errors.NotDecodable: StatusCode.UNAVAILABLE,
+    errors.ServiceLost: StatusCode.UNAVAILABLE,
 }
 
 

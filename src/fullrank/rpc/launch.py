@@ -6,19 +6,25 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.config import RunConfig
+from fullrank.config import Resolved, RunConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
     """The arguments of ``fullrank serve NAME``."""
 
-    config: RunConfig
+    resolved: Resolved
+    """Not checked against plug-ins: only the controller pays for importing them all."""
     run_dir: Path | None = None
     replicas: int = 1
     """Learners in this process's care (learner only)."""
     stop_with_stdin: bool = False
     """Stop when standard input closes: the parent is gone, however it died."""
+
+    @property
+    def config(self) -> RunConfig:
+        """The configuration."""
+        return self.resolved.config
 
 
 def stop_event(launch: Launch) -> asyncio.Event:
