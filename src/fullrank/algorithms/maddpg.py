@@ -42,13 +42,12 @@ from fullrank.networks.mlp import (
     Weights,
     aligned,
     backward,
-    clip,
     forward,
     hidden,
     make_tape,
     weight_gradients,
 )
-from fullrank.networks.workspace import Workspace, make_workspace
+from fullrank.networks.workspace import Workspace
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
@@ -148,7 +147,7 @@ class MADDPG:
             device, least_product=config.hidden * aligned(config.batch_size)
         )
         self._minibatch: Minibatch | None = None
-        self._spaces: dict[tuple[int, int, int], Workspace] = {}
+        self._spaces: dict[tuple[tuple[int, ...], int, int], Workspace] = {}
         self.units = len(specs)
         self.row_size = self._layout.row_size
         self.unit_sizes = tuple(self._place[unit][0].size for unit in range(self.units))
@@ -215,13 +214,18 @@ class MADDPG:
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         fitting = CHUNK_ENTRIES[self._device.type] // (self._config.hidden * columns)
         width = max(fitting, threads, 1)
-        key = (self._cohorts.index(cohort), width, columns)
         for start in range(0, len(rows), width):
             chunk = list(rows[start : start + width])
             chunk += chunk[-1:] * (threads - len(chunk))
-            if key not in self._spaces:
-                self._spaces[key] = make_workspace(cohort, width, columns)
-            yield _Chunk(cohort, chunk, self._spaces[key].narrow(len(chunk)))
+            yield _Chunk(cohort, chunk, self._workspace(cohort, len(chunk), columns))
+
+    def _workspace(self, cohort: Cohort, units: int, columns: int) -> Workspace:
+        key = (cohort.agents, units, columns)
+        if key not in self._spaces:
+            self._spaces[key] = Workspace(
+                cohort, units=units, columns=columns, clip_norm=self._config.clip_norm
+            )
+        return self._spaces[key]
 
     def _sample(self, chunk: _Chunk, outputs: Tensor, purpose: str, iteration: int) -> Tensor:
         """A fresh differentiable action of each agent, keyed by (purpose, iteration, agent)."""
@@ -237,7 +241,8 @@ class MADDPG:
             for chunk in self._chunks(cohort, range(len(cohort.agents)), data.columns):
                 proceed()
                 policy = cohort.policy.weights(take(cohort.rows.target, chunk.rows))
-                own = gather(data.next_joint, take(cohort.observation_index, chunk.rows))
+                index = take(cohort.observation_index, chunk.rows)
+                own = chunk.space.gather_own(data.next_joint, index)
                 outputs = forward(policy, own, chunk.space.policy, chunk.space.outputs)
                 actions = self._sample(chunk, outputs, "target_action", iteration)
                 actions *= take(acts_next, chunk.agents).unsqueeze(1)
@@ -248,22 +253,16 @@ class MADDPG:
         self, chunk: _Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        cohort, space = chunk.cohort, chunk.space
-        online = take(cohort.rows.online, chunk.rows)
+        online = take(chunk.cohort.rows.online, chunk.rows)
         proceed()
         expected = self._expected_return(chunk, data)
         proceed()
-        self._critic_gradient(chunk, data, cohort.critic.weights(online), expected)
+        self._critic_gradient(chunk, data, chunk.cohort.critic.weights(online), expected)
         proceed()
         self._policy_gradient(chunk, data, online, iteration)
         proceed()
-        for net, gradient in (
-            (cohort.critic, space.critic_gradient),
-            (cohort.policy, space.policy_gradient),
-        ):
-            for layer, out in zip(gradient, net.weights(space.gradient), strict=True):
-                clip(layer, out, norm=self._config.clip_norm)
-        return space.gradient
+        chunk.space.clipper.clip()
+        return chunk.space.gradient
 
     def _expected_return(self, chunk: _Chunk, data: Minibatch) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
@@ -293,7 +292,7 @@ class MADDPG:
         """Only own actions differ from the critic's pass, so only their columns are computed."""
         cohort, space = chunk.cohort, chunk.space
         critic, policy = cohort.critic.weights(online), cohort.policy.weights(online)
-        own = gather(data.joint, take(cohort.observation_index, chunk.rows))
+        own = space.gather_own(data.joint, take(cohort.observation_index, chunk.rows))
         outputs = forward(policy, own, space.policy, space.outputs)
         actions = self._sample(chunk, outputs, "policy_action", iteration)
         places = take(cohort.action_index, chunk.rows)

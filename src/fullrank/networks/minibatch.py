@@ -33,9 +33,10 @@ class Minibatch:
         inputs = layout.action.stop + 1
         self.joint = torch.zeros(inputs, self.columns, device=device)
         self.next_joint = torch.zeros(inputs, self.columns, device=device)
-        self.joint[-1] = self.next_joint[-1] = 1.0
+        self.next_joint[-1] = 1.0
         self.joint_rows = torch.zeros(self.columns, inputs, device=device)
         self.joint_rows[:, -1] = 1.0
+        self._next_rows = torch.zeros(self.columns, layout.observation.stop, device=device)
         per_agent = torch.zeros(4, layout.agents, self.columns, device=device)
         self.reward, self.continues, self.alive, self.weight = per_agent
 
@@ -43,10 +44,10 @@ class Minibatch:
         """Take over packed transitions, shape (size, row_size)."""
         layout, size = self._layout, self.size
         batch = torch.from_numpy(rows).to(self.joint.device)
-        inputs, next_inputs = batch[:, : layout.action.stop], batch[:, layout.next_observation]
-        self.joint[:-1, :size] = inputs.t()
-        self.joint_rows[:size, :-1] = inputs
-        self.next_joint[: layout.observation.stop, :size] = next_inputs.t()
+        self.joint_rows[:size, :-1] = batch[:, : layout.action.stop]
+        self.joint.copy_(self.joint_rows.t())  # both dense: the fast transposition
+        self._next_rows[:size] = batch[:, layout.next_observation]
+        self.next_joint[: layout.observation.stop].copy_(self._next_rows.t())
         self.reward[:, :size] = batch[:, layout.reward].t()
         self.continues[:, :size] = 1.0 - batch[:, layout.terminated].t()
         self.alive[:, :size] = batch[:, layout.alive].t()

@@ -84,32 +84,12 @@ class Tape(NamedTuple):
     h1: Tensor
     h2: Tensor
 
-    def narrow(self, units: int) -> "Tape":
-        """The part for the first ``units``."""
-        return Tape(*(buffer[:units] for buffer in self))
-
 
 def make_tape(units: int, hidden: int, columns: int, device: torch.device) -> Tape:
     """Buffers of a pass over so many units."""
     flat = [torch.zeros(units, hidden, columns, device=device) for _ in range(3)]
     ended = [torch.ones(units, hidden + 1, columns, device=device) for _ in range(2)]
     return Tape(*flat, *ended)
-
-
-def clip(gradient: Tensor, out: Tensor, *, norm: float) -> None:
-    """Write W and b, each scaled down to an L2 norm of at most ``norm``, into ``out``.
-
-    Args:
-        gradient: Of one layer, shape (units, outputs, inputs + 1).
-        out: The same shape, any strides.
-        norm: Bound of each variable of each unit.
-    """
-    for columns in (slice(None, -1), slice(-1, None)):
-        variable = gradient[:, :, columns]
-        by_row = torch.linalg.vector_norm(variable, dim=2)  # two steps: one would split by thread
-        length = torch.linalg.vector_norm(by_row, dim=1)
-        scale = (norm / length.clamp_min_(norm)).view(-1, 1, 1)
-        torch.mul(variable, scale, out=out[:, :, columns])
 
 
 def forward(weights: Weights, inputs: Tensor, tape: Tape, out: Tensor) -> Tensor:

@@ -1,0 +1,55 @@
+"""Clipping of each variable of each unit to an L2 norm, into flat gradient rows."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+
+class _Layer(NamedTuple):
+    """Views of one layer's gradient [W | b], and room for the norms of its rows."""
+
+    weight: Tensor
+    bias: Tensor
+    by_row: Tensor
+    lengths: Tensor
+
+
+class Clipper:
+    """Clips fixed buffers; made once, because making the views costs more than the arithmetic.
+
+    Args:
+        layers: Gradients [W | b] of each layer, each of shape (units, outputs, inputs + 1).
+        out: Where the clipped gradients go, views of the same shapes.
+        norm: Bound of each variable.
+    """
+
+    def __init__(self, layers: Sequence[Tensor], out: Sequence[Tensor], *, norm: float) -> None:
+        units, device = len(layers[0]), layers[0].device
+        self._norm = torch.tensor(norm, device=device)
+        self._lengths = torch.empty(units, 2 * len(layers), device=device)
+        self._layers: list[_Layer] = []
+        self._products: list[tuple[Tensor, Tensor, Tensor]] = []
+        for index, (layer, target) in enumerate(zip(layers, out, strict=True)):
+            lengths = self._lengths[:, 2 * index : 2 * index + 2]
+            weight, bias = layer[:, :, :-1], layer[:, :, -1:]
+            by_row = torch.empty(units, 2, layer.shape[1], device=device)
+            self._layers.append(_Layer(weight, bias[:, :, 0], by_row, lengths))
+            scale = lengths[:, :, None, None]
+            self._products.append((weight, scale[:, 0], target[:, :, :-1]))
+            self._products.append((bias, scale[:, 1], target[:, :, -1:]))
+
+    def clip(self) -> None:
+        """Scale every variable by min(1, norm / its length).
+
+        Lengths are taken in two steps, along rows and then across them: the reduction of a whole
+        matrix to one number is split among threads, which changes its bits.
+        """
+        for layer in self._layers:
+            torch.linalg.vector_norm(layer.weight, dim=2, out=layer.by_row[:, 0])
+            layer.by_row[:, 1] = layer.bias
+            torch.linalg.vector_norm(layer.by_row, dim=2, out=layer.lengths)
+        torch.div(self._norm, self._lengths.clamp_min_(self._norm), out=self._lengths)
+        for variable, scale, out in self._products:
+            torch.mul(variable, scale, out=out)
