@@ -1,0 +1,89 @@
+"""``fullrank doctor``: honest findings, and an exit code that a script can trust."""
+
+import json
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from .conftest import Command
+
+module = import_module("fullrank.cli.doctor")
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def findings(fullrank: Command) -> tuple[int, dict[str, dict[str, object]]]:
+    code, output, _ = fullrank("doctor", "--json")
+    facts = json.loads(output)
+    assert facts["usable"] == (code == 0)
+    return code, {check["name"]: check for check in facts["checks"]}
+
+
+def test_a_usable_machine_is_code_0(fullrank: Command, tmp_path: Path) -> None:
+    code, found = findings(fullrank)
+    assert code == 0
+    assert all(check["ok"] for check in found.values() if check["required"])
+    assert "controller, learner, replay" in str(found["services"]["detail"])
+    assert "float32" in str(found["update kernel"]["detail"])
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_findings_are_lines_for_people(fullrank: Command) -> None:
+    code, output, _ = fullrank("doctor")
+    assert code == 0
+    assert output.splitlines()[-1] == "ready"
+    assert all(line.startswith(("ok ", "-- ")) for line in output.splitlines()[:-1])
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = module.importlib.metadata.version
+
+    def version(name: str) -> str:
+        if name == package:
+            raise PackageNotFoundError(name)
+        return str(installed(name))
+
+    monkeypatch.setattr(module.importlib.metadata, "version", version)
+
+
+def test_a_missing_required_package_is_code_1(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("grpcio", monkeypatch)
+    code, found = findings(fullrank)
+    assert code == 1
+    assert found["grpcio"]["detail"] == "missing: reinstall fullrank"
+    assert fullrank("doctor").output.splitlines()[-1].startswith("not usable")
+
+
+def test_a_missing_extra_is_said_and_forgiven(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    without("tensorboard", monkeypatch)
+    code, found = findings(fullrank)
+    assert code == 0
+    assert found["tensorboard"]["detail"] == "missing: pip install 'fullrank[tensorboard]'"
+
+
+def test_whatever_an_examination_raises_is_its_finding(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(path: str) -> None:
+        raise PermissionError("cannot look")
+
+    monkeypatch.setattr(module.psutil, "disk_usage", full)
+    code, found = findings(fullrank)
+    assert code == 1
+    assert found["run directory"]["detail"] == "PermissionError: cannot look"
+
+
+def test_too_little_memory_is_named(fullrank: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_LEAST_MEMORY_BYTES", 2**60)
+    code, found = findings(fullrank)
+    assert code == 1
+    assert "the defaults need" in str(found["memory"]["detail"])

@@ -1,0 +1,113 @@
+"""The command line as a whole: quick help, errors in one line, documented exit codes."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import typer
+
+from fullrank import __version__, errors
+from fullrank.errors import CodeError, FullrankError, NotDecodable
+
+from .conftest import Command
+
+module = import_module("fullrank.cli.main")  # the name in the package is the function
+EXIT_CODES = Path(__file__).parents[3] / "docs" / "exit-codes.md"
+
+
+@pytest.fixture
+def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
+    """``verb(error)`` makes ``fullrank probe`` raise ``error``."""
+
+    def install(error: BaseException) -> None:
+        def probe() -> None:
+            raise error
+
+        monkeypatch.setattr(module, "probe", probe, raising=False)
+        monkeypatch.setitem(module.VERBS, "probe", ("fullrank.cli.main:probe", "Raises."))
+
+    return install
+
+
+def test_the_version_is_shown(fullrank: Command) -> None:
+    assert fullrank("--version") == (0, f"fullrank {__version__}\n", "")
+
+
+def test_help_names_every_verb(fullrank: Command) -> None:
+    code, output, _ = fullrank("--help")
+    assert code == 0
+    assert [name for name in module.VERBS if not re.search(rf"\b{name}\b", output)] == []
+
+
+@pytest.mark.parametrize("name", list(module.VERBS))
+def test_every_verb_can_be_mounted(fullrank: Command, name: str) -> None:
+    code, output, error = fullrank(name, "--help")
+    assert (code, error) == (0, "")
+    assert f"fullrank {name}" in output
+
+
+def test_help_imports_neither_torch_nor_grpc() -> None:
+    code = (
+        "import sys\n"
+        "from fullrank.cli import main\n"
+        "try: main(['--help'])\n"
+        "except SystemExit: print('torch' in sys.modules, 'grpc' in sys.modules)"
+    )
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert other.stdout.splitlines()[-1] == "False False"
+
+
+def test_an_unknown_verb_is_a_usage_error_with_the_nearest(fullrank: Command) -> None:
+    code, _, error = fullrank("confg")
+    assert code == 2
+    assert "'config'" in error
+
+
+def test_an_expected_error_is_one_line_and_its_code(
+    fullrank: Command, verb: Callable[[BaseException], None]
+) -> None:
+    verb(CodeError("no such code\n  exists;   use another"))
+    assert fullrank("probe") == (2, "", "fullrank: no such code exists; use another\n")
+
+
+def test_expected_errors_of_several_tasks_are_reported_by_the_first(
+    fullrank: Command, verb: Callable[[BaseException], None]
+) -> None:
+    inner = ExceptionGroup("tasks", [NotDecodable("rank 2 of 3")])
+    verb(ExceptionGroup("tasks", [inner, FullrankError("other")]))
+    assert fullrank("probe") == (6, "", "fullrank: rank 2 of 3\n")
+
+
+def test_a_defect_keeps_its_traceback(verb: Callable[[BaseException], None]) -> None:
+    verb(ExceptionGroup("tasks", [NotDecodable("rank 2 of 3"), ZeroDivisionError()]))
+    with pytest.raises(ExceptionGroup):
+        module.main(["probe"])
+
+
+def test_ctrl_c_is_130(fullrank: Command, verb: Callable[[BaseException], None]) -> None:
+    verb(KeyboardInterrupt())
+    code, _, error = fullrank("probe")
+    assert code == 130
+    assert "Traceback" not in error
+
+
+def test_a_chosen_exit_code_is_kept(
+    fullrank: Command, verb: Callable[[BaseException], None]
+) -> None:
+    verb(typer.Exit(7))
+    assert fullrank("probe").code == 7
+
+
+def test_every_exit_code_is_documented() -> None:
+    raised = {
+        (each.exit_code, name)
+        for name, each in vars(errors).items()
+        if isinstance(each, type) and issubclass(each, FullrankError) and "exit_code" in vars(each)
+    }
+    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", EXIT_CODES.read_text(), flags=re.MULTILINE)
+    documented = {(int(code), name) for code, names in rows for name in re.findall(r"\w+", names)}
+    assert raised <= documented

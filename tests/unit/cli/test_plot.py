@@ -1,0 +1,130 @@
+"""``fullrank plot``: what the picture shows, and what it says when there is nothing to show."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.cli.plot import _moving_mean, draw
+from fullrank.config import load, to_toml
+from fullrank.metrics import IterationRecord, to_line
+
+from .conftest import Command
+
+
+def record(iteration: int, *, late: int = 0, **changes: object) -> IterationRecord:
+    values: dict[str, object] = {
+        "iteration": iteration, "term": 1, "epoch": 0, "attempt": 0, "code": "cyclic",
+        "return_mean": float(iteration), "round_s": 0.25, "collect_s": 0.1, "compute_s": {},
+        "decode_s": 0.0, "received": (0, 1), "late": tuple(range(late)), "exact": True,
+        "condition": 1.0, "error_bound": 0.0, "update_digest": "", "bytes_sent": {},
+        "bytes_received": {},
+    }  # fmt: skip
+    return IterationRecord(**(values | changes))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A finished run of 60 iterations."""
+    overrides = ["stragglers.name=fixed_k", "stragglers.k=1", "code.tolerance=1", "learners=5"]
+    (tmp_path / "config.toml").write_text(to_toml(load(overrides=overrides).config))
+    lines = [to_line(record(iteration, late=iteration % 3)) + "\n" for iteration in range(60)]
+    (tmp_path / "metrics.jsonl").write_text("".join(lines))
+    return tmp_path
+
+
+def test_a_picture_is_written_into_the_run(fullrank: Command, run: Path) -> None:
+    assert fullrank("plot", str(run)) == (0, f"{run / 'plot.png'}\n", "")
+    assert (run / "plot.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_picture_is_written_where_it_is_asked_for(fullrank: Command, run: Path) -> None:
+    fullrank("plot", str(run), "--output", str(run / "other.png"))
+    assert (run / "other.png").exists()
+    assert not (run / "plot.png").exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [("metrics.jsonl", "cannot read"), ("config.toml", "cannot read")],
+)
+def test_a_missing_file_is_one_line(
+    fullrank: Command, run: Path, missing: str, message: str
+) -> None:
+    (run / missing).unlink()
+    code, output, error = fullrank("plot", str(run))
+    assert (code, output) == (1, "")
+    assert error.startswith(f"fullrank: {message} {run / missing}: No such file")
+
+
+def test_an_unwritable_picture_is_one_line(fullrank: Command, run: Path) -> None:
+    code, _, error = fullrank("plot", str(run), "--output", str(run / "nowhere" / "plot.png"))
+    assert code == 1
+    assert error.startswith("fullrank: cannot write")
+
+
+def test_a_missing_run_is_one_line(fullrank: Command, tmp_path: Path) -> None:
+    code, _, error = fullrank("plot", str(tmp_path / "gone"))
+    assert code == 1
+    assert error.startswith("fullrank: there is no run")
+
+
+def test_a_run_without_iterations_is_said_to_have_none(fullrank: Command, run: Path) -> None:
+    (run / "metrics.jsonl").write_text("")
+    code, _, error = fullrank("plot", str(run))
+    assert code == 1
+    assert "no finished iteration yet" in error
+
+
+def legend(records: list[IterationRecord], panel: int) -> list[str]:
+    shown = draw(records, title="").axes[panel].get_legend()
+    assert shown is not None
+    return [text.get_text() for text in shown.get_texts()]
+
+
+def test_axes_carry_their_units() -> None:
+    returns, rounds = draw([record(0), record(1)], title="a run").axes
+    assert returns.get_ylabel() == "mean episode return"
+    assert (rounds.get_xlabel(), rounds.get_ylabel()) == ("iteration", "round time (s)")
+
+
+def test_rounds_are_marked_by_their_late_learners() -> None:
+    records = [record(iteration, late=late) for iteration, late in enumerate((0, 2, 2, 5))]
+    assert legend(records, 1) == ["0 late", "2 late", "3 or more late", "median 0.25 s"]
+    dots = draw(records, title="").axes[1].collections
+    assert [np.asarray(each.get_offsets()).shape for each in dots] == [(1, 2), (2, 2), (1, 2)]
+
+
+def test_sides_are_drawn_apart() -> None:
+    sides = {"chasers": 1.0, "prey": -1.0}
+    records = [record(iteration, side_returns=sides) for iteration in range(2)]
+    assert legend(records, 0) == ["chasers", "prey"]
+
+
+def test_iterations_without_an_ended_episode_are_passed_over() -> None:
+    records = [record(0), record(1, return_mean=None), record(2)]
+    assert np.asarray(draw(records, title="").axes[0].lines[0].get_xdata()).tolist() == [0, 2]
+
+
+def test_a_run_in_which_no_episode_ended_says_so() -> None:
+    returns = draw([record(0, return_mean=None)], title="").axes[0]
+    assert [text.get_text() for text in returns.texts] == ["no episode has ended yet"]
+
+
+def test_one_stalled_round_does_not_flatten_the_others() -> None:
+    records = [record(0), record(1), record(2, round_s=60.0)]
+    assert draw(records, title="").axes[1].get_yscale() == "log"
+    assert draw(records[:2], title="").axes[1].get_yscale() == "linear"
+
+
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=30), st.integers(1, 40))
+def test_the_moving_mean_is_the_mean_of_the_window(values: list[float], window: int) -> None:
+    smooth = _moving_mean(np.array(values), window)
+    assert len(smooth) == len(values)
+    window = min(window, len(values))
+    for index in range(len(values)):
+        first = index - window // 2
+        inside = values[max(0, first) : first + window]
+        assert smooth[index] == pytest.approx(np.mean(inside), abs=1e-6)
