@@ -136,6 +136,9 @@ class Round:
             return Decision(verdict=Verdict.WAIT)
         if len(self._batches) > 1:
             return _corrupt("learners used different minibatches")
+        disputed = sorted(unit for unit, known in self._reports.items() if len(known) > 1)
+        if disputed:
+            return _corrupt(f"learners disagree on the updates of units {disputed}")
         try:
             updates = self._decoder.decode()
         except Corrupted as error:
