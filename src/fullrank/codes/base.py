@@ -158,7 +158,8 @@ def dyadic(matrix: Matrix) -> Matrix:
     With |u_i| <= ``LIMIT`` on the grid g, every product c u and every partial sum of a row is a
     multiple of q g below 2^52 q g, hence a float64: y = C u has no rounding error, whatever the
     order of summation, on every machine. A row with absolute sum t gets q >= t LIMIT / (2^52 g),
-    which is a relative change of 2^-18 t / |c| in a coefficient. See docs/adr/0004-certificate.md.
+    which changes a coefficient c by less than the share 2^-17 t / |c|. The proof is in
+    docs/adr/0004-certificate.md.
 
     >>> float(dyadic(np.array([[1 / 3, 2 / 3]]))[0, 0] * 2**17) % 1
     0.0

@@ -21,7 +21,7 @@ SCORING_WORK = 2e8
 @register("mds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MDS:
-    """Dense rows of which any M are independent; tolerance R - M, load M.
+    """Dense rows of which any M are independent; tolerance R - M, load M at most.
 
     For R <= 16 the harmonic frame (real DFT): entries sqrt(2/R) cos(2 pi f j / R) and
     sqrt(2/R) sin(2 pi f j / R) at the frequencies f = 0, 1 .. (M-1)/2 for odd M and

@@ -1,0 +1,141 @@
+"""Laws that every registered code keeps."""
+
+import itertools
+import warnings
+
+import numpy as np
+import pytest
+
+from fullrank.codes import Code, codes, make_code
+from fullrank.codes.analysis import decodable_given_losses
+from fullrank.codes.conditions import decodable, loss_patterns
+from fullrank.codes.decoding import Decoder
+from fullrank.errors import CodeError, ConfigError
+
+SIZES = [(1, 1), (4, 3), (6, 4), (9, 9), (10, 5), (15, 8), (15, 10), (24, 12)]
+
+
+def built(name: str, rows: int, units: int, seed: int = 0, **params: object) -> Code | None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            return make_code(name, rows=rows, units=units, seed=seed, **params)
+        except CodeError:
+            return None
+
+
+def registered() -> list[tuple[str, int, int]]:
+    return [
+        (name, rows, units)
+        for name, (rows, units) in itertools.product(codes, SIZES)
+        if built(name, rows, units) is not None
+    ]
+
+
+def code_of(name: str, rows: int, units: int, seed: int = 0) -> Code:
+    code = built(name, rows, units, seed)
+    assert code is not None
+    return code
+
+
+@pytest.mark.parametrize("name", list(codes))
+def test_every_code_exists_for_some_size(name: str) -> None:
+    assert any(built(name, rows, units) for rows, units in SIZES)
+
+
+@pytest.mark.parametrize(("name", "rows", "units"), registered())
+class TestLaws:
+    def test_matrix_is_finite_float64_of_the_shape_asked_for(
+        self, name: str, rows: int, units: int
+    ) -> None:
+        code = code_of(name, rows, units)
+        assert code.name == name
+        assert code.matrix.shape == (rows, units)
+        assert code.matrix.dtype == np.float64
+        assert np.isfinite(code.matrix).all()
+        assert not np.signbit(code.matrix[code.matrix == 0.0]).any()
+
+    def test_arrays_are_read_only(self, name: str, rows: int, units: int) -> None:
+        code = code_of(name, rows, units)
+        with pytest.raises(ValueError, match="read-only"):
+            code.matrix[0, 0] = 1.0
+        with pytest.raises(ValueError, match="read-only"):
+            code.load[0] = 1
+
+    def test_load_counts_the_units_of_each_row(self, name: str, rows: int, units: int) -> None:
+        code = code_of(name, rows, units)
+        assert code.load.tolist() == [sum(c != 0.0 for c in row) for row in code.matrix]
+        assert code.redundancy == rows / units
+
+    def test_all_rows_decode(self, name: str, rows: int, units: int) -> None:
+        code = code_of(name, rows, units)
+        decoder = Decoder(code)
+        for row in range(rows):
+            decoder.offer(row=row)
+        assert decoder.decodable
+        if code.target == "units":
+            assert np.linalg.matrix_rank(code.matrix) == units
+
+    def test_any_tolerated_loss_decodes(self, name: str, rows: int, units: int) -> None:
+        code = code_of(name, rows, units)
+        if name == "vandermonde" and units >= 9:
+            pytest.skip("rank in float64 says nothing about so ill conditioned a matrix")
+        patterns = loss_patterns(rows, int(code.tolerance), limit=2000)
+        assert decodable(code.matrix, patterns, target=code.target).all()
+
+    def test_one_loss_more_than_tolerated_may_not_decode(
+        self, name: str, rows: int, units: int
+    ) -> None:
+        code = code_of(name, rows, units)
+        losses = code.tolerance + 1
+        if code.tolerance.certificate == "generic" or rows > 15:
+            pytest.skip("not every pattern can be tried")
+        assert decodable_given_losses(code, losses).value < 1.0
+
+    def test_equal_arguments_give_equal_bits(self, name: str, rows: int, units: int) -> None:
+        first, second = (code_of(name, rows, units, seed=7).matrix for _ in range(2))
+        assert first.tobytes() == second.tobytes()
+
+    def test_decoding_any_decodable_set_gives_the_same_bits(
+        self, name: str, rows: int, units: int
+    ) -> None:
+        if name == "vandermonde":
+            pytest.skip("refused by the certificate: see tests/unit/codes/test_certificate.py")
+        code = code_of(name, rows, units)
+        generator = np.random.default_rng(rows * units)
+        updates = np.rint(generator.normal(scale=2.0**32, size=(units, 40))) * 2.0**-36
+        updates = updates.clip(-0.5, 0.5)
+        wanted = updates if code.target == "units" else updates.sum(axis=0, keepdims=True)
+        for _ in range(20):
+            decoder = Decoder(code)
+            for row in generator.permutation(rows):
+                decoder.offer(row=int(row), vector=code.matrix[row] @ updates)
+                if decoder.decodable:
+                    break
+            assert decoder.decode().tobytes() == (wanted + 0.0).tobytes()
+            assert decoder.exact
+
+
+@pytest.mark.parametrize("name", [n for n in codes if n != "fractional"])
+def test_too_few_rows_are_refused_with_the_inequality(name: str) -> None:
+    with pytest.raises(CodeError, match=f"{name} needs rows >= units: 5 < 8"):
+        make_code(name, rows=5, units=8)
+
+
+@pytest.mark.parametrize("name", list(codes))
+def test_no_rows_or_units_are_refused(name: str) -> None:
+    with pytest.raises(CodeError, match="needs rows >= 1 and units >= 1"):
+        make_code(name, rows=3, units=0)
+
+
+@pytest.mark.parametrize("name", ["mds", "random_sparse", "ldgm"])
+def test_another_seed_gives_another_random_code(name: str) -> None:
+    first, second = (make_code(name, rows=24, units=12, seed=s).matrix for s in (0, 1))
+    assert not np.array_equal(first, second)
+
+
+def test_an_unknown_code_or_parameter_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'cyclic'"):
+        make_code("cylcic", rows=4, units=3)
+    with pytest.raises(ConfigError, match="did you mean 'tolerance'"):
+        make_code("cyclic", rows=4, units=3, tolerence=1)

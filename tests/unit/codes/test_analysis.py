@@ -1,0 +1,146 @@
+"""Oracles from the papers and closed forms."""
+
+import math
+
+import numpy as np
+import pytest
+
+from fullrank.codes import Decoder, make_code
+from fullrank.codes.analysis import (
+    computation_overhead,
+    condition_statistics,
+    decodable_given_losses,
+    decodable_given_rate,
+    variance,
+)
+from fullrank.codes.conditions import loss_patterns, measure_tolerance, random_patterns
+from fullrank.codes.peeling import Peeling
+from fullrank.errors import CodeError, NotDecodable
+
+
+@pytest.mark.parametrize(
+    ("name", "units", "expected"),
+    [
+        ("replication", 8, [1, 0.933, 0.800, 0.615, 0.410]),
+        ("replication", 10, [1, 0.667, 0.381, 0.176, 0.059, 0.011, 0]),
+        ("ldpc", 8, [1, 1, 0.943, 0.829, 0.668]),
+        ("ldpc", 10, [1, 1, 0.943, 0.829, 0.624]),
+        ("mds", 8, [1] * 8 + [0]),
+        ("mds", 10, [1] * 6 + [0]),
+        ("uncoded", 8, [1, 7 / 15]),
+    ],
+)
+def test_probability_of_decoding_with_fifteen_learners(
+    name: str, units: int, expected: list[float]
+) -> None:
+    code = make_code(name, rows=15, units=units)
+    for losses, wanted in enumerate(expected):
+        found = decodable_given_losses(code, losses)
+        assert found.value == pytest.approx(wanted, abs=6e-4)
+        assert found.standard_error == 0.0
+
+
+def test_replication_loses_a_unit_iff_all_its_copies_are_lost() -> None:
+    code = make_code("replication", rows=15, units=8)
+    for losses in range(8):
+        patterns = math.comb(7, losses) * 2**losses / math.comb(15, losses)
+        assert decodable_given_losses(code, losses).value == pytest.approx(patterns)
+
+
+def test_peeling_decodes_slightly_less_often_than_the_rank() -> None:
+    code = make_code("ldpc", rows=15, units=10)
+    for losses, wanted in [(1, 1.0), (2, 0.943), (3, 0.824), (4, 0.605)]:
+        patterns = loss_patterns(15, losses)
+        peeled = 0
+        for rows in patterns:
+            peeling = Peeling(10)
+            for row in rows:
+                peeling.add(np.flatnonzero(code.matrix[row]).tolist())
+            peeled += len(peeling.resolved) == 10
+        assert peeled / len(patterns) == pytest.approx(wanted, abs=6e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "units", "expected"),
+    [
+        ("uncoded", 15, 8, 0.0),
+        ("mds", 24, 12, 23.0),
+        ("replication", 24, 12, 1.0),
+        ("ldpc", 15, 8, 2.5),
+        ("ldpc", 15, 10, 2.4),
+    ],
+)
+def test_computation_overhead(name: str, rows: int, units: int, expected: float) -> None:
+    assert computation_overhead(make_code(name, rows=rows, units=units)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.2, 0.5, 1.0])
+def test_independent_stragglers_agree_with_the_closed_forms(rate: float) -> None:
+    uncoded = make_code("uncoded", rows=10, units=6)
+    replicated = make_code("replication", rows=12, units=4)
+    mds = make_code("mds", rows=10, units=6)
+    survives = sum(math.comb(10, k) * rate**k * (1 - rate) ** (10 - k) for k in range(5))
+    assert decodable_given_rate(uncoded, rate).value == pytest.approx((1 - rate) ** 6)
+    assert decodable_given_rate(replicated, rate).value == pytest.approx((1 - rate**3) ** 4)
+    assert decodable_given_rate(mds, rate).value == pytest.approx(survives)
+
+
+def test_monte_carlo_agrees_with_counting_within_its_error() -> None:
+    code = make_code("replication", rows=15, units=8)
+    exact = decodable_given_losses(code, 4).value
+    sampled = decodable_given_losses(code, 4, samples=1000)
+    assert 0.0 < sampled.standard_error < 0.02
+    assert abs(sampled.value - exact) < 4 * sampled.standard_error
+
+
+def test_repetition_of_twelve_units_twice_has_variance_minus_twelve_ln_two() -> None:
+    code = make_code("replication", rows=24, units=12)
+    assert variance(code, range(24)) == pytest.approx(-12 * math.log(2))
+    assert variance(code, range(12)) == pytest.approx(0.0)
+    with pytest.raises(NotDecodable, match="rank 12"):
+        variance(code, range(11))
+
+
+def test_conditions_say_whether_all_sets_were_tried() -> None:
+    code = make_code("mds", rows=15, units=8)
+    every = condition_statistics(code, 7)
+    some = condition_statistics(code, 7, limit=100)
+    assert (every.patterns, every.exhaustive) == (6435, True)
+    assert (some.patterns, some.exhaustive) == (100, False)
+    assert every.median < every.p99 < every.worst == pytest.approx(611.38, rel=1e-3)
+
+
+def test_sampled_losses_leave_distinct_sorted_rows() -> None:
+    for patterns in (
+        loss_patterns(40, 10, limit=200),
+        random_patterns(40, 10, samples=200, seed=1),
+    ):
+        assert patterns.shape == (200, 30)
+        assert (np.diff(patterns, axis=1) > 0).all()
+        assert patterns.min() >= 0
+        assert patterns.max() < 40
+
+
+def test_measured_tolerance_agrees_with_the_closed_forms() -> None:
+    for name, rows, units in [("mds", 9, 5), ("replication", 9, 4), ("uncoded", 6, 4)]:
+        code = make_code(name, rows=rows, units=units)
+        assert measure_tolerance(code.matrix) == (int(code.tolerance), True)
+    grouped = make_code("fractional", rows=9, units=4, tolerance=2)
+    assert measure_tolerance(grouped.matrix, target="sum") == (2, True)
+
+
+def test_impossible_numbers_of_losses_are_refused() -> None:
+    code = make_code("mds", rows=4, units=3)
+    with pytest.raises(CodeError, match=r"0..4"):
+        decodable_given_losses(code, 5)
+    with pytest.raises(CodeError, match=r"0..1: 1.5"):
+        decodable_given_rate(code, 1.5)
+
+
+def test_a_sum_may_decode_before_its_units() -> None:
+    decoder = Decoder(np.array([[1.0, 1.0, 0.0], [0.0, 0.0, 1.0]]), target="sum")
+    decoder.offer(row=0)
+    decoder.offer(row=1)
+    assert decoder.decodable
+    assert decoder.rank == 2
+    assert decoder.decodable_units == {2}

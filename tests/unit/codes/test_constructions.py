@@ -1,0 +1,153 @@
+"""Golden small matrices and the refusals of each construction."""
+
+import numpy as np
+import pytest
+
+from fullrank.codes import make_code
+from fullrank.codes.base import LIMIT, dyadic
+from fullrank.codes.certificate import quantum
+from fullrank.codes.conditions import loss_patterns, worst_condition
+from fullrank.codes.ldpc import sizes
+from fullrank.codes.mds import harmonic
+from fullrank.errors import CodeError
+from fullrank.updates import GRID
+
+
+def test_uncoded_is_the_identity_above_empty_rows() -> None:
+    assert make_code("uncoded", rows=4, units=2).matrix.tolist() == [[1, 0], [0, 1], [0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "copies", "tolerance"),
+    [(15, 8, [2] * 7 + [1], 0), (15, 10, [2] * 5 + [1] * 5, 0), (9, 4, [3, 2, 2, 2], 1)],
+)
+def test_replication_deals_round_robin(
+    rows: int, units: int, copies: list[int], tolerance: int
+) -> None:
+    code = make_code("replication", rows=rows, units=units)
+    assert code.matrix.sum(axis=0).tolist() == copies
+    assert all(code.matrix[j, j % units] == 1.0 for j in range(rows))
+    assert code.tolerance == tolerance
+
+
+def test_vandermonde_with_the_authors_nodes_ends_in_ones() -> None:
+    with pytest.warns(UserWarning, match="ill conditioned"):
+        code = make_code("vandermonde", rows=15, units=8)
+    assert code.matrix[-1].tolist() == [1.0] * 8
+    np.testing.assert_allclose(code.matrix[-2], np.linspace(0.1, 0.5, 8))
+    np.testing.assert_allclose(code.matrix[0], np.linspace(0.1, 0.5, 8) ** 14)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "reason"),
+    [
+        ((1.0,), "one node per unit: 1 != 2"),
+        ((1.0, 1.0), "distinct positive nodes"),
+        ((-1.0, 1.0), "distinct positive nodes"),
+    ],
+)
+def test_vandermonde_refuses_nodes_that_may_collide(nodes: tuple[float, ...], reason: str) -> None:
+    with pytest.raises(CodeError, match=reason):
+        make_code("vandermonde", rows=4, units=2, nodes=nodes)
+
+
+def test_harmonic_frames_have_orthonormal_columns() -> None:
+    for rows in range(1, 17):
+        for units in range(1, rows + 1):
+            frame = harmonic(rows, units)
+            np.testing.assert_allclose(frame.T @ frame, np.eye(units), atol=1e-13)
+
+
+@pytest.mark.parametrize("rows", range(1, 17))
+def test_any_m_rows_of_every_harmonic_code_are_independent(rows: int) -> None:
+    for units in range(1, rows + 1):
+        matrix = make_code("mds", rows=rows, units=units).matrix
+        assert worst_condition(matrix, loss_patterns(rows, rows - units)) < 1100.0
+
+
+def test_mds_conditions_are_near_those_of_the_unrounded_frame() -> None:
+    for rows, units, worst in [(15, 8, 598.0), (15, 10, 318.0)]:
+        matrix = make_code("mds", rows=rows, units=units).matrix
+        assert worst_condition(matrix, loss_patterns(rows, rows - units)) < 1.03 * worst
+
+
+def test_random_sparse_says_when_the_density_is_too_low() -> None:
+    with pytest.raises(CodeError, match="raise the density"):
+        make_code("random_sparse", rows=10, units=10, density=0.01)
+    with pytest.raises(CodeError, match=r"0 < density <= 1: 1.5"):
+        make_code("random_sparse", rows=4, units=3, density=1.5)
+
+
+def test_random_sparse_has_the_density_asked_for() -> None:
+    matrix = make_code("random_sparse", rows=60, units=40, density=0.8).matrix
+    assert np.count_nonzero(matrix) / matrix.size == pytest.approx(0.8, abs=0.03)
+    assert matrix[matrix != 0].std() == pytest.approx(1.0, abs=0.06)
+
+
+def test_ldgm_is_systematic_with_bernoulli_parity() -> None:
+    matrix = make_code("ldgm", rows=120, units=60, density=0.3).matrix
+    assert np.array_equal(matrix[:60], np.eye(60))
+    assert set(np.unique(matrix)) == {0.0, 1.0}
+    assert matrix[60:].mean() == pytest.approx(0.3, abs=0.03)
+    with pytest.raises(CodeError, match="0 <= density <= 1"):
+        make_code("ldgm", rows=4, units=3, density=-0.1)
+
+
+def test_ldpc_sizes_are_those_that_the_construction_allows() -> None:
+    assert {(w, gamma): m for m, w, gamma in sizes(15)} == {
+        (3, 1): 12, (3, 2): 10, (3, 3): 8, (5, 1): 10, (5, 2): 6, (5, 3): 2,
+    }  # fmt: skip
+    assert [m for m, w, _ in sizes(24) if w == 2] == [22, 21]
+    assert [m for m, w, _ in sizes(24) if w == 3] == [21, 19, 17]
+    assert all(m != 12 for m, _, _ in sizes(24))
+
+
+def test_ldpc_takes_the_block_size_asked_for() -> None:
+    sparse = make_code("ldpc", rows=15, units=10, w=5).matrix
+    dense = make_code("ldpc", rows=15, units=10).matrix
+    assert (sparse.sum(), dense.sum()) == (20.0, 34.0)
+
+
+def test_ldpc_lists_the_sizes_when_none_fits() -> None:
+    with pytest.raises(CodeError, match=r"units = 9; for 15 rows there are \(M=12, w=3, gamma=1\)"):
+        make_code("ldpc", rows=15, units=9)
+    with pytest.raises(CodeError, match="units = 8, w = 5; for 15 rows"):
+        make_code("ldpc", rows=15, units=8, w=5)
+    with pytest.raises(CodeError, match="none for 13 rows"):
+        make_code("ldpc", rows=13, units=8)
+
+
+@pytest.mark.parametrize(
+    ("rows", "units", "tolerance", "known"),
+    [(9, 5, 2, 2), (8, 3, 2, 3), (5, 7, 4, 4), (7, 2, 2, 2)],
+)
+def test_fractional_groups_are_full_and_cover_every_unit_once(
+    rows: int, units: int, tolerance: int, known: int
+) -> None:
+    code = make_code("fractional", rows=rows, units=units, tolerance=tolerance)
+    groups = np.unique(code.matrix, axis=0)
+    assert groups.sum(axis=0).tolist() == [1.0] * units
+    sizes = [int((code.matrix == group).all(axis=1).sum()) for group in groups]
+    assert min(sizes) == known + 1 == code.tolerance + 1
+    assert known >= tolerance
+
+
+def test_fractional_needs_a_group_of_rows() -> None:
+    with pytest.raises(CodeError, match=r"tolerance < rows: 4 is outside 0..3"):
+        make_code("fractional", rows=4, units=3, tolerance=4)
+
+
+@pytest.mark.parametrize("name", ["mds", "random_sparse", "cyclic"])
+@pytest.mark.parametrize(("rows", "units"), [(4, 3), (15, 8), (64, 32)])
+def test_real_coefficients_encode_clipped_updates_without_rounding(
+    name: str, rows: int, units: int
+) -> None:
+    matrix = make_code(name, rows=rows, units=units).matrix
+    heaviest = np.abs(matrix).sum(axis=1).max() * LIMIT
+    assert heaviest <= 2.0**52 * quantum(matrix) * GRID
+
+
+def test_rounding_changes_coefficients_by_the_promised_share() -> None:
+    matrix = np.random.default_rng(0).standard_normal((40, 30))
+    total = np.abs(matrix).sum(axis=1).max()
+    assert np.abs(dyadic(matrix) - matrix).max() <= 2.0**-17 * total * 1.01
