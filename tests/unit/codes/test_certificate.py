@@ -99,21 +99,22 @@ def test_exact_encoding_certifies_where_rounded_encoding_could_not(
     assert decoder.exact
 
 
-@pytest.mark.parametrize(("largest", "exact"), [(2.0**8, True), (2.0**14, False)])
+@pytest.mark.parametrize(("largest", "exact"), [(2.0**8, True), (2.0**18, False)])
 def test_updates_too_large_to_encode_exactly_fall_back_on_the_rounding_bounds(
     largest: float, exact: bool
 ) -> None:
-    code = make_code("cyclic", rows=15, units=8, tolerance=3)
+    code = make_code("mds", rows=15, units=8)
     generator = np.random.default_rng(4)
     updates = gradients(8, 100, seed=2, largest=largest)
     coded = np.stack([encode(row, updates, generator) for row in code.matrix])
-    assert (coded != np.stack([encode(row, updates, generator) for row in code.matrix])).any()
+    again = np.stack([encode(row, updates, generator) for row in code.matrix])
+    assert (coded != again).any(), "the order of summation must matter here"
     decoder = Decoder(code)
     for row in range(15):
         decoder.offer(row=row, vector=coded[row])
     decoded = decoder.decode()
     assert decoder.exact == exact
-    assert np.abs(decoded - updates).max() <= decoder.error_bound < 1e-9
+    assert np.abs(decoded - updates).max() <= decoder.error_bound < 1e-8
 
 
 @settings(deadline=None, max_examples=60)
