@@ -88,12 +88,17 @@ def read_records(path: Path) -> list[IterationRecord]:
 
 
 def follow(path: Path) -> Iterator[list[IterationRecord]]:
-    """For ever: the records whose lines were completed since the last call; none while missing."""
-    offset = 0
+    """For ever: the records whose lines were completed since the last call; none while missing.
+
+    A resumed run replaces the file; it is then read from its start.
+    """
+    offset, inode = 0, -1
     while True:
         data = b""
         if path.exists():
             with path.open("rb") as file:
+                found = os.fstat(file.fileno()).st_ino
+                offset, inode = offset if found == inode else 0, found
                 file.seek(offset)
                 data = file.read()
         whole = data[: data.rfind(b"\n") + 1]

@@ -20,6 +20,7 @@ from fullrank.metrics import (
     IterationRecord,
     JsonLines,
     TensorBoard,
+    follow,
     open_sinks,
     read_records,
     to_line,
@@ -124,6 +125,29 @@ def test_a_resumed_run_drops_what_it_will_write_again(first_iteration: int, torn
         lines = path.read_bytes().splitlines(keepends=True)
         assert lines == [*kept, to_line(record(first_iteration, term=2)).encode() + b"\n"]
         assert list(Path(directory).iterdir()) == [path]
+
+
+def test_following_gives_each_record_once_and_only_when_it_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    followed = follow(path)
+    assert next(followed) == []
+    line = to_line(record(1)) + "\n"
+    path.write_text(to_line(record(0)) + "\n" + line[:9])
+    assert next(followed) == [record(0)]
+    assert next(followed) == []
+    with path.open("a") as file:
+        file.write(line[9:])
+    assert next(followed) == [record(1)]
+
+
+def test_following_survives_a_run_that_resumes(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    write(path, *map(record, range(5)))
+    followed = follow(path)
+    assert next(followed) == [record(iteration) for iteration in range(5)]
+    again = [record(iteration, term=2) for iteration in range(2, 9)]
+    write(path, *again, first_iteration=2)
+    assert next(followed) == [record(0), record(1), *again]
 
 
 def scalars(directory: Path) -> EventAccumulator:
