@@ -1,7 +1,7 @@
 """Generate the typed stubs in src/fullrank/v1 from protos/; ``--check`` fails on a difference.
 
-Run it with the packages of the ``protos`` extra: stubs made by the oldest supported grpcio-tools
-run on every newer protobuf, never the other way round.
+Run it by ``make protos``, which installs tools/protos-requirements.txt: stubs made by the oldest
+supported grpcio-tools run on every newer protobuf, never the other way round.
 """
 
 import argparse

@@ -113,6 +113,10 @@ def _pieces(rows: FloatArray) -> Iterator[FloatArray]:
         yield rows[start : start + step]
 
 
+def _as_is(message: bytes) -> bytes:
+    return message
+
+
 class ControllerClient:
     """A learner's or a person's view of the controller.
 
@@ -133,7 +137,7 @@ class ControllerClient:
         """
         return self._channel.stream_stream(
             f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
-            request_serializer=bytes,
+            request_serializer=_as_is,
             response_deserializer=pb.ControllerMessage.FromString,
         )()
 
