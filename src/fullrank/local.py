@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import torch
 
 from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
@@ -59,7 +60,7 @@ class LocalRun:
     """One run; iterate over it, or ``train`` it to the end of its configuration.
 
     Args:
-        config: The same tree that the services take.
+        config: The same tree that the services take. ``compute.threads`` is set for the process.
         coded: Whether learners and a code stand between the units and the update.
         independent_learners: Whether each learner computes its own units by a call of its own, as
             in reality, instead of sharing what others have computed. Slower; the bits are equal.
@@ -72,6 +73,7 @@ class LocalRun:
     def __init__(
         self, config: RunConfig, *, coded: bool = True, independent_learners: bool = False
     ) -> None:
+        torch.set_num_threads(config.compute.threads)
         self._config = config
         self._coded = coded
         self._independent = independent_learners

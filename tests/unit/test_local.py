@@ -1,0 +1,127 @@
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.config import RunConfig, load
+from fullrank.errors import Corrupted
+from fullrank.local import LocalRun
+from fullrank.types import FloatArray
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+SMALL = {
+    "iterations": 6,
+    "environment.copies": 2,
+    "collect.steps": 10,
+    "collect.warmup": 100,
+    "collect.warmup_copies": 3,
+    "algorithm.batch_size": 32,
+    "algorithm.hidden": 16,
+    "learners": 5,
+}
+
+
+def config(**options: Any) -> RunConfig:
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    return load(options=SMALL | keys).check().config
+
+
+def digests(run: LocalRun) -> list[str]:
+    return [iteration.update_digest for iteration in run]
+
+
+def test_a_run_is_a_function_of_its_configuration() -> None:
+    first, second, other = (LocalRun(config(seed=seed)) for seed in (3, 3, 4))
+    assert digests(first) == digests(second)
+    assert first.parameter_digest() == second.parameter_digest()
+    assert set(digests(LocalRun(config(seed=3)))).isdisjoint(digests(other))
+
+
+def test_stragglers_are_late_and_nobody_else_is_waited_for() -> None:
+    straggling = config(code__name="mds", stragglers__name="fixed_k", stragglers__k=2)
+    for iteration in LocalRun(straggling):
+        assert len(iteration.received) == 3
+        assert sorted(iteration.received + iteration.late) == list(range(5))
+        assert iteration.exact
+
+
+def test_a_longer_unit_brings_light_rows_first() -> None:
+    run = LocalRun(config(code__name="mds", compute__emulate_unit_s=1.0, iterations=3))
+    load = run.code.load
+    for iteration in run:
+        assert list(load[list(iteration.received)]) == sorted(load)[: len(iteration.received)]
+
+
+def test_returns_are_reported_when_episodes_end() -> None:
+    returns = [iteration.return_mean for iteration in LocalRun(config(), coded=False)]
+    # Episodes of 25 steps, 10 steps an iteration: they end in iterations 2, 4 and 7.
+    assert [value is None for value in returns] == [True, True, False, True, False, True]
+    assert all(value < 0 for value in returns if value is not None)
+
+
+def test_without_warm_up_the_first_sample_is_what_was_just_collected() -> None:
+    assert len(digests(LocalRun(config(collect__warmup=0), coded=False))) == 6
+
+
+def test_a_small_table_forgets_and_still_agrees_with_the_reference() -> None:
+    small = config(replay__capacity=110, collect__warmup=100)
+    assert digests(LocalRun(small)) == digests(LocalRun(small, coded=False))
+    assert digests(LocalRun(small)) != digests(LocalRun(config()))
+
+
+def test_a_lag_of_one_collects_with_older_policies() -> None:
+    lagging = config(collect__lag=1)
+    assert digests(LocalRun(lagging)) == digests(LocalRun(lagging, coded=False))
+    prompt, late = digests(LocalRun(config())), digests(LocalRun(lagging))
+    assert prompt[0] == late[0]  # the first collection follows no update
+    assert prompt[1] != late[1]
+
+
+def test_a_wrong_computation_is_never_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    run = LocalRun(config(code__name="mds"), independent_learners=True)
+    honest, calls = run.training.algorithm.updates, iter(range(100))
+
+    def wrong_once(
+        batch: FloatArray, units: list[int], *, iteration: int
+    ) -> Iterator[tuple[int, FloatArray]]:
+        bad = next(calls) == 1
+        for unit, update in honest(batch, units, iteration=iteration):
+            yield unit, np.negative(update) if bad and unit == 0 else update
+
+    monkeypatch.setattr(run.training.algorithm, "updates", wrong_once)
+    with pytest.raises(Corrupted, match="iteration 0: learners disagree"):
+        run.train()
+
+
+def test_training_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
+    aligned = config(collect__steps=25)
+    whole, stopped, resumed = (LocalRun(aligned, coded=False) for _ in range(3))
+    remaining = iter(stopped)
+    for _ in range(3):
+        next(remaining)
+    resumed.training.load(stopped.training.state())
+    assert resumed.parameter_digest() == stopped.parameter_digest()
+    rows = [run.training.collect(3).rows for run in (stopped, resumed)]
+    assert rows[0].tobytes() == rows[1].tobytes()
+    whole.train()
+    assert whole.parameter_digest() != resumed.parameter_digest()
+
+
+@pytest.mark.parametrize("name", ["quickstart", "bring_your_environment"])
+def test_the_example_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
+    sys.modules.pop(name, None)
+    *_, first, second = capsys.readouterr().out.splitlines()
+    ends = first.split()[-1], second.split()[-1]
+    if name == "quickstart":
+        assert ends[0] == ends[1]
+    else:
+        assert float(ends[1]) > float(ends[0]) / 2  # returns are negative
