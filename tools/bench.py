@@ -1,0 +1,114 @@
+"""Run the benchmarks and write what they print into docs/benchmarks.md.
+
+A benchmark is a program in benchmarks/ whose docstring opens with its claim and holds the command
+to run it; it prints markdown and exits with 1 if the claim falls short; a picture that it draws as
+docs/NAME.png is shown. Naming some (``python
+tools/bench.py fast_world least_load``) renews their sections and keeps the others.
+"""
+
+import argparse
+import ast
+import os
+import platform
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+
+from fullrank.networks import kernels
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "benchmarks.md"
+TITLE = """# Benchmarks
+
+Ratios are taken within one run on one machine; absolute times are that machine's. `make bench`
+renews the whole page, `make bench ARGS="fast_world"` one section.
+"""
+
+
+def programs() -> list[Path]:
+    """The benchmarks: modules that can be run, not the ones that they share."""
+    found = sorted((ROOT / "benchmarks").glob("*.py"))
+    return [path for path in found if 'if __name__ == "__main__":' in path.read_text()]
+
+
+def command_of(program: Path, claim: str) -> str:
+    """The command in the docstring, else the plain one."""
+    plain = f"python benchmarks/{program.name}"
+    found = re.search(rf"(?:[A-Z_]+=\S+ )*{re.escape(plain)}[^\n\[`]*", claim)
+    return found.group().strip() if found else plain
+
+
+def run(command: str) -> subprocess.CompletedProcess[str]:
+    """Run ``NAME=value ... python ...`` with this Python at the root; errors show as they come."""
+    words = shlex.split(command)
+    split = words.index("python")
+    environment = os.environ | dict(word.split("=", 1) for word in words[:split])
+    arguments = [sys.executable, *words[split + 1 :]]
+    return subprocess.run(
+        arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, check=False
+    )
+
+
+def section(program: Path) -> tuple[str, bool]:
+    """A benchmark's part of the page, and whether its claim holds."""
+    claim = ast.get_docstring(ast.parse(program.read_text())) or ""
+    command = command_of(program, claim)
+    print(f"bench: {command}", file=sys.stderr)
+    outcome = run(command)
+    holds = outcome.returncode == 0
+    picture = PAGE.with_name(f"{program.stem}.png")
+    parts = (
+        claim.partition("\n\n")[0],
+        f"```\n{command}\n```",
+        outcome.stdout.strip(),
+        f"![{program.stem}]({picture.name})" if picture.exists() else "",
+        machine() if holds else f"**Falls short.** {machine()}",
+    )
+    return "\n\n".join(filter(None, parts)), holds
+
+
+def machine() -> str:
+    """What the figures depend on."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    kernel = kernels.choose(torch.device("cpu"), least_product=kernels.ONEDNN_LEAST)
+    instructions = torch.backends.cpu.get_cpu_capability()
+    return (
+        f"Machine: {cores} cores, {platform.machine()} {instructions}, torch {torch.__version__}, "
+        f"float32 kernel {kernel.name}."
+    )
+
+
+def read(page: Path) -> dict[str, str]:
+    """Sections of an earlier page, by benchmark."""
+    if not page.exists():
+        return {}
+    _, *parts = re.split(r"^## (\w+)\n+", page.read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[::2], map(str.strip, parts[1::2]), strict=True))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run what is asked for and write the page after each; 1 if a claim falls short."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    known = {program.stem: program for program in programs()}
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    names = parser.parse_args(arguments).names or list(known)
+    if unknown := set(names) - set(known):
+        parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    sections = {name: text for name, text in read(PAGE).items() if name in known}
+    short = []
+    for name in names:
+        sections[name], holds = section(known[name])
+        short += [] if holds else [name]
+        parts = [TITLE, *(f"## {name}\n\n{sections[name]}\n" for name in sorted(sections))]
+        PAGE.write_text("\n".join(parts))
+    print(f"falls short: {', '.join(short)}" if short else "every claim holds", file=sys.stderr)
+    return bool(short)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
