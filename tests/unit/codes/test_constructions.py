@@ -1,5 +1,8 @@
 """Golden small matrices and the refusals of each construction."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
@@ -151,3 +154,10 @@ def test_rounding_changes_coefficients_by_the_promised_share() -> None:
     matrix = np.random.default_rng(0).standard_normal((40, 30))
     total = np.abs(matrix).sum(axis=1).max()
     assert np.abs(dyadic(matrix) - matrix).max() <= 2.0**-17 * total * 1.01
+
+
+def test_a_tolerance_remembers_how_it_is_known_when_copied() -> None:
+    tolerance = make_code("mds", rows=15, units=8).tolerance
+    copied = copy.deepcopy(tolerance)
+    assert (copied, copied.certificate) == (7, "exhaustive")
+    assert pickle.loads(pickle.dumps(tolerance)).certificate == "exhaustive"
