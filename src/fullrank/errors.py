@@ -65,8 +65,12 @@ class ServiceLost(FullrankError):
     exit_code = 9
 
 
-class StaleContribution(FullrankError):
-    """A contribution belongs to another run, term, iteration or attempt."""
+class DeadlinePassed(ServiceLost):
+    """A peer did not answer, or did not take what was sent, in time."""
+
+
+class NotFound(FullrankError):
+    """Nothing goes by the name or number that was asked for."""
 
 
 class InvalidContribution(FullrankError):

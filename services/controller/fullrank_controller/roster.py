@@ -1,12 +1,12 @@
 """Who is attached: learners by index, and the one-slot outbox of each stream."""
 
 import asyncio
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from fullrank.errors import FullrankError
+from fullrank.errors import DeadlinePassed, FullrankError
 from fullrank.types import LearnerId
 
 Parcel: TypeAlias = Sequence[tuple[str, bytes]]
@@ -14,58 +14,60 @@ Parcel: TypeAlias = Sequence[tuple[str, bytes]]
 
 
 class Outbox:
-    """What a stream has still to write: at most one notice and one assignment.
+    """What a stream has still to write: notices, and the rest of one assignment.
 
-    A newer assignment replaces one that is not wholly written, and a notice (Commit, Refused) goes
-    before the rest of it, so that a slow stream never queues stale parameters.
+    A newer assignment replaces what is unwritten of the older one, a Commit drops it, and every
+    notice goes before it, so that a slow stream never queues stale parameters.
     """
 
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
         """Bytes written, by kind."""
-        self._notices: list[bytes] = []
-        self._parcel: Parcel = ()
-        self._deadline_s = 0.0
+        self._notices: deque[tuple[str, bytes]] = deque()
+        self._parcel: deque[tuple[str, bytes]] = deque()
+        self._deadline_s: float | None = None
         self._filled = asyncio.Event()
 
     def assign(self, parcel: Parcel, *, deadline_s: float) -> None:
         """Replace the assignment; a write that is still blocked after ``deadline_s`` is cut."""
-        self._parcel, self._deadline_s = parcel, deadline_s
+        self._parcel, self._deadline_s = deque(parcel), deadline_s
         self._filled.set()
 
     def commit(self, notice: bytes) -> None:
         """Drop the assignment, whatever of it is unwritten, and say that it is committed."""
-        self._parcel = ()
-        self.notify(notice)
+        self._parcel.clear()
+        self._notify("commit", notice)
 
-    def notify(self, notice: bytes) -> None:
-        """Write a small message as soon as possible."""
-        self._notices.append(notice)
+    def refuse(self, notice: bytes) -> None:
+        """Say that a contribution came too late or twice; the assignment goes on after it."""
+        self._notify("refused", notice)
+
+    def _notify(self, kind: str, notice: bytes) -> None:
+        self._notices.append((kind, notice))
         self._filled.set()
 
     async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
         """Write for ever.
 
         Raises:
-            TimeoutError: The peer did not take an assignment within its deadline.
+            DeadlinePassed: The peer did not take a message in time.
         """
         while True:
             await self._filled.wait()
             self._filled.clear()
-            parcel, self._parcel = self._parcel, ()
-            async with asyncio.timeout(self._deadline_s if parcel else None):
-                await self._write_notices(write)
-                for kind, message in parcel:
-                    if self._filled.is_set():  # a newer assignment or a commit has come
-                        break
-                    await write(message)
-                    self.sent[kind] += len(message)
+            while pending := self._notices or self._parcel:
+                kind, message = pending.popleft()
+                await self._write(write, message)
+                self.sent[kind] += len(message)
 
-    async def _write_notices(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        notices, self._notices = self._notices, []
-        for notice in notices:
-            await write(notice)
-            self.sent["commit"] += len(notice)
+    async def _write(self, write: Callable[[bytes], Awaitable[None]], message: bytes) -> None:
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                await write(message)
+        except TimeoutError:
+            raise DeadlinePassed(
+                f"the learner took no message for {self._deadline_s:.1f} s"
+            ) from None
 
 
 @dataclass(eq=False, slots=True, kw_only=True)

@@ -2,13 +2,19 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import Any, TypeAlias
 
 import grpc
 
 from fullrank import __version__
-from fullrank.errors import InvalidContribution, ServiceLost, VersionMismatch
+from fullrank.errors import (
+    DeadlinePassed,
+    InvalidContribution,
+    NotFound,
+    ServiceLost,
+    VersionMismatch,
+)
 from fullrank.rpc.errors import statuses
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.events import MembershipChanged
@@ -37,13 +43,12 @@ class ControllerServicer:
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
         """Note that a learner lives."""
-        known = (request.run, request.term) == (self._run.name, self._run.term)
-        now = asyncio.get_running_loop().time()
-        if not known or not self._run.roster.heard(request.learner, now=now):
-            await context.abort(
-                grpc.StatusCode.NOT_FOUND, f"no learner {request.learner} is attached; dial Work"
-            )
-        return pb.HeartbeatResponse()
+        async with statuses(context):
+            known = (request.run, request.term) == (self._run.name, self._run.term)
+            now = asyncio.get_running_loop().time()
+            if not known or not self._run.roster.heard(request.learner, now=now):
+                raise NotFound(f"no learner {request.learner} is attached; dial Work again")
+            return pb.HeartbeatResponse()
 
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
@@ -73,24 +78,17 @@ class ControllerServicer:
         return message.hello.host
 
     async def _serve(self, member: Member, requests: Requests, context: Context) -> None:
+        """Until either side ends the stream."""
+        await _first(self._converse(member, requests, context), member.expelled)
+
+    async def _converse(self, member: Member, requests: Requests, context: Context) -> None:
         welcome = pb.Welcome()
         welcome.CopyFrom(self._run.welcome)
         welcome.learner = member.learner
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
         message = await _next(requests, within_s=READY_S, what="ready")
         self._admit(member, message.ready)
-        writing = asyncio.create_task(member.outbox.drain(context.write))
-        reading = asyncio.create_task(self._read(member, requests))
-        tasks = {writing, reading}
-        done, _ = await asyncio.wait({*tasks, member.expelled}, return_when=asyncio.FIRST_COMPLETED)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        for ended in done:
-            try:
-                ended.result()
-            except TimeoutError:
-                raise ServiceLost("the learner did not take its assignment in time") from None
+        await _first(member.outbox.drain(context.write), self._read(member, requests))
 
     def _admit(self, member: Member, ready: pb.Ready) -> None:
         if not ready.stable:
@@ -117,7 +115,20 @@ class ControllerServicer:
             refused = intake.take(message)
             if refused is not None:
                 notice = pb.ControllerMessage(refused=refused)
-                member.outbox.notify(notice.SerializeToString())
+                member.outbox.refuse(notice.SerializeToString())
+
+
+async def _first(*doings: Awaitable[None]) -> None:
+    """Run all until the first ends, and end as it does; by then the others are cancelled."""
+    tasks = [asyncio.ensure_future(doing) for doing in doings]
+    try:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    for task in done:
+        task.result()
 
 
 async def _next(requests: Requests, *, within_s: float, what: str) -> pb.LearnerMessage:
@@ -128,7 +139,7 @@ async def _next(requests: Requests, *, within_s: float, what: str) -> pb.Learner
     except StopAsyncIteration:
         raise ServiceLost(f"the stream ended before {what}") from None
     except TimeoutError:
-        raise ServiceLost(f"{what} did not come within {within_s:.0f} s") from None
+        raise DeadlinePassed(f"{what} did not come within {within_s:.0f} s") from None
     if message.WhichOneof("message") != what:
         raise InvalidContribution(f"expected {what}, got {message.WhichOneof('message')}")
     return message

@@ -12,12 +12,24 @@ from fullrank import errors
 STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.ConfigError: StatusCode.FAILED_PRECONDITION,
     errors.VersionMismatch: StatusCode.FAILED_PRECONDITION,
-    errors.StaleContribution: StatusCode.ABORTED,
     errors.InvalidContribution: StatusCode.INVALID_ARGUMENT,
     errors.OutOfRange: StatusCode.OUT_OF_RANGE,
     errors.NotDecodable: StatusCode.UNAVAILABLE,
     errors.ServiceLost: StatusCode.UNAVAILABLE,
+    errors.DeadlinePassed: StatusCode.DEADLINE_EXCEEDED,
+    errors.NotFound: StatusCode.NOT_FOUND,
+    errors.Corrupted: StatusCode.DATA_LOSS,
 }
+
+
+RAISED: dict[StatusCode, type[errors.FullrankError]] = {
+    StatusCode.FAILED_PRECONDITION: errors.ConfigError,
+    StatusCode.INVALID_ARGUMENT: errors.InvalidContribution,
+    StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    StatusCode.NOT_FOUND: errors.NotFound,
+    StatusCode.DATA_LOSS: errors.Corrupted,
+}
+"""What a caller raises; every other status is a ``ServiceLost``."""
 
 
 def status_of(error: errors.FullrankError) -> StatusCode:
@@ -44,12 +56,8 @@ def translated(peer: str) -> Iterator[None]:
         yield
     except grpc.RpcError as error:
         code, details = error.code(), error.details() or error.code().name
-        if code is StatusCode.INVALID_ARGUMENT:
-            raise errors.InvalidContribution(f"{peer}: {details}") from None
-        if code is StatusCode.OUT_OF_RANGE:
-            raise errors.OutOfRange(f"{peer}: {details}") from None
-        if code is StatusCode.FAILED_PRECONDITION:
-            mismatch = "version" in details
-            cls = errors.VersionMismatch if mismatch else errors.ConfigError
-            raise cls(f"{peer}: {details}") from None
+        if code is StatusCode.FAILED_PRECONDITION and "version" in details:
+            raise errors.VersionMismatch(f"{peer}: {details}") from None
+        if code in RAISED:
+            raise RAISED[code](f"{peer}: {details}") from None
         raise errors.ServiceLost(f"{peer}: {code.name}: {details}") from None
