@@ -70,6 +70,7 @@ class Driver:
         self._membership = Membership(config, run)
         self._round_times: deque[float] = deque(maxlen=MEASURED_ROUNDS)
         self._ahead: asyncio.Task[Collected] | None = None
+        self._broadcast: tuple[Deal, Broadcast] | None = None
         self._head = 0
         self._tail = 0
         self._resume_head = 0
@@ -169,7 +170,8 @@ class Driver:
         run, algorithm = self._run, self._training.algorithm
         run.attempt = 0
         run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
-        broadcast = Broadcast(algorithm, current.code.matrix)
+        broadcast = self._broadcast_of(current)
+        broadcast.refresh()
         if self._config.collect.lag and run.committed + 1 < run.iterations:
             self._ahead = self._start_collecting(run.committed + 1)
         gathering = Gathering(
@@ -185,9 +187,15 @@ class Driver:
         notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
         run.round = None
         run.state, run.message = pb.RUN_STATE_RUNNING, ""
-        for member in run.roster.members:
-            member.outbox.commit(notice)
+        for row in current.holders.keys() - opened.rows:
+            current.holders[row].outbox.commit(notice)
         return opened, gathered
+
+    def _broadcast_of(self, current: Deal) -> Broadcast:
+        """The deal's encoder, made once an epoch."""
+        if self._broadcast is None or self._broadcast[0] is not current:
+            self._broadcast = (current, Broadcast(self._training.algorithm, current.code.matrix))
+        return self._broadcast[1]
 
     async def _update(self, gathered: Gathered) -> None:
         """Apply the update, whole even if the run is told to stop meanwhile."""

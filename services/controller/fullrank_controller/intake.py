@@ -37,10 +37,10 @@ class Intake:
             InvalidContribution: A field is wrong; the stream must end.
         """
         refused = None
+        for done in message.units:
+            self._report(done)
         kind = message.WhichOneof("message")
-        if kind == "unit_done":
-            self._report(message.unit_done)
-        elif kind == "coded":
+        if kind == "coded":
             refused = self._announce(message.coded)
         elif kind is not None:
             raise InvalidContribution(f"{kind} was not expected here; it opens the stream")
@@ -52,7 +52,7 @@ class Intake:
             return
         if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
             raise InvalidContribution(
-                f"unit_done: unit {done.unit} of {self._run.units}, digest of "
+                f"units: unit {done.unit} of {self._run.units}, digest of "
                 f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
             )
         self._run.inbox.put_nowait(

@@ -48,9 +48,10 @@ class Job:
         """Stop; returns when neither thread nor stream works on it any more."""
         self._stopped.set()
         self.abandoned.set()
-        self.batch.cancel()
         if self.task is not None:
             await self.task
+        else:
+            self.batch.cancel()
 
     async def pause(self, seconds: float) -> None:
         """Wait, cut short when abandoned."""
@@ -211,10 +212,14 @@ class Session:
 
     async def _work(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
         """Compute, report, delay if told to straggle, send; silent when abandoned."""
+        ids = job.assignment.ids
         try:
-            computed = await self._compute(call, trainee, job)
-            ids = job.assignment.ids
-            await job.pause(trainee.delay_s(ids.iteration, self._welcome.learner))
+            computed, reports = await self._compute(call, trainee, job)
+            delay_s = trainee.delay_s(ids.iteration, self._welcome.learner)
+            if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
+                await call.write(pb.LearnerMessage(units=reports).SerializeToString())
+                reports = []
+                await job.pause(delay_s)
             for row, coded in computed.coded.items():
                 head = pb.Coded(
                     ids=ids,
@@ -223,19 +228,22 @@ class Session:
                     compute_s=computed.compute_s,
                 )
                 fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
-                first = pb.LearnerMessage(coded=head).SerializeToString()
+                first = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
+                reports = []
                 for message in bundle([first, *fields]):
                     job.proceed()
                     await call.write(message)
         except (Cancelled, asyncio.CancelledError):
-            log.debug("abandoned iteration=%d", job.assignment.ids.iteration)
+            log.debug("abandoned iteration=%d", ids.iteration)
         except Exception:
             # Half-close: the controller ends the stream, the row is vacant, and we dial again.
-            log.exception("work_failed iteration=%d", job.assignment.ids.iteration)
+            log.exception("work_failed iteration=%d", ids.iteration)
             await call.done_writing()
 
-    async def _compute(self, call: WorkCall, trainee: Trainee, job: Job) -> Computed:
-        """Run the worker on its thread and pass on each unit's digest as it comes."""
+    async def _compute(
+        self, call: WorkCall, trainee: Trainee, job: Job
+    ) -> tuple[Computed, list[pb.UnitDone]]:
+        """Run the worker on its thread; returns the reports that were not passed on meanwhile."""
         loop = asyncio.get_running_loop()
         start = loop.time()
         reports: asyncio.Queue[tuple[Unit, bytes] | None] = asyncio.Queue()
@@ -259,14 +267,17 @@ class Session:
             ),
         )
         computing.add_done_callback(lambda _: reports.put_nowait(None))
+        pending: list[pb.UnitDone] = []
         while (done := await reports.get()) is not None:
-            unit_done = pb.UnitDone(ids=job.assignment.ids, unit=done[0], digest=done[1])
-            await call.write(pb.LearnerMessage(unit_done=unit_done).SerializeToString())
+            pending.append(pb.UnitDone(ids=job.assignment.ids, unit=done[0], digest=done[1]))
+            if reports.empty() and not computing.done():
+                await call.write(pb.LearnerMessage(units=pending).SerializeToString())
+                pending = []
         computed = await computing
         load = sum(len(row.units) for row in rows)
         target_s = trainee.config.compute.emulate_unit_s * load
         await job.pause(target_s - (loop.time() - start))
-        return computed
+        return computed, pending
 
 
 async def _read(call: WorkCall) -> pb.ControllerMessage:

@@ -22,7 +22,7 @@ async def _serve(launch: Launch) -> None:
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         ReplayServicer(store),
-        prebuilt=frozenset({"GetSample"}),
+        prebuilt=frozenset({"GetSamples"}),
     )
     announce(launch.run_dir, "replay", await server.start(launch.config.replay.address))
     await stop.wait()

@@ -53,14 +53,14 @@ class ReplayServicer:
             async with self._lock:
                 return pb.AppendResponse(head=table.append(request.first_position, rows))
 
-    async def GetSample(
-        self, request: pb.GetSampleRequest, context: Context
-    ) -> AsyncIterator[bytes]:
-        """Stream the encoded chunks of a minibatch."""
+    async def GetSamples(
+        self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
+    ) -> None:
+        """Write the encoded chunks of each minibatch asked for."""
         async with statuses(context):
-            messages = await self._encoded(sample_of(request.sample))
-        for message in messages:
-            yield message
+            async for request in requests:
+                for message in await self._encoded(sample_of(request.sample)):
+                    await context.write(message)
 
     async def _encoded(self, sample: Sample) -> list[bytes]:
         """The minibatch as messages; learners that ask at once share one gathering."""

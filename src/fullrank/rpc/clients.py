@@ -1,12 +1,13 @@
 """Typed async clients of the services; every call has a deadline."""
 
+import asyncio
 from collections.abc import Iterator
 from typing import TypeAlias
 
 import google_crc32c
 import grpc
 
-from fullrank.errors import InvalidContribution
+from fullrank.errors import ServiceLost
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
@@ -18,6 +19,9 @@ from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 
 WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
+SamplesCall: TypeAlias = grpc.aio.StreamStreamCall[
+    replay_pb2.GetSamplesRequest, replay_pb2.GetSamplesResponse
+]
 
 CALL_S = 10.0
 """Deadline of a small unary call."""
@@ -60,6 +64,8 @@ class ReplayClient:
         self._stub = ReplayServiceStub(self._channel)
         self._peer = f"replay {address}"
         self._deadline_s = deadline_s
+        self._sampling = asyncio.Lock()
+        self._samples: SamplesCall | None = None
 
     async def open_table(self, *, row_size: int, capacity: int, head: int) -> tuple[int, int]:
         """Make sure the table exists and ends at ``head`` or before; returns (tail, head).
@@ -92,15 +98,34 @@ class ReplayClient:
         return head
 
     async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
-        """Fill ``out``, shape (size, row_size), with the minibatch."""
+        """Fill ``out``, shape (size, row_size), with the minibatch.
+
+        One stream serves a learner's whole life; samples asked for at once follow one another.
+        """
+        async with self._sampling:
+            try:
+                with translated(self._peer):
+                    async with asyncio.timeout(self._deadline_s):
+                        await self._fill(sample, out)
+            except BaseException as error:
+                if self._samples is not None:
+                    self._samples.cancel()
+                self._samples = None
+                if isinstance(error, TimeoutError):
+                    text = f"{self._peer}: no minibatch within {self._deadline_s:.0f} s"
+                    raise ServiceLost(text) from None
+                raise
+
+    async def _fill(self, sample: common_pb2.Sample, out: FloatArray) -> None:
+        if self._samples is None:
+            self._samples = self._stub.GetSamples(wait_for_ready=True)
+        await self._samples.write(replay_pb2.GetSamplesRequest(sample=sample))
         assembler = Assembler(out, array_id=0)
-        request = replay_pb2.GetSampleRequest(sample=sample)
-        with translated(self._peer):
-            call = self._stub.GetSample(request, timeout=self._deadline_s, wait_for_ready=True)
-            async for response in call:
-                assembler.add(response.chunk)
-        if not assembler.complete:
-            raise InvalidContribution(f"{self._peer}: the minibatch ended early")
+        while not assembler.complete:
+            response = await self._samples.read()
+            if not isinstance(response, replay_pb2.GetSamplesResponse):
+                raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
+            assembler.add(response.chunk)
 
     async def close(self) -> None:
         """Close the channel."""

@@ -14,15 +14,18 @@ from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discre
 from fullrank.errors import InvalidContribution
 from fullrank.types import FloatArray
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.v1.replay_pb2 import GetSampleResponse
+from fullrank.v1.replay_pb2 import GetSamplesResponse
 from fullrank.v1.tensor_pb2 import Chunk
 
 CHUNK_BYTES = 512 * 1024
 """Between 256 KiB and 1 MiB a large array moves fastest over one stream."""
 
+BUNDLE_BYTES = 2 * CHUNK_BYTES
+"""Joining what fits costs less than another write."""
+
 LEARNER_CHUNKS = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunks"].number
 CONTROLLER_CHUNKS = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunks"].number
-SAMPLE_CHUNK = GetSampleResponse.DESCRIPTOR.fields_by_name["chunk"].number
+SAMPLE_CHUNK = GetSamplesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 
 _DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])
 
@@ -40,11 +43,11 @@ def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> I
 
 
 def bundle(fields: Iterable[bytes]) -> Iterator[bytes]:
-    """Join encoded fields into messages of about ``CHUNK_BYTES``: fewer writes for small arrays."""
+    """Join encoded fields into messages of at most ``BUNDLE_BYTES`` (or one field)."""
     pending: list[bytes] = []
     size = 0
     for field in fields:
-        if pending and size + len(field) > CHUNK_BYTES:
+        if pending and size + len(field) > BUNDLE_BYTES:
             yield b"".join(pending)
             pending, size = [], 0
         pending.append(field)

@@ -69,23 +69,23 @@ Global___RunState: _TypeAlias = RunState  # noqa: Y015
 
 @_typing.final
 class LearnerMessage(_message.Message):
-    """What is said comes before the chunks of the same message."""
+    """`units` come first, then what is said, then `chunks`: small things share a message."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
     HELLO_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
-    UNIT_DONE_FIELD_NUMBER: _builtins.int
     CODED_FIELD_NUMBER: _builtins.int
+    UNITS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
     def ready(self) -> Global___Ready: ...
     @_builtins.property
-    def unit_done(self) -> Global___UnitDone: ...
-    @_builtins.property
     def coded(self) -> Global___Coded: ...
+    @_builtins.property
+    def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitDone]: ...
     @_builtins.property
     def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
         """Pieces of the coded vector announced last, `array` = row, float64."""
@@ -95,15 +95,15 @@ class LearnerMessage(_message.Message):
         *,
         hello: Global___Hello | None = ...,
         ready: Global___Ready | None = ...,
-        unit_done: Global___UnitDone | None = ...,
         coded: Global___Coded | None = ...,
+        units: _abc.Iterable[Global___UnitDone] | None = ...,
         chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unit_done", b"unit_done"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "unit_done", "coded"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "coded"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -111,7 +111,7 @@ Global___LearnerMessage: _TypeAlias = LearnerMessage  # noqa: Y015
 
 @_typing.final
 class ControllerMessage(_message.Message):
-    """What is said comes before the chunks of the same message."""
+    """What is said comes first, then `chunks`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -39,9 +39,10 @@ class ControllerServiceStub:
       learner:    Ready                       My probe of the mathematics gave these digests.
       then, for every iteration in which the learner holds a row:
       controller: Assignment, chunks...       Compute these units at these parameters (sections).
-      learner:    UnitDone...                 Unit i is computed; its digest is this.
+      learner:    units...                    Unit i is computed; its digest is this.
       learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
       controller: Commit                      Enough rows have come; drop whatever you still do.
+                                              Said only to those whose row had not come.
 
     A newer Assignment replaces an older one, as a Commit does: the learner stops at its next
     cancellation point, drops what it has not sent and never sends a partial sum. What arrives
@@ -68,9 +69,10 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
       learner:    Ready                       My probe of the mathematics gave these digests.
       then, for every iteration in which the learner holds a row:
       controller: Assignment, chunks...       Compute these units at these parameters (sections).
-      learner:    UnitDone...                 Unit i is computed; its digest is this.
+      learner:    units...                    Unit i is computed; its digest is this.
       learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
       controller: Commit                      Enough rows have come; drop whatever you still do.
+                                              Said only to those whose row had not come.
 
     A newer Assignment replaces an older one, as a Commit does: the learner stops at its next
     cancellation point, drops what it has not sent and never sends a partial sum. What arrives
@@ -100,9 +102,10 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
           learner:    Ready                       My probe of the mathematics gave these digests.
           then, for every iteration in which the learner holds a row:
           controller: Assignment, chunks...       Compute these units at these parameters (sections).
-          learner:    UnitDone...                 Unit i is computed; its digest is this.
+          learner:    units...                    Unit i is computed; its digest is this.
           learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
           controller: Commit                      Enough rows have come; drop whatever you still do.
+                                                  Said only to those whose row had not come.
 
         A newer Assignment replaces an older one, as a Commit does: the learner stops at its next
         cancellation point, drops what it has not sent and never sends a partial sum. What arrives

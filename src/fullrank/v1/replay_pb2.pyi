@@ -127,7 +127,7 @@ class AppendResponse(_message.Message):
 Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
 
 @_typing.final
-class GetSampleRequest(_message.Message):
+class GetSamplesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SAMPLE_FIELD_NUMBER: _builtins.int
@@ -144,10 +144,10 @@ class GetSampleRequest(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetSampleRequest: _TypeAlias = GetSampleRequest  # noqa: Y015
+Global___GetSamplesRequest: _TypeAlias = GetSamplesRequest  # noqa: Y015
 
 @_typing.final
-class GetSampleResponse(_message.Message):
+class GetSamplesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
@@ -164,4 +164,4 @@ class GetSampleResponse(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___GetSampleResponse: _TypeAlias = GetSampleResponse  # noqa: Y015
+Global___GetSamplesResponse: _TypeAlias = GetSamplesResponse  # noqa: Y015

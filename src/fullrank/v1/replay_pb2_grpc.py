@@ -44,10 +44,10 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
                 _registered_method=True)
-        self.GetSample = channel.unary_stream(
-                '/fullrank.v1.ReplayService/GetSample',
-                request_serializer=fullrank_dot_v1_dot_replay__pb2.GetSampleRequest.SerializeToString,
-                response_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSampleResponse.FromString,
+        self.GetSamples = channel.stream_stream(
+                '/fullrank.v1.ReplayService/GetSamples',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.FromString,
                 _registered_method=True)
 
 
@@ -72,10 +72,11 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def GetSample(self, request, context):
-        """The minibatch that a Sample means, as chunks (`array` = 0, float32, size x row_size).
-        OUT_OF_RANGE if its head is not acknowledged yet or its tail was evicted, NOT_FOUND if there
-        is no such table.
+    def GetSamples(self, request_iterator, context):
+        """One learner's minibatches, a sample after the other over one stream: for each request the
+        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
+        with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
+        table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -94,10 +95,10 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.SerializeToString,
             ),
-            'GetSample': grpc.unary_stream_rpc_method_handler(
-                    servicer.GetSample,
-                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSampleRequest.FromString,
-                    response_serializer=fullrank_dot_v1_dot_replay__pb2.GetSampleResponse.SerializeToString,
+            'GetSamples': grpc.stream_stream_rpc_method_handler(
+                    servicer.GetSamples,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -165,7 +166,7 @@ class ReplayService(object):
             _registered_method=True)
 
     @staticmethod
-    def GetSample(request,
+    def GetSamples(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -175,12 +176,12 @@ class ReplayService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_stream(
-            request,
+        return grpc.experimental.stream_stream(
+            request_iterator,
             target,
-            '/fullrank.v1.ReplayService/GetSample',
-            fullrank_dot_v1_dot_replay__pb2.GetSampleRequest.SerializeToString,
-            fullrank_dot_v1_dot_replay__pb2.GetSampleResponse.FromString,
+            '/fullrank.v1.ReplayService/GetSamples',
+            fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.GetSamplesResponse.FromString,
             options,
             channel_credentials,
             insecure,

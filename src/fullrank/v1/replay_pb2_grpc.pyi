@@ -41,10 +41,11 @@ class ReplayServiceStub:
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
     does not match.
     """
-    GetSample: _grpc.UnaryStreamMultiCallable[_replay_pb2.GetSampleRequest, _replay_pb2.GetSampleResponse]
-    """The minibatch that a Sample means, as chunks (`array` = 0, float32, size x row_size).
-    OUT_OF_RANGE if its head is not acknowledged yet or its tail was evicted, NOT_FOUND if there
-    is no such table.
+    GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
+    """One learner's minibatches, a sample after the other over one stream: for each request the
+    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
+    with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
+    table.
     """
 
 @_typing.type_check_only
@@ -60,10 +61,11 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
     does not match.
     """
-    GetSample: _aio.UnaryStreamMultiCallable[_replay_pb2.GetSampleRequest, _replay_pb2.GetSampleResponse]  # type: ignore[assignment]
-    """The minibatch that a Sample means, as chunks (`array` = 0, float32, size x row_size).
-    OUT_OF_RANGE if its head is not acknowledged yet or its tail was evicted, NOT_FOUND if there
-    is no such table.
+    GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
+    """One learner's minibatches, a sample after the other over one stream: for each request the
+    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
+    with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
+    table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -90,14 +92,15 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
-    def GetSample(
+    def GetSamples(
         self,
-        request: _replay_pb2.GetSampleRequest,
+        request_iterator: _MaybeAsyncIterator[_replay_pb2.GetSamplesRequest],
         context: _ServicerContext,
-    ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSampleResponse], _abc.AsyncIterator[_replay_pb2.GetSampleResponse]]:
-        """The minibatch that a Sample means, as chunks (`array` = 0, float32, size x row_size).
-        OUT_OF_RANGE if its head is not acknowledged yet or its tail was evicted, NOT_FOUND if there
-        is no such table.
+    ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
+        """One learner's minibatches, a sample after the other over one stream: for each request the
+        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
+        with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
+        table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,0 +1,81 @@
+"""Real services for the benchmarks: replay, controller and learners as processes on loopback."""
+
+import multiprocessing
+import os
+import time
+from collections.abc import Callable, Sequence
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import psutil
+
+from fullrank.config import Resolved, load
+from fullrank.metrics import IterationRecord, read_records
+from fullrank.rpc.launch import Launch
+from fullrank.rpc.watch import RunState, Watch
+
+WITHIN_S = 600.0
+"""Longest run of a benchmark."""
+
+
+def train(
+    run_dir: Path, settings: Sequence[str], *, prepare: Callable[[], None] = lambda: None
+) -> tuple[list[IterationRecord], float]:
+    """Train with the given ``key=value`` settings.
+
+    Args:
+        run_dir: An empty directory.
+        settings: As for ``--set``.
+        prepare: Called first in each service process (a top-level function), for example to
+            register an algorithm that only the benchmark has.
+
+    Returns:
+        The committed iterations, and CPU seconds of all services together.
+    """
+    resolved = load(overrides=[*settings, "metrics.tensorboard=false"])
+    context = multiprocessing.get_context("spawn")
+    processes = [
+        context.Process(target=serve, args=(name, resolved, run_dir, prepare))
+        for name in ("learner", "controller", "replay")
+    ]
+    for process in processes:
+        process.start()
+    try:
+        _wait(run_dir, resolved, processes)
+        cpu_s = _cpu_s(processes)
+    finally:
+        for process in processes:
+            process.terminate()
+            process.join()
+    return read_records(run_dir / "metrics.jsonl"), cpu_s
+
+
+def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None]) -> None:
+    """One service process."""
+    os.environ["OMP_NUM_THREADS"] = "1"
+    prepare()
+    replicas = resolved.config.learners if name == "learner" else 1
+    main = next(iter(entry_points(group="fullrank.services", name=name))).load()
+    raise SystemExit(main(Launch(resolved=resolved, run_dir=run_dir, replicas=replicas)))
+
+
+def _wait(
+    run_dir: Path, resolved: Resolved, processes: Sequence[multiprocessing.process.BaseProcess]
+) -> None:
+    deadline = time.monotonic() + WITHIN_S
+    with Watch(run_dir, resolved.config) as watch:
+        while watch.status().state is not RunState.FINISHED:
+            if time.monotonic() > deadline or not all(each.is_alive() for each in processes):
+                raise SystemExit(f"the run in {run_dir} did not finish")
+            time.sleep(0.1)
+
+
+def _cpu_s(processes: Sequence[multiprocessing.process.BaseProcess]) -> float:
+    """User and system time so far, children included, seconds."""
+    total = 0.0
+    for process in processes:
+        root = psutil.Process(process.pid)
+        for each in (root, *root.children(recursive=True)):
+            times = each.cpu_times()
+            total += times.user + times.system
+    return total
