@@ -1,6 +1,6 @@
 """Which code for the learners that are there, and who holds which row."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,7 +39,7 @@ class Deal:
         self.holders.update(filled)
         return list(filled)
 
-    def reachable_rank(self, received: Sequence[int]) -> int:
+    def reachable_rank(self, received: Collection[int]) -> int:
         """rank(C_J) if every holder answered, besides the rows already received."""
         decoder = Decoder(self.code)
         for row in {*received, *self.holders}:

@@ -62,6 +62,7 @@ class Gathering:
         self._broadcast = broadcast
         self._sample = sample
         self._deadline_s = deadline_s
+        self._ends_at = 0.0
         self._assigned: set[LearnerId] = set()
         self._compute_s: dict[LearnerId, float] = {}
         self._decode_s = 0.0
@@ -74,11 +75,13 @@ class Gathering:
             NotDecodable: By policy, when the deadline passed or nothing more can come.
             Corrupted: Nothing more can come, or the deadline passed, and what came is corrupt.
         """
+        self._extend()
         self._assign(sorted(self._deal.holders))
         while True:
             event = await self._next_event()
             if event is None:
                 self._speak_at_deadline()
+                self._extend()
                 continue
             if self._note(event) and (decision := await self._decide()) is not None:
                 return Gathered(
@@ -97,9 +100,13 @@ class Gathering:
             holder.outbox.assign(parcel, deadline_s=self._deadline_s)
             self._assigned.add(holder.learner)
 
+    def _extend(self) -> None:
+        self._ends_at = asyncio.get_running_loop().time() + self._deadline_s
+
     async def _next_event(self) -> Event | None:
+        """The next event; None at the deadline, whatever came before it."""
         try:
-            async with asyncio.timeout(self._deadline_s):
+            async with asyncio.timeout_at(self._ends_at):
                 return await self._run.inbox.get()
         except TimeoutError:
             return None
@@ -129,7 +136,9 @@ class Gathering:
             )
         except InvalidContribution as error:
             log.warning("refused learner=%d reason=%s", event.learner, error)
-            self._deal.holders[event.row].expel(error)
+            holder = self._deal.holders.get(event.row)
+            if holder is not None and holder.learner == event.learner:  # it may have left meanwhile
+                holder.expel(error)
             return False
 
     async def _decide(self) -> Decision | None:

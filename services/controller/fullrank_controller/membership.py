@@ -41,6 +41,7 @@ class Membership:
         while True:
             eligible = run.roster.eligible
             if run.deal is not None and self._holds(run.deal):
+                run.state, run.message = pb.RUN_STATE_RUNNING, ""
                 return run.deal
             fresh = deal(
                 run.deal.epoch + 1 if run.deal else 0,
@@ -64,12 +65,16 @@ class Membership:
             await self._stall(len(eligible), deadline_s)
 
     def _holds(self, current: Deal) -> bool:
-        """Whether the current deal still serves: nobody came who could hold a row, enough left."""
+        """Whether C still serves: nobody came who could hold a row, and enough are left.
+
+        Spares take over the rows of those who left.
+        """
         eligible = self._run.roster.eligible
         current.drop_absent(eligible)
-        newcomers = len(eligible) - len(current.holders) > self._spares(current)
-        enough = current.remaining_tolerance() >= self._config.controller.min_tolerance
-        return enough and not newcomers
+        if len(eligible) - len(current.holders) > self._spares(current):
+            return False
+        current.fill(eligible)
+        return current.remaining_tolerance() >= self._config.controller.min_tolerance
 
     def _spares(self, current: Deal) -> int:
         """Members that were there when the code was dealt and that it has no row for."""
@@ -95,13 +100,14 @@ class Membership:
         """Within a round: rows that were vacated, needed, and are now dealt to others."""
         run = self._run
         assert run.round is not None
-        eligible = run.roster.eligible
+        eligible, received = run.roster.eligible, run.round.rows
         current.drop_absent(eligible)
-        if current.reachable_rank(sorted(run.round.rows)) == run.units:
+        filled: list[int] = []
+        if current.reachable_rank(received) < run.units:
+            filled = [row for row in current.fill(eligible) if row not in received]
+        if current.reachable_rank(received) == run.units:
             run.state, run.message = pb.RUN_STATE_RUNNING, ""
-            return []
-        filled = [row for row in current.fill(eligible) if row not in run.round.rows]
-        if current.reachable_rank(sorted(run.round.rows)) < run.units:
+        else:
             run.state, run.message = pb.RUN_STATE_STALLED, f"rows {current.vacant()} are vacant"
             log.warning("stalled reason=%s", run.message)
         return filled
