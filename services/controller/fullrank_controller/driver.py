@@ -88,8 +88,9 @@ class Driver:
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
         """
-        await asyncio.gather(self._fill_replay(head), self._membership.assemble())
-        self._run.state = pb.RUN_STATE_RUNNING
+        if self._run.committed < self._run.iterations:
+            await asyncio.gather(self._fill_replay(head), self._membership.assemble())
+            self._run.state = pb.RUN_STATE_RUNNING
         while self._run.committed < self._run.iterations:
             current = await self._membership.settle(deadline_s=self._deadline_s)
             await self._iterate(current)
@@ -119,13 +120,12 @@ class Driver:
             capacity=self._config.replay.capacity,
             head=head,
         )
-        if held < head:
-            log.warning("replay_lost expected=%d held=%d: warming up again", head, held)
-            head = held
-        if head == 0:
+        if held != head:
+            log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
+        if held == self._tail:
             rows = await asyncio.to_thread(self._training.warm_up)
-            head = await self._replay.append(0, rows)
-        self._head = self._resume_head = head
+            held = await self._replay.append(held, rows)
+        self._head = self._resume_head = held
 
     async def _iterate(self, current: Deal) -> None:
         run, clock = self._run, asyncio.get_running_loop().time
@@ -135,25 +135,30 @@ class Driver:
         sample = self._sample(run.committed)
         dispatched = clock()
         opened, gathered = await self._gather(current, sample)
-        await self._update(gathered)
-        timings = Timings(collect_s=dispatched - started, round_s=clock() - dispatched)
-        self._round_times.append(timings.round_s)
-        self._publish(
-            _record(
-                run,
-                current,
-                opened=opened,
-                collected=collected,
-                gathered=gathered,
-                timings=timings,
-                sent=run.roster.bytes_sent() - sent,
-                received=run.bytes_received - received,
+
+        def publish() -> None:
+            timings = Timings(collect_s=dispatched - started, round_s=clock() - dispatched)
+            self._round_times.append(timings.round_s)
+            self._publish(
+                _record(
+                    run,
+                    current,
+                    opened=opened,
+                    collected=collected,
+                    gathered=gathered,
+                    timings=timings,
+                    sent=run.roster.bytes_sent() - sent,
+                    received=run.bytes_received - received,
+                )
             )
-        )
+
+        await self._update(gathered, publish)
 
     async def _collect(self, iteration: int) -> Collected:
         """The iteration's transitions, acknowledged by replay before they count."""
-        collected = await (self._ahead or self._start_collecting(iteration))
+        if self._ahead is None:
+            self._ahead = self._start_collecting(iteration)
+        collected = await asyncio.shield(self._ahead)
         self._ahead = None
         self._head = await self._replay.append(self._head, collected.rows)
         return collected
@@ -197,18 +202,19 @@ class Driver:
             self._broadcast = (current, Broadcast(self._training.algorithm, current.code.matrix))
         return self._broadcast[1]
 
-    async def _update(self, gathered: Gathered) -> None:
+    async def _update(self, gathered: Gathered, publish: Callable[[], None]) -> None:
         """Apply the update, whole even if the run is told to stop meanwhile."""
         if self._ahead is not None:
             await asyncio.wait({self._ahead})  # it still acts with the old parameters
-        self._committing = asyncio.create_task(self._commit(gathered))
+        self._committing = asyncio.create_task(self._commit(gathered, publish))
         await asyncio.shield(self._committing)
 
-    async def _commit(self, gathered: Gathered) -> None:
+    async def _commit(self, gathered: Gathered, publish: Callable[[], None]) -> None:
         assert gathered.decision.updates is not None
         await asyncio.to_thread(self._training.apply, gathered.decision.updates)
         self._resume_head = self._head
         self._run.committed += 1
+        publish()
         every = self._config.checkpoint.every
         if self._run.committed % every == 0 or self._run.committed == self._run.iterations:
             await self.save()
@@ -218,7 +224,7 @@ class Driver:
         await asyncio.to_thread(self._checkpoint, self._resume_head)
 
     async def settled(self) -> None:
-        """After a cancelled ``drive``: return when no update is half applied any more."""
+        """After a cancelled ``drive``: return when nothing is half applied or half collected."""
         if self._committing is not None:
             await asyncio.wait({self._committing})
         if self._ahead is not None:

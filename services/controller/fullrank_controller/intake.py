@@ -55,6 +55,7 @@ class Intake:
                 f"units: unit {done.unit} of {self._run.units}, digest of "
                 f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
             )
+        self._run.bytes_received["digests"] += len(done.digest)
         self._run.inbox.put_nowait(
             Reported(ids=done.ids, learner=self._learner, unit=done.unit, digest=done.digest)
         )

@@ -4,7 +4,13 @@ import asyncio
 import logging
 from pathlib import Path
 
-from tenacity import AsyncRetrying, retry_if_exception_type, stop_after_delay, wait_fixed
+from tenacity import (
+    AsyncRetrying,
+    retry_if_exception_type,
+    stop_after_delay,
+    stop_any,
+    wait_fixed,
+)
 
 from fullrank.checkpoint import Checkpoint, newest, save
 from fullrank.codes import make_code
@@ -14,7 +20,7 @@ from fullrank.metrics import open_sinks
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
-from fullrank.rpc.launch import Launch, stop_event
+from fullrank.rpc.launch import Launch, limit_threads, stop_event
 from fullrank.rpc.server import Server
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
@@ -36,6 +42,7 @@ def main(launch: Launch) -> int:
         raise ConfigError("the controller keeps its run on disk; give --run-dir")
     import torch
 
+    limit_threads(launch)
     config = launch.resolved.check().config
     torch.set_num_threads(config.compute.threads)
     training = training_of(config)
@@ -85,9 +92,12 @@ async def _serve(
     checkpoint: Checkpoint | None,
 ) -> int:
     stop = stop_event(launch)
-    replay_address = await _replay_address(launch)
+    committed = checkpoint.iteration + 1 if checkpoint else 0
+    replay_address = config.replay.address  # a finished run needs no replay
+    if committed < config.iterations:
+        replay_address = await _replay_address(launch, stop)
     run = _run(config, directory, training, replay_address)
-    run.committed = checkpoint.iteration + 1 if checkpoint else 0
+    run.committed = committed
     server = Server(
         pb.DESCRIPTOR.services_by_name["ControllerService"],
         ControllerServicer(run),
@@ -140,13 +150,13 @@ async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) ->
         driving.result()
 
 
-async def _replay_address(launch: Launch) -> str:
+async def _replay_address(launch: Launch, stop: asyncio.Event) -> str:
     """Where the replay service listens, once it has announced itself."""
     settings = launch.config.replay
     retries = AsyncRetrying(
         retry=retry_if_exception_type(ServiceLost),
         wait=wait_fixed(0.05),
-        stop=stop_after_delay(settings.deadline_s),
+        stop=stop_any(stop_after_delay(settings.deadline_s), lambda _: stop.is_set()),
         reraise=True,
     )
     return await retries(_resolved, settings.address, launch.run_dir)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from typing import Any, TypeAlias
 
 import grpc
@@ -16,6 +16,7 @@ from fullrank.errors import (
     VersionMismatch,
 )
 from fullrank.rpc.errors import statuses
+from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.events import MembershipChanged
 from fullrank_controller.intake import Intake
@@ -79,7 +80,7 @@ class ControllerServicer:
 
     async def _serve(self, member: Member, requests: Requests, context: Context) -> None:
         """Until either side ends the stream."""
-        await _first(self._converse(member, requests, context), member.expelled)
+        await first(self._converse(member, requests, context), member.expelled)
 
     async def _converse(self, member: Member, requests: Requests, context: Context) -> None:
         welcome = pb.Welcome()
@@ -88,7 +89,7 @@ class ControllerServicer:
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
         message = await _next(requests, within_s=READY_S, what="ready")
         self._admit(member, message.ready)
-        await _first(member.outbox.drain(context.write), self._read(member, requests))
+        await first(member.outbox.drain(context.write), self._read(member, requests))
 
     def _admit(self, member: Member, ready: pb.Ready) -> None:
         if not ready.stable:
@@ -116,19 +117,6 @@ class ControllerServicer:
             if refused is not None:
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
-
-
-async def _first(*doings: Awaitable[None]) -> None:
-    """Run all until the first ends, and end as it does; by then the others are cancelled."""
-    tasks = [asyncio.ensure_future(doing) for doing in doings]
-    try:
-        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-    for task in done:
-        task.result()
 
 
 async def _next(requests: Requests, *, within_s: float, what: str) -> pb.LearnerMessage:

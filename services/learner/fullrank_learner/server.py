@@ -12,7 +12,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.algorithms import algorithms
 from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch, stop_event
+from fullrank.rpc.launch import Launch, limit_threads, stop_event
 from fullrank_learner.session import Session, Trainee
 
 log = logging.getLogger(__name__)
@@ -27,6 +27,7 @@ def main(launch: Launch) -> int:
     import torch
 
     algorithms.get(launch.config.algorithm.name)  # its imports are shared too
+    limit_threads(launch)
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
         return _replica(launch)

@@ -13,10 +13,17 @@ import numpy as np
 from fullrank import __version__
 from fullrank.algorithms import Algorithm, algorithms
 from fullrank.config import RunConfig, from_toml
-from fullrank.errors import Cancelled, InvalidContribution, ServiceLost
+from fullrank.errors import (
+    Cancelled,
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    ServiceLost,
+)
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
+from fullrank.rpc.tasks import first
 from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.types import FloatArray, Unit
@@ -134,7 +141,20 @@ class Session:
     async def _dialogue(self, call: WorkCall) -> None:
         hello = pb.Hello(version=__version__, host=socket.gethostname())
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-        self._welcome = welcome = (await _read(call)).welcome
+        welcome = (await _read(call)).welcome
+        config = from_toml(welcome.configuration)
+        self._learner = welcome.learner
+        self._replay = ReplayClient(welcome.replay_address, deadline_s=config.replay.deadline_s)
+        try:
+            await first(
+                self._heartbeats(welcome, config.controller.heartbeat_s),
+                self._serve(call, welcome),
+            )
+        finally:
+            await self._replay.close()
+
+    async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
+        """Get ready, then do what the controller says."""
         trainee = await self._learn_run(welcome)
         ready = pb.Ready(
             fingerprint=trainee.algorithm.fingerprint(),
@@ -143,16 +163,8 @@ class Session:
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
-        self._replay = ReplayClient(
-            welcome.replay_address, deadline_s=trainee.config.replay.deadline_s
-        )
-        beating = asyncio.create_task(self._heartbeats(trainee.config.controller.heartbeat_s))
-        try:
-            while True:
-                await self._hear(call, trainee, await _read(call))
-        finally:
-            beating.cancel()
-            await self._replay.close()
+        while True:
+            await self._hear(call, trainee, await _read(call))
 
     async def _learn_run(self, welcome: pb.Welcome) -> Trainee:
         if self.trainee is None or self.trainee.key != (welcome.run, welcome.configuration):
@@ -160,14 +172,20 @@ class Session:
             self.trainee = await loop.run_in_executor(self._pool, Trainee, welcome)
         return self.trainee
 
-    async def _heartbeats(self, period_s: float) -> None:
-        welcome = self._welcome
+    async def _heartbeats(self, welcome: pb.Welcome, period_s: float) -> None:
+        """Say that we live, from Welcome on: the probe may take long.
+
+        Raises:
+            ServiceLost: The controller does not know us any more.
+        """
         while True:
             await asyncio.sleep(period_s)
             try:
                 await self._client.heartbeat(
                     run=welcome.run, term=welcome.term, learner=welcome.learner
                 )
+            except NotFound as error:
+                raise ServiceLost(str(error)) from None
             except ServiceLost as error:
                 log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
 
@@ -211,34 +229,43 @@ class Session:
             job.task = asyncio.create_task(self._work(call, trainee, job))
 
     async def _work(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
-        """Compute, report, delay if told to straggle, send; silent when abandoned."""
-        ids = job.assignment.ids
+        """Compute and send; silent when abandoned.
+
+        After a failure it half-closes the stream: the controller ends it, the row is vacant, and we
+        dial again.
+        """
+        iteration = job.assignment.ids.iteration
         try:
-            computed, reports = await self._compute(call, trainee, job)
-            delay_s = trainee.delay_s(ids.iteration, self._welcome.learner)
-            if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
-                await call.write(pb.LearnerMessage(units=reports).SerializeToString())
-                reports = []
-                await job.pause(delay_s)
-            for row, coded in computed.coded.items():
-                head = pb.Coded(
-                    ids=ids,
-                    row=row,
-                    batch_digest=computed.batch_digest,
-                    compute_s=computed.compute_s,
-                )
-                fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
-                first = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
-                reports = []
-                for message in bundle([first, *fields]):
-                    job.proceed()
-                    await call.write(message)
+            with translated(self._client.peer):
+                await self._contribute(call, trainee, job)
         except (Cancelled, asyncio.CancelledError):
-            log.debug("abandoned iteration=%d", ids.iteration)
-        except Exception:
-            # Half-close: the controller ends the stream, the row is vacant, and we dial again.
-            log.exception("work_failed iteration=%d", ids.iteration)
+            log.debug("abandoned iteration=%d", iteration)
+        except FullrankError as error:
+            log.warning("work_failed iteration=%d reason=%s", iteration, error)
             await call.done_writing()
+        except Exception:
+            log.exception("work_failed iteration=%d", iteration)
+            await call.done_writing()
+
+    async def _contribute(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
+        """Compute, report, delay if told to straggle, send."""
+        ids = job.assignment.ids
+        computed, reports = await self._compute(call, trainee, job)
+        delay_s = trainee.delay_s(ids.iteration, self._learner)
+        if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
+            await call.write(pb.LearnerMessage(units=reports).SerializeToString())
+            reports = []
+            await job.pause(delay_s)
+        for row, coded in computed.coded.items():
+            head = pb.Coded(
+                ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=computed.compute_s
+            )
+            fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
+            opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
+            reports = []
+            for message in bundle([opening, *fields]):
+                job.proceed()
+                await call.write(message)
 
     async def _compute(
         self, call: WorkCall, trainee: Trainee, job: Job

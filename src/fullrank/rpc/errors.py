@@ -1,5 +1,6 @@
 """One catalogue: which gRPC status stands for which error, in both directions."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
@@ -54,6 +55,8 @@ def translated(peer: str) -> Iterator[None]:
     """
     try:
         yield
+    except asyncio.InvalidStateError:  # a write to a stream that the peer has ended
+        raise errors.ServiceLost(f"{peer}: the stream has ended") from None
     except grpc.RpcError as error:
         code, details = error.code(), error.details() or error.code().name
         if code is StatusCode.FAILED_PRECONDITION and "version" in details:

@@ -6,6 +6,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from threadpoolctl import threadpool_limits
+
 from fullrank.config import Resolved, RunConfig
 
 
@@ -25,6 +27,11 @@ class Launch:
     def config(self) -> RunConfig:
         """The configuration."""
         return self.resolved.config
+
+
+def limit_threads(launch: Launch) -> None:
+    """Keep numpy's BLAS to the configured threads: idle ones spin and steal the learners' cores."""
+    threadpool_limits(limits=launch.config.compute.threads, user_api="blas")
 
 
 def stop_event(launch: Launch) -> asyncio.Event:
