@@ -1,0 +1,121 @@
+"""The promise: what is committed does not depend on the code, on who straggles, or on anybody."""
+
+import warnings
+from functools import cache
+from itertools import takewhile
+from typing import Any
+
+import pytest
+
+from fullrank.codes import codes, make_code
+from fullrank.config import RunConfig, load
+from fullrank.errors import CodeError
+from fullrank.local import LocalRun
+
+ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {
+    "three_alike": ({}, 3),
+    "eight_alike": ({"environment.agents": 8}, 8),
+    "two_unlike": (
+        {
+            "environment.name": "mpe2.simple_speaker_listener_v4:parallel_env",
+            "environment.agents": 0,
+        },
+        2,
+    ),
+}
+SMALL = {
+    "iterations": 5,
+    "environment.copies": 2,
+    "collect.steps": 13,
+    "collect.warmup": 120,
+    "collect.warmup_copies": 4,
+    "algorithm.batch_size": 37,
+    "algorithm.hidden": 18,
+}
+SEEDS = (0, 1, 2)
+MAY_BE_INEXACT = {"vandermonde"}
+
+
+def learners_for(name: str, units: int) -> int:
+    """A number of learners for which the code exists and recovers single units, else 0."""
+    for rows in (units + 2, 15):
+        try:
+            if make_code(name, rows=rows, units=units).target == "units":
+                return rows
+        except CodeError:
+            continue
+    return 0
+
+
+with warnings.catch_warnings(action="ignore"):  # conditions are what this file is about
+    CASES = [
+        (name, environment, learners)
+        for name in codes
+        for environment, (_, units) in ENVIRONMENTS.items()
+        if (learners := learners_for(name, units))
+    ]
+
+
+def config(environment: str, seed: int, **options: Any) -> RunConfig:
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    return load(options=SMALL | ENVIRONMENTS[environment][0] | {"seed": seed} | keys).check().config
+
+
+@cache
+def reference(environment: str, seed: int) -> tuple[tuple[str, ...], str]:
+    """Update digests and final parameters of the centralised run."""
+    run = LocalRun(config(environment, seed), coded=False)
+    return tuple(iteration.update_digest for iteration in run), run.parameter_digest()
+
+
+def test_every_code_that_recovers_single_units_is_tried() -> None:
+    assert {name for name, *_ in CASES} == set(codes) - {"fractional"}
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize(("name", "environment", "learners"), CASES)
+def test_any_code_with_stragglers_commits_the_bits_of_the_centralised_run(
+    name: str, environment: str, learners: int, seed: int
+) -> None:
+    run = LocalRun(
+        config(
+            environment,
+            seed,
+            learners=learners,
+            code__name=name,
+            stragglers__name="fixed_k",
+            stragglers__k=1,
+        ),
+        independent_learners=True,
+    )
+    iterations = run.train()
+    digests, parameters = reference(environment, seed)
+    exact = list(takewhile(lambda iteration: iteration.exact, iterations))
+    assert tuple(iteration.update_digest for iteration in exact) == digests[: len(exact)]
+    if name not in MAY_BE_INEXACT:
+        assert len(exact) == len(digests)
+        assert run.parameter_digest() == parameters
+
+
+@pytest.mark.parametrize(("name", "k"), [("cyclic", 2), ("mds", 2), ("replication", 3)])
+def test_who_straggles_changes_who_is_received_and_nothing_else(name: str, k: int) -> None:
+    models: list[dict[str, Any]] = [
+        {},
+        {"stragglers__name": "fixed_k", "stragglers__k": k},
+        {"stragglers__name": "exponential"},
+    ]
+    plain, *others = (
+        LocalRun(config("three_alike", 0, learners=6, code__name=name, **model)).train()
+        for model in models
+    )
+    for other in others:
+        assert [one.update_digest for one in other] == [one.update_digest for one in plain]
+        assert [one.received for one in other] != [one.received for one in plain]
+
+
+@pytest.mark.parametrize("learners", [3, 4, 7, 12])
+def test_the_number_of_learners_changes_nothing(learners: int) -> None:
+    run = LocalRun(config("three_alike", 1, learners=learners, code__name="mds"))
+    run.train()
+    assert run.parameter_digest() == reference("three_alike", 1)[1]
