@@ -4,13 +4,7 @@ import asyncio
 import logging
 from pathlib import Path
 
-from tenacity import (
-    AsyncRetrying,
-    retry_if_exception_type,
-    stop_after_delay,
-    stop_any,
-    wait_fixed,
-)
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from fullrank.checkpoint import Checkpoint, newest, save
 from fullrank.codes import make_code
@@ -153,10 +147,14 @@ async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) ->
 async def _replay_address(launch: Launch, stop: asyncio.Event) -> str:
     """Where the replay service listens, once it has announced itself."""
     settings = launch.config.replay
+
+    def give_up(state: RetryCallState) -> bool:
+        return stop.is_set() or (state.seconds_since_start or 0.0) > settings.deadline_s
+
     retries = AsyncRetrying(
         retry=retry_if_exception_type(ServiceLost),
         wait=wait_fixed(0.05),
-        stop=stop_any(stop_after_delay(settings.deadline_s), lambda _: stop.is_set()),
+        stop=give_up,
         reraise=True,
     )
     return await retries(_resolved, settings.address, launch.run_dir)
