@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import google_crc32c
 import grpc
 
-from fullrank.errors import InvalidContribution
+from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
@@ -20,6 +20,10 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 SAMPLES_KEPT = 2
 """Encoded minibatches kept: the current iteration's, and the last one's for late learners."""
+
+
+SAMPLE_ENTRIES = 2**28
+"""Largest minibatch, in float32: 1 GiB."""
 
 
 class ReplayServicer:
@@ -40,7 +44,9 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            table.truncate(request.head)
+            async with self._lock:
+                table.truncate(request.head)
+            self._samples.clear()  # a resumed run may write other rows to the same positions
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
@@ -48,7 +54,7 @@ class ReplayServicer:
         async with statuses(context):
             table = self._store.get(request.table)
             if google_crc32c.value(request.rows) != request.crc32c:
-                raise InvalidContribution("crc32c does not match rows; send them again")
+                raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
             async with self._lock:
                 return pb.AppendResponse(head=table.append(request.first_position, rows))
@@ -64,7 +70,13 @@ class ReplayServicer:
 
     async def _encoded(self, sample: Sample) -> list[bytes]:
         """The minibatch as messages; learners that ask at once share one gathering."""
-        self._store.get(sample.table).check(sample)
+        table = self._store.get(sample.table)
+        table.check(sample)
+        if sample.size * table.row_size > SAMPLE_ENTRIES:
+            raise InvalidContribution(
+                f"sample.size {sample.size} of rows of {table.row_size} float32 exceeds "
+                f"{SAMPLE_ENTRIES} entries"
+            )
         if sample not in self._samples:
             self._samples[sample] = asyncio.create_task(self._gather(sample))
             while len(self._samples) > SAMPLES_KEPT:

@@ -1,15 +1,18 @@
 """Storage of the tables: memory, or files that outlive the process."""
 
+import re
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.errors import ConfigError, OutOfRange
+from fullrank.errors import ConfigError, InvalidContribution, NotFound
 from fullrank.replay import Table
 
 S = TypeVar("S", bound=np.generic)
+
+NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
 class Store:
@@ -30,8 +33,11 @@ class Store:
         """The table called ``name``, made if it does not exist.
 
         Raises:
-            ConfigError: It exists with another row size or capacity.
+            InvalidContribution: The name could not be that of a file.
+            ConfigError: It exists with another row size or capacity, or there is no room for it.
         """
+        if not NAME.fullmatch(name):
+            raise InvalidContribution(f"table {name!r}: a name has letters, digits, - and _ alone")
         table = self._tables.get(name) or self._map(name, row_size=row_size, capacity=capacity)
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(
@@ -42,15 +48,21 @@ class Store:
         return table
 
     def get(self, name: str) -> Table:
-        """The table called ``name``; ``OutOfRange`` if it was never opened."""
+        """The table called ``name``; ``NotFound`` if it was never opened."""
         try:
             return self._tables[name]
         except KeyError:
-            raise OutOfRange(f"there is no table {name!r}; the controller opens it") from None
+            raise NotFound(f"there is no table {name!r}; the controller opens it") from None
 
     def _map(self, name: str, *, row_size: int, capacity: int) -> Table:
-        rows = self._array(f"{name}.rows", np.dtype(np.float32), (capacity, row_size))
-        cursor = self._array(f"{name}.cursor", np.dtype(np.int64), (2,))
+        try:
+            rows = self._array(f"{name}.rows", np.dtype(np.float32), (capacity, row_size))
+            cursor = self._array(f"{name}.cursor", np.dtype(np.int64), (2,))
+        except (OSError, MemoryError, OverflowError, ValueError) as error:
+            raise ConfigError(
+                f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
+                "replay.capacity"
+            ) from None
         return Table(rows, cursor)
 
     def _array(self, file: str, dtype: np.dtype[S], shape: tuple[int, ...]) -> NDArray[S]:
