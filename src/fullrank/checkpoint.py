@@ -66,7 +66,7 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
     _sync(directory)
-    for old in _saved(directory)[keep:]:
+    for old in saved(directory)[keep:]:
         shutil.rmtree(old)
     return final
 
@@ -97,7 +97,7 @@ def newest(directory: Path) -> Checkpoint:
         CheckpointUnusable: There is none, or every one is damaged.
     """
     passed_over: list[str] = []
-    for path in _saved(directory):
+    for path in saved(directory):
         try:
             found = load(path)
         except CheckpointUnusable as error:
@@ -115,8 +115,8 @@ def newest(directory: Path) -> Checkpoint:
     raise CheckpointUnusable(f"{directory}: holds no checkpoint yet")
 
 
-def _saved(directory: Path) -> list[Path]:
-    """Checkpoints, newest first."""
+def saved(directory: Path) -> list[Path]:
+    """Where checkpoints lie, newest first; whether they can be used, ``load`` tells."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if path.name.isdigit()]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from fullrank import checkpoint
-from fullrank.checkpoint import MANIFEST, STATE, newest, save
+from fullrank.checkpoint import MANIFEST, STATE, newest, save, saved
 from fullrank.errors import CheckpointUnusable
 
 ARRAYS = {
@@ -59,6 +59,7 @@ def test_saving_an_iteration_again_replaces_it(tmp_path: Path) -> None:
 def test_a_save_cut_short_leaves_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    first = tmp_path / "first"
     written(tmp_path, 10)
 
     def power_cut(directory: Path) -> None:
@@ -68,6 +69,10 @@ def test_a_save_cut_short_leaves_the_one_before(
         patch.setattr(checkpoint, "_sync", power_cut)
         with pytest.raises(KeyboardInterrupt):
             written(tmp_path, 20)
+        with pytest.raises(KeyboardInterrupt):
+            written(first, 0)
+    assert list(first.iterdir())
+    assert not saved(first)
     assert newest(tmp_path).iteration == 10
     written(tmp_path, 20)
     assert newest(tmp_path).iteration == 20

@@ -5,7 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.algorithms import make_algorithm
 from fullrank.codes import Code, make_code
+from fullrank.environments import make_environment
 from fullrank.errors import ConfigError, NotDecodable
 from fullrank.rounds import Round
 from fullrank.simulation import Cluster, Payload, decodable_after, finish_times, simulate
@@ -190,3 +192,15 @@ def test_thousands_of_learners_are_simulated(name: str, params: dict[str, int], 
     assert np.isfinite(rounds.round_s).all()
     for received, late in zip(rounds.received, rounds.late, strict=True):
         assert units <= len(received) == np.count_nonzero(code.load) - len(late)
+
+
+def test_a_payload_is_what_the_algorithm_moves() -> None:
+    environment = make_environment("cooperative_navigation", copies=1)
+    algorithm = make_algorithm("maddpg", environment.agents, seed=0, hidden=16, batch_size=64)
+    cluster = Cluster(payload=Payload.of(algorithm, batch_size=64))
+    uncoded = make_code("uncoded", rows=4, units=3)
+    rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
+    sizes = {(section.role, section.unit): section.size for section in algorithm.sections}
+    own = sum(size for (role, _), size in sizes.items() if role != "target_policy")
+    targets = sum(size for (role, _), size in sizes.items() if role == "target_policy")
+    assert rounds.sent_bytes == 4 * (own + 3 * targets)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
-from fullrank.checkpoint import Checkpoint, newest, save
+from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.codes import make_code
 from fullrank.config import RunConfig, to_toml
 from fullrank.errors import CodeError, ConfigError, ServiceLost
@@ -68,7 +68,7 @@ def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
     Raises:
         CheckpointUnusable: There are checkpoints and none can be used: never a silent fresh start.
     """
-    if not directory.checkpoints.is_dir() or not any(directory.checkpoints.iterdir()):
+    if not saved(directory.checkpoints):
         return None
     checkpoint = newest(directory.checkpoints)
     for reason in checkpoint.passed_over:

@@ -1,0 +1,76 @@
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fullrank.checkpoint import save
+from fullrank.config import load, to_toml
+from fullrank.local import LocalRun
+
+OPTIONS: dict[str, Any] = {
+    "iterations": 2,
+    "collect.warmup": 100,
+    "algorithm.batch_size": 32,
+    "algorithm.hidden": 16,
+}
+
+
+@pytest.fixture
+def run_dir(tmp_path: Path) -> Path:
+    config = load(options=OPTIONS).check().config
+    run = LocalRun(config, coded=False)
+    run.train()
+    (tmp_path / "config.toml").write_text(to_toml(config))
+    state = run.training.state(resume_at=2)
+    save(tmp_path / "checkpoints", iteration=1, arrays=state, facts={}, keep=1)
+    return tmp_path
+
+
+@pytest.fixture
+def evaluate(fullrank: Any) -> Callable[..., str]:
+    """``evaluate(*words)`` gives what was printed, or the error."""
+
+    def run(*words: str) -> str:
+        outcome = fullrank("eval", *words)
+        printed: str = outcome.error if outcome.code else outcome.output
+        return printed
+
+    return run
+
+
+def test_it_plays_trained_and_random_policies_on_the_same_states(
+    run_dir: Path, evaluate: Callable[..., str]
+) -> None:
+    facts = json.loads(evaluate(str(run_dir), "--episodes", "70", "--json"))
+    assert (facts["iteration"], facts["episodes"], facts["seed"]) == (1, 70, 1000)
+    for policy in ("trained", "random"):
+        assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
+
+
+def test_equal_seeds_play_equal_episodes(run_dir: Path, evaluate: Callable[..., str]) -> None:
+    words = (str(run_dir), "--episodes", "5", "--json", "--no-random", "--seed")
+    first, again, other = (evaluate(*words, seed) for seed in ("7", "7", "8"))
+    assert first == again
+    assert json.loads(first)["trained"] != json.loads(other)["trained"]
+    assert "random" not in json.loads(first)
+
+
+def test_it_prints_a_table(run_dir: Path, evaluate: Callable[..., str]) -> None:
+    printed = evaluate(str(run_dir), "--episodes", "5")
+    assert "after iteration 1, 5 episodes" in " ".join(printed.split())
+    assert "random" in printed
+
+
+def test_a_damaged_checkpoint_is_named(run_dir: Path, evaluate: Callable[..., str]) -> None:
+    (run_dir / "checkpoints" / "000001" / "state.safetensors").write_bytes(b"")
+    printed = evaluate(str(run_dir))
+    assert "000001/state.safetensors: damaged" in printed
+    assert len(printed.splitlines()) == 1
+
+
+def test_a_directory_that_is_no_run_is_refused(
+    tmp_path: Path, evaluate: Callable[..., str]
+) -> None:
+    assert "is this a run?" in evaluate(str(tmp_path))

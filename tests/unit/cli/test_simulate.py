@@ -1,0 +1,82 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture
+def run(fullrank: Any) -> Callable[..., str]:
+    """``run(*words)`` simulates and gives what was printed, or the error."""
+
+    def simulate(*words: str) -> str:
+        outcome = fullrank("simulate", "--iterations", "40", *words)
+        printed: str = outcome.error if outcome.code else outcome.output
+        return printed
+
+    return simulate
+
+
+SIZES = ("--learners", "15", "--agents", "8")
+
+
+def test_it_compares_the_codes_asked_for(run: Callable[..., str]) -> None:
+    codes = ("--code", "uncoded", "--code", "cyclic,tolerance=2")
+    straggling = ("--stragglers", "2", "--delay", "3", "--unit-s", "0.5")
+    found = json.loads(run(*SIZES, *codes, *straggling, "--json"))
+    assert list(found) == ["uncoded", "cyclic,tolerance=2"]
+    uncoded, cyclic = found.values()
+    assert cyclic["waited"] == 0 < uncoded["waited"]
+    assert cyclic["p95_s"] <= 0.5 * cyclic["load_max"]
+    assert uncoded["p95_s"] == 3.5
+    assert uncoded["sent_bytes"] == 0  # wires cost nothing unless a bandwidth is given
+
+
+def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
+    run: Callable[..., str],
+) -> None:
+    found = json.loads(run(*SIZES, "--json"))
+    assert {"uncoded", "replication", "mds", "cyclic", "ldpc"} <= set(found)
+    assert "fractional" not in found  # it recovers the sum alone
+    assert "ldpc" not in json.loads(run("--learners", "5", "--agents", "3", "--json"))
+
+
+def test_a_bandwidth_makes_the_configured_algorithm_cost_its_bytes(
+    run: Callable[..., str],
+) -> None:
+    words = ("--code", "uncoded", "--bandwidth", "1e6", "--unit-s", "0", "--json")
+    small = ("--agents", "3", "--set", "algorithm.hidden=16", "--set", "algorithm.batch_size=32")
+    large = ("--agents", "3", "--set", "algorithm.hidden=64", "--set", "algorithm.batch_size=32")
+    cheap, dear = (json.loads(run(*words, *size))["uncoded"] for size in (small, large))
+    assert 0 < cheap["sent_bytes"] < dear["sent_bytes"]
+    assert dear["median_s"] > dear["sent_bytes"] / 1e6
+
+
+def test_delay_models_are_set_as_in_a_run(run: Callable[..., str]) -> None:
+    heavy = ("--set", "stragglers.name=pareto", "--set", "stragglers.scale_s=9.0")
+    found = json.loads(run(*SIZES, *heavy, "--code", "mds", "--json"))
+    assert found["mds"]["median_s"] > 9
+
+
+def test_it_prints_a_table(run: Callable[..., str]) -> None:
+    printed = run(*SIZES)
+    assert "15 learners, 8 agents, 40 rounds" in printed
+    assert "cyclic" in printed
+
+
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (("--code", "cyclic,tolerance"), "expected NAME,KEY=NUMBER"),
+        (("--code", "cyclic,tolerance=99"), "tolerance"),
+        (("--code", "cyclc"), "did you mean 'cyclic'"),
+        (("--agents", "0"), "--agents"),
+        (("--bandwidth", "0"), "bandwidth"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    words: tuple[str, ...], complaint: str, run: Callable[..., str]
+) -> None:
+    printed = run(*SIZES, *words)
+    assert complaint in printed
+    assert len(printed.splitlines()) == 1
