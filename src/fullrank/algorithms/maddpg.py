@@ -35,26 +35,22 @@ from fullrank.environments.base import AgentSpec
 from fullrank.errors import CheckpointUnusable, ConfigError
 from fullrank.networks import kernels
 from fullrank.networks.adam import Adam
-from fullrank.networks.cohort import ROLES, Cohort, make_cohorts, take
+from fullrank.networks.chunk import Chunk, Chunks
+from fullrank.networks.cohort import ROLES, make_cohorts
 from fullrank.networks.heads import Head
-from fullrank.networks.minibatch import Minibatch, gather
+from fullrank.networks.minibatch import Minibatch
 from fullrank.networks.mlp import (
-    Weights,
+    Tape,
     aligned,
     backward,
     forward,
     hidden,
-    make_tape,
     weight_gradients,
 )
-from fullrank.networks.workspace import Workspace
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import GRID, snap
-
-CHUNK_ENTRIES = {"cpu": 2**17, "cuda": 2**25}
-"""Activations computed together, units x hidden x columns: what a core's cache holds several of."""
 
 
 @register("maddpg")
@@ -98,19 +94,6 @@ class MADDPGConfig:
         return MADDPG(self, agents, seed=seed, device=_device(device))
 
 
-@dataclass(frozen=True, slots=True)
-class _Chunk:
-    """Units of one cohort that are computed together, possibly one of them repeated."""
-
-    cohort: Cohort
-    rows: list[int]
-    space: Workspace
-
-    @property
-    def agents(self) -> list[int]:
-        return [self.cohort.agents[row] for row in self.rows]
-
-
 class MADDPG:
     """Policies, critics, targets and moments of M agents; the contract is ``Algorithm``."""
 
@@ -147,7 +130,7 @@ class MADDPG:
             device, least_product=config.hidden * aligned(config.batch_size)
         )
         self._minibatch: Minibatch | None = None
-        self._spaces: dict[tuple[tuple[int, ...], int, int], Workspace] = {}
+        self._chunks = [Chunks(cohort, clip_norm=config.clip_norm) for cohort in self._cohorts]
         self.units = len(specs)
         self.row_size = self._layout.row_size
         self.unit_sizes = tuple(self._place[unit][0].size for unit in range(self.units))
@@ -191,9 +174,9 @@ class MADDPG:
         with self._kernel.active():
             data = self._load(batch)
             self._target_actions(data, iteration, proceed)
-        for cohort in self._cohorts:
+        for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
-            for chunk in self._chunks(cohort, wanted, data.columns):
+            for chunk in chunks.split(wanted, data.columns):
                 with self._kernel.active():
                     gradient = self._gradient(chunk, data, iteration, proceed)
                 distinct = list(dict.fromkeys(chunk.agents))
@@ -206,107 +189,76 @@ class MADDPG:
         self._minibatch.load(batch)
         return self._minibatch
 
-    def _chunks(self, cohort: Cohort, rows: Sequence[int], columns: int) -> Iterator[_Chunk]:
-        """Split rows into chunks that fit the cache, none narrower than the number of threads.
-
-        A product of fewer matrices than threads is split inside a matrix, which changes its bits.
-        """
-        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
-        fitting = CHUNK_ENTRIES[self._device.type] // (self._config.hidden * columns)
-        width = max(fitting, threads, 1)
-        for start in range(0, len(rows), width):
-            chunk = list(rows[start : start + width])
-            chunk += chunk[-1:] * (threads - len(chunk))
-            yield _Chunk(cohort, chunk, self._workspace(cohort, len(chunk), columns))
-
-    def _workspace(self, cohort: Cohort, units: int, columns: int) -> Workspace:
-        key = (cohort.agents, units, columns)
-        if key not in self._spaces:
-            self._spaces[key] = Workspace(
-                cohort, units=units, columns=columns, clip_norm=self._config.clip_norm
-            )
-        return self._spaces[key]
-
-    def _sample(self, chunk: _Chunk, outputs: Tensor, purpose: str, iteration: int) -> Tensor:
+    def _sample(
+        self, chunk: Chunk, outputs: Tensor, purpose: str, *, iteration: int, size: int
+    ) -> Tensor:
         """A fresh differentiable action of each agent, keyed by (purpose, iteration, agent)."""
         draws = chunk.space.draws
         for agent, out in zip(chunk.agents, draws.numpy(), strict=True):
-            chunk.cohort.head.draw(stream(self._seed, purpose, iteration, agent), out)
+            chunk.cohort.head.draw(stream(self._seed, purpose, iteration, agent), out[:, :size])
         return chunk.cohort.head.sample(outputs, draws.to(outputs.device))
 
     def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
         """A' of all agents into the joint input of the target critics."""
-        acts_next = data.alive * data.continues
-        for cohort in self._cohorts:
-            for chunk in self._chunks(cohort, range(len(cohort.agents)), data.columns):
+        for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
+            for chunk in chunks.split(range(len(cohort.agents)), data.columns):
                 proceed()
-                policy = cohort.policy.weights(take(cohort.rows.target, chunk.rows))
-                index = take(cohort.observation_index, chunk.rows)
-                own = chunk.space.gather_own(data.next_joint, index)
-                outputs = forward(policy, own, chunk.space.policy, chunk.space.outputs)
-                actions = self._sample(chunk, outputs, "target_action", iteration)
-                actions *= take(acts_next, chunk.agents).unsqueeze(1)
-                places = take(cohort.action_index, chunk.rows).flatten()
-                data.next_joint.index_copy_(0, places, actions.flatten(0, 1))
+                space = chunk.space
+                own = chunk.own(data.next_joint)
+                outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
+                actions = self._sample(
+                    chunk, outputs, "target_action", iteration=iteration, size=data.size
+                )
+                actions *= data.acts_next[chunk.agent_index]
+                data.next_joint.index_copy_(0, chunk.action_rows, actions.flatten(0, 1))
 
     def _gradient(
-        self, chunk: _Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
+        self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        online = take(chunk.cohort.rows.online, chunk.rows)
         proceed()
         expected = self._expected_return(chunk, data)
         proceed()
-        self._critic_gradient(chunk, data, chunk.cohort.critic.weights(online), expected)
+        self._critic_gradient(chunk, data, expected)
         proceed()
-        self._policy_gradient(chunk, data, online, iteration)
+        self._policy_gradient(chunk, data, iteration)
         proceed()
         chunk.space.clipper.clip()
         return chunk.space.gradient
 
-    def _expected_return(self, chunk: _Chunk, data: Minibatch) -> Tensor:
+    def _expected_return(self, chunk: Chunk, data: Minibatch) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
-        critic = chunk.cohort.critic.weights(take(chunk.cohort.rows.target, chunk.rows))
-        inputs = data.next_joint.expand(len(chunk.rows), -1, -1)
-        value = forward(critic, inputs, chunk.space.critic, chunk.space.value)
-        reward, continues = (
-            take(part, chunk.agents).unsqueeze(1) for part in (data.reward, data.continues)
-        )
+        inputs = data.next_joint.expand(len(chunk.agents), -1, -1)
+        value = forward(chunk.target_critic, inputs, chunk.space.critic, chunk.space.value)
+        reward, continues = data.reward[chunk.agent_index], data.continues[chunk.agent_index]
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
-    def _critic_gradient(
-        self, chunk: _Chunk, data: Minibatch, critic: Weights, expected: Tensor
-    ) -> None:
+    def _critic_gradient(self, chunk: Chunk, data: Minibatch, expected: Tensor) -> None:
         """Leaves the pre-activation of the first layer in the critic's tape."""
-        space, width = chunk.space, len(chunk.rows)
-        value = forward(critic, data.joint.expand(width, -1, -1), space.critic, space.value)
-        weight = take(data.weight, chunk.agents).unsqueeze(1)
-        error = value.sub_(expected).mul_(weight).mul_(2.0)
-        backward(critic, error, space.critic)
+        space, width = chunk.space, len(chunk.agents)
+        value = forward(chunk.critic, data.joint.expand(width, -1, -1), space.critic, space.value)
+        error = value.sub_(expected).mul_(data.weight[chunk.agent_index]).mul_(2.0)
+        backward(chunk.critic, error, space.critic)
         inputs = data.joint_rows.expand(width, -1, -1)
         weight_gradients(error, space.critic, inputs, space.critic_gradient)
 
-    def _policy_gradient(
-        self, chunk: _Chunk, data: Minibatch, online: Tensor, iteration: int
-    ) -> None:
+    def _policy_gradient(self, chunk: Chunk, data: Minibatch, iteration: int) -> None:
         """Only own actions differ from the critic's pass, so only their columns are computed."""
-        cohort, space = chunk.cohort, chunk.space
-        critic, policy = cohort.critic.weights(online), cohort.policy.weights(online)
-        own = space.gather_own(data.joint, take(cohort.observation_index, chunk.rows))
-        outputs = forward(policy, own, space.policy, space.outputs)
-        actions = self._sample(chunk, outputs, "policy_action", iteration)
-        places = take(cohort.action_index, chunk.rows)
-        columns = critic[0].gather(2, places.unsqueeze(1).expand(-1, self._config.hidden, -1))
-        space.critic.first.baddbmm_(columns, actions - gather(data.joint, places))
-        hidden(critic, space.critic)
-        weight = take(data.weight, chunk.agents).unsqueeze(1)
-        backward(critic, -weight, space.critic)
-        gradient = cohort.head.gradient(
-            outputs, actions, torch.bmm(columns.transpose(1, 2), space.critic.below)
-        )
-        penalty = 2.0 * self._config.logit_penalty / cohort.policy.outputs
+        space, head = chunk.space, chunk.cohort.head
+        own = chunk.own(data.joint)
+        outputs = forward(chunk.policy, own, space.policy, space.outputs)
+        actions = self._sample(chunk, outputs, "policy_action", iteration=iteration, size=data.size)
+        replayed = data.joint.index_select(0, chunk.action_rows).view_as(actions)
+        columns = chunk.critic.first.gather(2, chunk.action_columns)
+        space.critic.first.baddbmm_(columns, actions - replayed)
+        hidden(chunk.critic, space.critic)
+        weight = data.weight[chunk.agent_index]
+        backward(chunk.critic, -weight, space.critic)
+        action_gradient = torch.bmm(columns.transpose(1, 2), space.critic.below)
+        gradient = head.gradient(outputs, actions, action_gradient)
+        penalty = 2.0 * self._config.logit_penalty / chunk.cohort.policy.outputs
         gradient.addcmul_(outputs, weight, value=penalty)
-        backward(policy, gradient, space.policy)
+        backward(chunk.policy, gradient, space.policy)
         weight_gradients(gradient, space.policy, own.transpose(1, 2), space.policy_gradient)
 
     def apply(self, updates: np.ndarray[Any, np.dtype[np.float64]]) -> None:
@@ -314,8 +266,8 @@ class MADDPG:
         self._steps += 1
         gradients = torch.from_numpy(updates)
         for cohort in self._cohorts:
-            own = take(gradients, cohort.agents)[:, : cohort.size]
-            cohort.rows.step(own, self._adam, count=self._steps)
+            own = gradients if len(cohort.agents) == self.units else gradients[[*cohort.agents]]
+            cohort.rows.step(own[:, : cohort.size], self._adam, count=self._steps)
             cohort.pull()
 
     def act(
@@ -336,9 +288,12 @@ class MADDPG:
         joint[: self._layout.action.start] = torch.from_numpy(observation).t()
         for cohort in self._cohorts:
             policy = cohort.policy.weights(cohort.rows.online)
-            own = gather(joint, cohort.observation_index)
-            tape = make_tape(len(cohort.agents), self._config.hidden, copies, self._device)
-            outputs = own.new_empty(len(cohort.agents), cohort.policy.outputs, copies)
+            agents = len(cohort.agents)
+            own = joint.index_select(0, cohort.observation_index.flatten())
+            own = own.view(agents, -1, copies)
+            first = own.new_empty(agents, self._config.hidden, copies)
+            tape = Tape(first, torch.empty_like(first), first)
+            outputs = own.new_empty(agents, cohort.policy.outputs, copies)
             actions = choose(cohort.head, forward(policy, own, tape, outputs))
             joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
         return joint[self._layout.action].t().cpu().numpy()

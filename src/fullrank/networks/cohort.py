@@ -118,9 +118,6 @@ def make_cohorts(
     )
 
 
-def take(buffer: Tensor, rows: Sequence[int]) -> Tensor:
-    """The given rows: a view where they are consecutive, else a copy."""
-    first = rows[0]
-    if list(rows) == list(range(first, first + len(rows))):
-        return buffer[first : first + len(rows)]
-    return buffer[torch.tensor(rows, device=buffer.device)]
+def consecutive(rows: Sequence[int]) -> bool:
+    """Whether the rows lie side by side, so that a slice selects them."""
+    return tuple(rows) == tuple(range(rows[0], rows[0] + len(rows)))

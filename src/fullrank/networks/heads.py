@@ -46,8 +46,7 @@ class Relaxed:
 
     def draw(self, generator: np.random.Generator, out: FloatArray) -> None:
         """Uniform draws."""
-        generator.random(out=out, dtype=np.float32)
-        np.maximum(out, SMALLEST_UNIFORM, out=out)
+        np.maximum(generator.random(out.shape, dtype=np.float32), SMALLEST_UNIFORM, out=out)
 
     def sample(self, outputs: Tensor, draws: Tensor) -> Tensor:
         """A point of the simplex."""

@@ -1,11 +1,13 @@
 """Preallocated buffers for the update of a few units of one cohort."""
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
 from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import Cohort
-from fullrank.networks.mlp import Mlp, Tape, Weights, make_tape
+from fullrank.networks.mlp import Mlp, Tape
 
 
 class Workspace:
@@ -27,32 +29,31 @@ class Workspace:
     def __init__(self, cohort: Cohort, *, units: int, columns: int, clip_norm: float) -> None:
         device = cohort.rows.online.device
         hidden, actions = cohort.critic.hidden, cohort.policy.outputs
-        self.critic = make_tape(units, hidden, columns, device)
-        activations = make_tape(units, hidden, columns, device)
-        second, below = self.critic.second, self.critic.below
-        self.policy = Tape(second, second, below, activations.h1, activations.h2)
+        first, second, below = (
+            torch.zeros(units, hidden, columns, device=device) for _ in range(3)
+        )
+        self.critic = Tape(first, second, below)
+        self.policy = Tape(second, second, below)
         self.own = torch.empty(units, cohort.policy.inputs + 1, columns, device=device)
         self.value = torch.empty(units, 1, columns, device=device)
         self.outputs = torch.empty(units, actions, columns, device=device)
-        self.draws = torch.empty(units, actions, columns)
+        self.draws = torch.full((units, actions, columns), 0.5)
         self.critic_gradient = _layers(cohort.critic, units, device)
         self.policy_gradient = _layers(cohort.policy, units, device)
         self.gradient = torch.zeros(units, cohort.rows.online.shape[1], device=device)
         self.clipper = Clipper(
             (*self.critic_gradient, *self.policy_gradient),
-            (*cohort.critic.weights(self.gradient), *cohort.policy.weights(self.gradient)),
+            (*cohort.critic.weights(self.gradient)[:3], *cohort.policy.weights(self.gradient)[:3]),
             norm=clip_norm,
         )
 
-    def gather_own(self, joint: Tensor, index: Tensor) -> Tensor:
-        """Own observations out of a joint input, by rows of shape (units, own + 1)."""
-        flat = self.own.view(-1, self.own.shape[-1])
-        torch.index_select(joint, 0, index.flatten(), out=flat)
-        return self.own
+    @cached_property
+    def parameters(self) -> tuple[Tensor, Tensor]:
+        """Room for online and target rows of units that do not lie side by side."""
+        return torch.empty_like(self.gradient), torch.empty_like(self.gradient)
 
 
-def _layers(net: Mlp, units: int, device: torch.device) -> Weights:
-    first, second, third = (
+def _layers(net: Mlp, units: int, device: torch.device) -> list[Tensor]:
+    return [
         torch.empty(units, layer.outputs, layer.inputs + 1, device=device) for layer in net.layers
-    )
-    return first, second, third
+    ]

@@ -1,0 +1,106 @@
+"""Units of one cohort that are computed together."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fullrank.networks.cohort import Cohort, consecutive
+from fullrank.networks.workspace import Workspace
+
+ENTRIES = {"cpu": 150_000, "cuda": 2**25}
+"""Entries of one activation, units x hidden x columns, of which a core's cache holds several."""
+
+KEPT = 256
+"""Chunks kept at most: learners' rows change only with the code."""
+
+
+class Chunk:
+    """Everything about the chosen units that stays the same from iteration to iteration.
+
+    Making a view costs as much as a small product, so all of them are made once.
+
+    Attributes:
+        cohort: Of all its units.
+        agents: The units, one of them possibly repeated.
+        space: Buffers of this width, shared with other chunks.
+        critic, policy, target_critic, target_policy: Their weights.
+        own_rows: Rows of own observations and of the ones in a joint input, flat.
+        action_rows: Rows of own actions in a joint input, flat.
+        action_columns: The same as columns of the critics' first layer, to gather with.
+    """
+
+    def __init__(self, cohort: Cohort, rows: tuple[int, ...], space: Workspace) -> None:
+        self.cohort, self.space = cohort, space
+        self.agents = tuple(cohort.agents[row] for row in rows)
+        self._index = torch.tensor(rows, device=cohort.rows.online.device)
+        self._copied = not consecutive(rows)
+        online, target = (
+            space.parameters
+            if self._copied
+            else (
+                part[rows[0] : rows[0] + len(rows)]
+                for part in (cohort.rows.online, cohort.rows.target)
+            )
+        )
+        self.critic, self.policy = cohort.critic.weights(online), cohort.policy.weights(online)
+        self.target_critic = cohort.critic.weights(target)
+        self.target_policy = cohort.policy.weights(target)
+        self.own_rows = cohort.observation_index[self._index].flatten()
+        actions = cohort.action_index[self._index]
+        self.action_rows = actions.flatten()
+        self.action_columns = actions.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
+        self.agent_index = torch.tensor(self.agents, device=online.device)
+
+    def refresh(self) -> None:
+        """Take the current parameters, where they are copied."""
+        if self._copied:
+            online, target = self.space.parameters
+            torch.index_select(self.cohort.rows.online, 0, self._index, out=online)
+            torch.index_select(self.cohort.rows.target, 0, self._index, out=target)
+
+    def own(self, joint: Tensor) -> Tensor:
+        """Own observations and ones out of a joint input, shape (units, own + 1, columns)."""
+        flat = self.space.own.view(-1, joint.shape[1])
+        torch.index_select(joint, 0, self.own_rows, out=flat)
+        return self.space.own
+
+
+class Chunks:
+    """Splits the units of a cohort into chunks, and keeps chunks and buffers for the next time."""
+
+    def __init__(self, cohort: Cohort, *, clip_norm: float) -> None:
+        self._cohort, self._clip_norm = cohort, clip_norm
+        self._device = cohort.rows.online.device
+        self._spaces: dict[tuple[int, int], Workspace] = {}
+        self._chunks: dict[tuple[tuple[int, ...], int], Chunk] = {}
+
+    def split(self, rows: Sequence[int], columns: int) -> Iterator[Chunk]:
+        """Chunks that fit the cache, none narrower than the number of threads.
+
+        A product of fewer matrices than threads is split inside a matrix, which changes its bits;
+        so a narrow chunk repeats its last unit.
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        entries = self._cohort.critic.hidden * columns
+        width = max(ENTRIES[self._device.type] // entries, threads, 1)
+        for start in range(0, len(rows), width):
+            chosen = tuple(rows[start : start + width])
+            yield self._chunk(chosen + chosen[-1:] * (threads - len(chosen)), columns)
+
+    def _chunk(self, rows: tuple[int, ...], columns: int) -> Chunk:
+        key = (rows, columns)
+        if key not in self._chunks:
+            if len(self._chunks) == KEPT:
+                self._chunks.clear()
+            self._chunks[key] = Chunk(self._cohort, rows, self._space(len(rows), columns))
+        self._chunks[key].refresh()
+        return self._chunks[key]
+
+    def _space(self, units: int, columns: int) -> Workspace:
+        key = (units, columns)
+        if key not in self._spaces:
+            self._spaces[key] = Workspace(
+                self._cohort, units=units, columns=columns, clip_norm=self._clip_norm
+            )
+        return self._spaces[key]
