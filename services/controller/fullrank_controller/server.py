@@ -14,7 +14,7 @@ from fullrank.metrics import open_sinks
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
-from fullrank.rpc.launch import Launch, limit_threads, stop_event
+from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
@@ -36,14 +36,28 @@ def main(launch: Launch) -> int:
         raise ConfigError("the controller keeps its run on disk; give --run-dir")
     import torch
 
-    limit_threads(launch)
+    tune_process(launch)
+    torch.set_num_threads(launch.config.compute.threads)
+    asyncio.run(serve(launch, launch.run_dir))
+    return 0
+
+
+async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None) -> None:
+    """Serve until ``stop`` is set, by default until the process is told to stop.
+
+    Raises:
+        FullrankError: The run cannot begin, or it failed.
+    """
+    stop = stop or stop_event(launch)
     config = launch.resolved.check().config
-    torch.set_num_threads(config.compute.threads)
     training = training_of(config)
     _check_code(config, training)
-    directory = hold(launch.run_dir, config)
-    checkpoint = _restore(directory, training)
-    return asyncio.run(_serve(launch, config, directory, training, checkpoint))
+    directory = hold(run_dir, config)
+    try:
+        await _serve(launch, config, directory, training, stop)
+    finally:
+        training.close()
+        directory.lock.close()
 
 
 def _check_code(config: RunConfig, training: Training) -> None:
@@ -83,9 +97,9 @@ async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
-    checkpoint: Checkpoint | None,
-) -> int:
-    stop = stop_event(launch)
+    stop: asyncio.Event,
+) -> None:
+    checkpoint = _restore(directory, training)
     committed = checkpoint.iteration + 1 if checkpoint else 0
     replay_address = config.replay.address  # a finished run needs no replay
     if committed < config.iterations:
@@ -120,8 +134,6 @@ async def _serve(
         await server.stop()
         sinks.close()
         await replay.close()
-        training.close()
-    return 0
 
 
 async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) -> None:

@@ -12,7 +12,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.algorithms import algorithms
 from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch, limit_threads, stop_event
+from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.tasks import first
 from fullrank_learner.session import Session, Trainee
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ def main(launch: Launch) -> int:
     import torch
 
     algorithms.get(launch.config.algorithm.name)  # its imports are shared too
-    limit_threads(launch)
+    tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
         return _replica(launch)
@@ -63,7 +64,7 @@ def _signal(children: list[int]) -> None:
 
 def _replica(launch: Launch) -> int:
     try:
-        asyncio.run(_attach(launch))
+        asyncio.run(attach(launch))
     except FullrankError as error:
         log.error("learner_failed reason=%s", error)
         print(f"fullrank: {error}", file=sys.stderr)
@@ -71,17 +72,19 @@ def _replica(launch: Launch) -> int:
     return 0
 
 
-async def _attach(launch: Launch) -> None:
-    """Dial until told to stop; a controller that restarts finds its learners again."""
-    stop = stop_event(launch)
-    attaching = asyncio.create_task(_dial_for_ever(launch))
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({attaching, stopping}, return_when=asyncio.FIRST_COMPLETED)
-    stopping.cancel()
-    if attaching.done():
-        await attaching
-    attaching.cancel()
-    await asyncio.wait({attaching})
+async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
+    """Dial until ``stop`` is set, by default until the process is told to stop.
+
+    A controller that restarts finds its learners again.
+
+    Raises:
+        FullrankError: Dialling again cannot help.
+    """
+    await first(_dial_for_ever(launch), _until(stop or stop_event(launch)))
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
 
 
 def _say_why(state: RetryCallState) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 from fullrank.rpc.addresses import announce, withdraw
-from fullrank.rpc.launch import Launch, stop_event
+from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.v1 import replay_pb2
 from fullrank_replay.servicer import ReplayServicer
@@ -12,12 +12,14 @@ from fullrank_replay.store import Store
 
 def main(launch: Launch) -> int:
     """Serve until told to stop; returns the exit code."""
-    asyncio.run(_serve(launch))
+    tune_process(launch)
+    asyncio.run(serve(launch))
     return 0
 
 
-async def _serve(launch: Launch) -> None:
-    stop = stop_event(launch)
+async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
+    """Serve until ``stop`` is set, by default until the process is told to stop."""
+    stop = stop or stop_event(launch)
     store = Store(launch.run_dir / "replay" if launch.run_dir else None)
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],

@@ -1,5 +1,6 @@
 """The services of a local run as child processes: started together, watched, none left behind."""
 
+import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from fullrank.errors import FullrankError, ServiceLost
+from fullrank.errors import FullrankError, RunDirectoryInUse, ServiceLost
+from fullrank.rpc.addresses import withdraw
 
 STOP_S = 15.0
 """Grace for a service to checkpoint and drain before it is killed."""
@@ -52,7 +54,11 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
 
     Each carries the run directory on its command line, writes to ``<run>/logs/``, runs in a session
     of its own (so Ctrl-C reaches only this process) and stops by itself if this process dies.
+
+    Raises:
+        RunDirectoryInUse: The run has a controller already.
     """
+    _ensure_idle(run_dir)
     (run_dir / "logs").mkdir(exist_ok=True)
     started: list[Service] = []
     try:
@@ -65,6 +71,21 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
         yield started
     finally:
         stop(started)
+
+
+def _ensure_idle(run_dir: Path) -> None:
+    """Refuse a run that has a controller; forget where those of a killed one listened."""
+    lock = run_dir / "lock"
+    if lock.exists():
+        with lock.open("a") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                raise RunDirectoryInUse(
+                    f"{run_dir} is held by another controller; stop it or choose another --run-dir"
+                ) from None
+    for name in STOP_ORDER:
+        withdraw(run_dir, name)
 
 
 def _start(name: str, run_dir: Path, extra: list[str]) -> Service:

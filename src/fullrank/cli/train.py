@@ -1,7 +1,9 @@
 """``fullrank train`` and ``fullrank resume``: a run on local services, shown live."""
 
 import os
+import shutil
 import time
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated
 
@@ -14,7 +16,7 @@ from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run
 from fullrank.codes import make_code
 from fullrank.config import RunConfig, from_toml, load, to_toml
-from fullrank.errors import ConfigError, RunDirectoryInUse
+from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.metrics import follow
 from fullrank.rpc.watch import RunState, Watch
 from fullrank.stragglers import delay_models
@@ -66,8 +68,8 @@ def train(
     (path / "config.toml").write_text(to_toml(resolved))
     try:
         _run(path, resolved)
-    except Exception:
-        _discard_if_unused(path)
+    except Exception as error:
+        _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
         raise
 
 
@@ -103,7 +105,10 @@ def _claim(config: RunConfig, run_dir: Path | None) -> Path:
     """An empty directory for the run."""
     if run_dir is None:
         return default_run_dir(config)
-    if run_dir.exists() and (not run_dir.is_dir() or any(run_dir.iterdir())):
+    left_over = {"logs"}  # of a run that failed before its first iteration
+    if run_dir.exists() and (
+        not run_dir.is_dir() or {entry.name for entry in run_dir.iterdir()} - left_over
+    ):
         raise RunDirectoryInUse(
             f"{run_dir} is not empty; go on with `fullrank resume {run_dir}` or choose another"
         )
@@ -111,12 +116,18 @@ def _claim(config: RunConfig, run_dir: Path | None) -> Path:
     return run_dir
 
 
-def _discard_if_unused(path: Path) -> None:
-    """Remove what a run that never committed an iteration left, but its logs."""
+def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
+    """Remove what a run left that never committed an iteration, but the entries ``keep``."""
     metrics = path / "metrics.jsonl"
-    if not metrics.exists() or not metrics.stat().st_size:
-        for name in ("config.toml", "run.json", "lock", "metrics.jsonl"):
-            (path / name).unlink(missing_ok=True)
+    if metrics.exists() and metrics.stat().st_size:
+        return
+    for entry in path.iterdir():
+        if entry.is_dir() and entry.name not in keep:
+            shutil.rmtree(entry)
+        elif entry.is_file():
+            entry.unlink()
+    if not keep:
+        path.rmdir()
 
 
 def _run(path: Path, config: RunConfig) -> None:

@@ -1,6 +1,7 @@
 """What every service process is started with, and how it waits for its end."""
 
 import asyncio
+import ctypes
 import signal
 import sys
 from dataclasses import dataclass
@@ -9,6 +10,9 @@ from pathlib import Path
 from threadpoolctl import threadpool_limits
 
 from fullrank.config import Resolved, RunConfig
+
+M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
+"""Parameters of glibc's mallopt (malloc.h)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,9 +33,19 @@ class Launch:
         return self.resolved.config
 
 
-def limit_threads(launch: Launch) -> None:
-    """Keep numpy's BLAS to the configured threads: idle ones spin and steal the learners' cores."""
+def tune_process(launch: Launch) -> None:
+    """Process-wide settings that every service starts with.
+
+    numpy's BLAS keeps to the configured threads: idle ones spin and steal the learners' cores.
+    glibc keeps the pages of freed messages: otherwise each large message is mapped and faulted in
+    anew, which costs more than copying it.
+    """
     threadpool_limits(limits=launch.config.compute.threads, user_api="blas")
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, 2**30)
+        mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
+        mallopt(M_TOP_PAD, 2**26)
 
 
 def stop_event(launch: Launch) -> asyncio.Event:

@@ -61,8 +61,12 @@ class Watch:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._hang_up()
+
+    def _hang_up(self) -> None:
         if self._channel is not None:
             self._channel.close()
+        self._channel = None
 
     def status(self) -> RunStatus:
         """Where the run stands now."""
@@ -73,5 +77,6 @@ class Watch:
             stub = ControllerServiceStub(self._channel)
             status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
         except (ServiceLost, grpc.RpcError):
+            self._hang_up()  # a restarted controller may listen elsewhere
             return RunStatus()
         return RunStatus(state=_STATES[status.state], message=status.message)
