@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.config import RunConfig, load
+from fullrank.config import RunConfig, load, to_toml
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.metrics import read_records
@@ -72,11 +72,13 @@ def _train_locally(config: RunConfig, episodes: int, coded: bool) -> Trained:
 def _train_by_services(config: RunConfig, episodes: int, coded: bool) -> Trained:
     untrained = LocalRun(config).training.algorithm.act_greedily
     with tempfile.TemporaryDirectory() as directory:
-        run = Path(directory) / "run"
-        options = ["--seed", str(config.seed), "--iterations", str(config.iterations)]
-        options += ["--code", config.code.name if coded else "uncoded"]
+        run, settings = Path(directory) / "run", Path(directory) / "settings.toml"
+        settings.write_text(to_toml(config))
+        options = ["--config", str(settings), *([] if coded else ["--code", "uncoded"])]
         fullrank = [sys.executable, "-m", "fullrank"]
-        subprocess.run([*fullrank, "train", *options, "--run-dir", str(run)], check=True)
+        subprocess.run(
+            [*fullrank, "train", *options, "--run-dir", str(run)], check=True, stdout=sys.stderr
+        )
         options = ["--episodes", str(episodes), "--seed", str(EVALUATION_SEED), "--no-random"]
         evaluation = subprocess.run(
             [*fullrank, "eval", str(run), *options, "--json"], check=True, capture_output=True
@@ -121,7 +123,7 @@ def _draw(runs: list[Trained], random: Interval, path: Path) -> None:
         axes.plot((np.arange(points) + 0.5) * WINDOW, mean, label=f"seed {run.seed}")
     axes.axhspan(random.low, random.high, color="grey", alpha=0.4, label="random policy")
     axes.set(xlabel="iteration", ylabel="return of an episode, exploring, sum over agents")
-    axes.legend()
+    axes.legend(loc="lower right")
     figure.savefig(path, dpi=150)
 
 

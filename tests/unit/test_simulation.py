@@ -204,3 +204,18 @@ def test_a_payload_is_what_the_algorithm_moves() -> None:
     own = sum(size for (role, _), size in sizes.items() if role != "target_policy")
     targets = sum(size for (role, _), size in sizes.items() if role == "target_policy")
     assert rounds.sent_bytes == 4 * (own + 3 * targets)
+
+
+@pytest.mark.parametrize(
+    ("units", "k", "decodable"),
+    [(8, 1, 0.933), (8, 2, 0.800), (8, 3, 0.615), (10, 1, 0.667), (10, 2, 0.381)],
+)
+def test_replication_waits_as_often_as_combinatorics_says(
+    units: int, k: int, decodable: float
+) -> None:
+    """P(decodable) of the replication code of [Wang21] with 15 learners and k random stragglers."""
+    code = make_code("replication", rows=15, units=units)
+    count = 1500
+    rounds = simulate(Cluster(), code, FixedK(k=k, delay_s=1.0), iterations=count, seed=0)
+    error = np.sqrt(decodable * (1 - decodable) / count)
+    assert abs((1 - rounds.waited.mean()) - decodable) < 4 * error
