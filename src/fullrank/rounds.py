@@ -99,7 +99,7 @@ class Round:
                     f"the coded vector of row {row} has shape {coded.shape}, "
                     f"expected ({self._length},)"
                 )
-            if not np.isfinite(coded).all():
+            if not np.isfinite(coded.sum()):  # one pass, and no array of booleans
                 raise InvalidContribution(
                     f"the coded vector of row {row} holds a value that is not finite"
                 )

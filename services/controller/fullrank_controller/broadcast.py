@@ -3,7 +3,7 @@
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_message
-from fullrank.rpc.codec import BUNDLE_BYTES, CONTROLLER_CHUNKS, bundle, encode_chunks
+from fullrank.rpc.codec import CONTROLLER_CHUNKS, JOINED_BYTES, bundle, encode_chunks
 from fullrank.traffic import sections_of, support
 from fullrank.types import Matrix
 from fullrank.v1 import controller_pb2 as pb
@@ -57,7 +57,7 @@ class Broadcast:
         )
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
         fields = [head, *(field for section in own for field in self._fields[section])]
-        if sum(map(len, (*fields, *self._shared))) <= BUNDLE_BYTES:
+        if sum(map(len, (*fields, *self._shared))) <= JOINED_BYTES:
             messages = [b"".join((*fields, *self._shared))]
         else:
             messages = [*bundle(fields), *self._shared]

@@ -20,8 +20,8 @@ from fullrank.v1.tensor_pb2 import Chunk
 CHUNK_BYTES = 512 * 1024
 """Between 256 KiB and 1 MiB a large array moves fastest over one stream."""
 
-BUNDLE_BYTES = 2 * CHUNK_BYTES
-"""Joining what fits costs less than another write."""
+JOINED_BYTES = 2 * CHUNK_BYTES
+"""Up to here, joining what one stream gets costs less than a second write."""
 
 LEARNER_CHUNKS = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunks"].number
 CONTROLLER_CHUNKS = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunks"].number
@@ -43,11 +43,11 @@ def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> I
 
 
 def bundle(fields: Iterable[bytes]) -> Iterator[bytes]:
-    """Join encoded fields into messages of at most ``BUNDLE_BYTES`` (or one field)."""
+    """Join encoded fields into messages; a field of a whole chunk is not copied again."""
     pending: list[bytes] = []
     size = 0
     for field in fields:
-        if pending and size + len(field) > BUNDLE_BYTES:
+        if pending and size + len(field) > CHUNK_BYTES:
             yield b"".join(pending)
             pending, size = [], 0
         pending.append(field)
