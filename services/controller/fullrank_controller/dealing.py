@@ -18,11 +18,16 @@ class Deal:
     holders: dict[int, Member]
     """Row to holder; the rows of learners that left are missing."""
     members: int
-    """Learners that were there; those beyond R are spares."""
+    """Learners that were there; those without a row are spares."""
+
+    @property
+    def spares(self) -> int:
+        """Learners that were there and got no row."""
+        return max(0, self.members - len(working_rows(self.code)))
 
     def vacant(self) -> list[int]:
         """Rows that nobody holds."""
-        return [row for row in range(len(self.code.matrix)) if row not in self.holders]
+        return [row for row in working_rows(self.code) if row not in self.holders]
 
     def remaining_tolerance(self) -> int:
         """Rows that may still be lost; negative when the guarantee is gone."""
@@ -45,6 +50,11 @@ class Deal:
         for row in {*received, *self.holders}:
             decoder.offer(row=row, vector=None)
         return decoder.rank
+
+
+def working_rows(code: Code) -> list[int]:
+    """Rows that combine at least one unit; ``uncoded`` has others when R > M."""
+    return [row for row, load in enumerate(code.load) if load]
 
 
 def largest_code(
@@ -78,6 +88,5 @@ def deal(
     code = largest_code(name, params, learners=len(members), units=units, seed=seed)
     if code is None:
         return None
-    rows = range(len(code.matrix))
-    holders = dict(zip(rows, members, strict=False))
+    holders = dict(zip(working_rows(code), members, strict=False))
     return Deal(epoch=epoch, code=code, holders=holders, members=len(members))

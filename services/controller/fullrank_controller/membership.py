@@ -58,7 +58,7 @@ class Membership:
                     "epoch epoch=%d rows=%d spares=%d tolerance=%d",
                     fresh.epoch,
                     fresh.code.rows,
-                    len(eligible) - fresh.code.rows,
+                    fresh.spares,
                     fresh.code.tolerance,
                 )
                 return fresh
@@ -71,14 +71,10 @@ class Membership:
         """
         eligible = self._run.roster.eligible
         current.drop_absent(eligible)
-        if len(eligible) - len(current.holders) > self._spares(current):
+        if len(eligible) - len(current.holders) > current.spares:
             return False
         current.fill(eligible)
         return current.remaining_tolerance() >= self._config.controller.min_tolerance
-
-    def _spares(self, current: Deal) -> int:
-        """Members that were there when the code was dealt and that it has no row for."""
-        return max(0, current.members - current.code.rows)
 
     async def _stall(self, present: int, deadline_s: float) -> None:
         run = self._run

@@ -1,0 +1,258 @@
+"""A learner that speaks Work by hand and can misbehave in every way the controller must survive."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+import grpc
+import numpy as np
+
+from fullrank import __version__
+from fullrank.replay import TABLE
+from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
+from fullrank.types import FloatArray
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_learner.session import Trainee
+from fullrank_learner.worker import Computed, RowOfC
+
+__all__ = ["TABLE", "Ending", "FakeLearner", "Fault"]
+
+
+class Fault(Enum):
+    """How a learner misbehaves; after a refusal that leaves its stream open it behaves."""
+
+    OK = auto()
+    NAN = auto()
+    WRONG_LENGTH = auto()
+    WRONG_ROW = auto()
+    STALE = auto()
+    DUPLICATE = auto()
+    BAD_CRC = auto()
+    GARBAGE = auto()
+    CHUNKS_FIRST = auto()
+    DIE_MID_STREAM = auto()
+    STALL = auto()
+    WRONG_DIGEST = auto()
+    WRONG_VECTOR = auto()
+    OTHER_VERSION = auto()
+    UNSTABLE_PROBE = auto()
+    OTHER_FINGERPRINT = auto()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ending:
+    """How the controller ended a stream."""
+
+    code: grpc.StatusCode
+    details: str
+
+
+@dataclass(slots=True)
+class FakeLearner:
+    """Computes as a learner does, and commits one fault; then it goes on without faults.
+
+    Args:
+        address: The controller's.
+        fault: What it does wrong in its first round, or when it introduces itself.
+    """
+
+    address: str
+    fault: Fault = Fault.OK
+    assigned: asyncio.Event = field(default_factory=asyncio.Event)
+    """It got its first assignment."""
+    release: asyncio.Event = field(default_factory=asyncio.Event)
+    """Lets STALL and DUPLICATE go on."""
+    refused: list[pb.Refused] = field(default_factory=list)
+    answered: int = 0
+    """Rounds that it sent a vector for."""
+
+    async def run(self) -> Ending:
+        """Work until the controller ends the stream; how it did."""
+        client = ControllerClient(self.address)
+        call = client.work()
+        try:
+            await self._converse(call)
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            pass
+        except asyncio.CancelledError:
+            if self.fault is not Fault.DIE_MID_STREAM:
+                raise
+        ending = Ending(code=await call.code(), details=await call.details() or "")
+        await client.close()
+        return ending
+
+    async def _converse(self, call: WorkCall) -> None:
+        version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
+        await _say(call, hello=pb.Hello(version=version, host="fake"))
+        welcome = await _hear(call)
+        if welcome is None:
+            return
+        trainee = await asyncio.to_thread(Trainee, welcome.welcome)
+        await _say(call, ready=self._ready(trainee))
+        replay = ReplayClient(welcome.welcome.replay_address, deadline_s=30.0)
+        try:
+            while (message := await _hear(call)) is not None:
+                if message.WhichOneof("message") == "refused":
+                    self.refused.append(message.refused)
+                if message.WhichOneof("message") == "assignment":
+                    await self._answer(call, trainee, replay, message)
+        finally:
+            await replay.close()
+
+    def _ready(self, trainee: Trainee) -> pb.Ready:
+        other = self.fault is Fault.OTHER_FINGERPRINT
+        return pb.Ready(
+            fingerprint="another kernel" if other else trainee.algorithm.fingerprint(),
+            probe=trainee.probe.digests,
+            stable=trainee.probe.stable and self.fault is not Fault.UNSTABLE_PROBE,
+        )
+
+    async def _answer(
+        self,
+        call: WorkCall,
+        trainee: Trainee,
+        replay: ReplayClient,
+        message: pb.ControllerMessage | None,
+    ) -> None:
+        assert message is not None
+        assignment = message.assignment
+        self.assigned.set()
+        for section in assignment.sections:
+            assembler = Assembler(trainee.algorithm.view(section), array_id=section)
+            while not assembler.complete:
+                while not message.chunks:
+                    message = await _hear(call)
+                    if message is None or message.WhichOneof("message") is not None:
+                        return  # committed meanwhile
+                assembler.add(message.chunks.pop(0))
+        trainee.algorithm.written()
+        batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
+        await replay.get_sample(assignment.sample, batch)
+        units, computed = await asyncio.to_thread(_compute, trainee, assignment, batch)
+        fault, self.fault = self.fault, Fault.OK
+        await self._send(call, fault, assignment, units, computed)
+        self.answered += 1
+
+    async def _send(
+        self,
+        call: WorkCall,
+        fault: Fault,
+        assignment: pb.Assignment,
+        units: Sequence[pb.UnitDone],
+        computed: Computed,
+    ) -> None:
+        if fault is Fault.STALL:
+            await self.release.wait()
+        if fault is Fault.GARBAGE:
+            await call.write(b"\xff\xff\xff\xff")
+            return
+        for row, coded in computed.coded.items():
+            if fault is not Fault.OK:
+                await self._misbehave(call, fault, assignment, units, row, coded, computed)
+            if fault in (Fault.OK, Fault.STALE, Fault.STALL):
+                await _contribute(call, assignment.ids, row, coded, computed, units)
+
+    async def _misbehave(
+        self,
+        call: WorkCall,
+        fault: Fault,
+        assignment: pb.Assignment,
+        units: Sequence[pb.UnitDone],
+        row: int,
+        coded: FloatArray,
+        computed: Computed,
+    ) -> None:
+        ids = pb.Coded(ids=assignment.ids).ids
+        if fault is Fault.STALE:
+            ids.term -= 1
+            await _contribute(call, ids, row, coded, computed, units)
+        elif fault is Fault.NAN:
+            broken = coded.copy()
+            broken[0] = np.nan
+            await _contribute(call, ids, row, broken, computed, units)
+        elif fault is Fault.WRONG_LENGTH:
+            await _contribute(call, ids, row, coded[:-1], computed, units)
+        elif fault is Fault.WRONG_ROW:
+            await _contribute(call, ids, row + 1, coded, computed, units)
+        elif fault is Fault.DUPLICATE:
+            await _contribute(call, ids, row, coded, computed, units)
+            await self.release.wait()
+            await _contribute(call, ids, row, coded, computed, ())
+        elif fault is Fault.WRONG_VECTOR:
+            broken = coded.copy()
+            broken[0] += 2.0**-20
+            await _contribute(call, ids, row, broken, computed, units)
+        elif fault is Fault.WRONG_DIGEST:
+            wrong = [pb.UnitDone(ids=ids, unit=unit.unit, digest=bytes(16)) for unit in units]
+            await _contribute(call, ids, row, coded, computed, wrong)
+        else:
+            await _break_off(call, fault, pb.Coded(ids=ids, row=row), coded)
+
+
+async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: FloatArray) -> None:
+    message = pb.LearnerMessage(coded=header)
+    for field_ in encode_chunks(coded, array_id=header.row, field=LEARNER_CHUNKS):
+        message.MergeFromString(field_)
+    if fault is Fault.BAD_CRC:
+        message.chunks[0].crc32c ^= 1
+    elif fault is Fault.CHUNKS_FIRST:
+        message.ClearField("coded")
+    elif fault is Fault.DIE_MID_STREAM:
+        message.chunks[0].data = message.chunks[0].data[: len(message.chunks[0].data) // 2]
+        message.chunks[0].crc32c = _crc(message.chunks[0].data)
+    await call.write(message.SerializeToString())
+    if fault is Fault.DIE_MID_STREAM:
+        call.cancel()
+
+
+def _crc(data: bytes) -> int:
+    import google_crc32c
+
+    return int(google_crc32c.value(data))
+
+
+def _compute(
+    trainee: Trainee, assignment: pb.Assignment, batch: FloatArray
+) -> tuple[list[pb.UnitDone], Computed]:
+    units: list[pb.UnitDone] = []
+    computed = trainee.worker.compute(
+        [
+            RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
+            for row in assignment.rows
+        ],
+        batch,
+        iteration=assignment.ids.iteration,
+        proceed=lambda: None,
+        report=lambda unit, digest: units.append(
+            pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)
+        ),
+    )
+    return units, computed
+
+
+async def _contribute(
+    call: WorkCall,
+    ids: object,
+    row: int,
+    coded: FloatArray,
+    computed: Computed,
+    units: Sequence[pb.UnitDone],
+) -> None:
+    header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)  # type: ignore[arg-type]
+    first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
+    await call.write(first)
+    for chunk in encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS):
+        await call.write(chunk)
+
+
+async def _say(
+    call: WorkCall, *, hello: pb.Hello | None = None, ready: pb.Ready | None = None
+) -> None:
+    await call.write(pb.LearnerMessage(hello=hello, ready=ready).SerializeToString())
+
+
+async def _hear(call: WorkCall) -> pb.ControllerMessage | None:
+    message = await call.read()
+    return message if isinstance(message, pb.ControllerMessage) else None

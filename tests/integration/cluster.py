@@ -1,0 +1,183 @@
+"""A controller, a replay service and learners in one event loop, on loopback ports of their own."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from fullrank.config import Resolved, RunConfig, load
+from fullrank.errors import ServiceLost
+from fullrank.local import LocalRun
+from fullrank.metrics import IterationRecord, read_records
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.launch import Launch
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.server import serve as serve_controller
+from fullrank_learner.server import attach
+from fullrank_replay.server import serve as serve_replay
+from tests.fakes import Ending, FakeLearner, Fault
+
+WAIT_S = 40.0
+"""Longest wait for anything: far beyond what a loaded machine needs."""
+
+TINY = (
+    "iterations=4",
+    "environment.copies=2",
+    "collect.steps=5",
+    "collect.warmup=64",
+    "collect.warmup_copies=8",
+    "algorithm.batch_size=16",
+    "algorithm.hidden=16",
+    "replay.capacity=4096",
+    "checkpoint.every=1",
+    "controller.join_deadline_s=30.0",
+    "metrics.tensorboard=false",
+)
+"""Rounds of some milliseconds."""
+
+
+def resolved(*overrides: str) -> Resolved:
+    """The tiny configuration with settings of the test."""
+    return load(None, environ={}, overrides=[*TINY, *overrides]).check()
+
+
+def reference_digests(config: RunConfig) -> list[str]:
+    """What the same run commits in one process, without a network."""
+    return [iteration.update_digest for iteration in LocalRun(config).train()]
+
+
+async def eventually(condition: Callable[[], bool], *, what: str) -> None:
+    """Return as soon as ``condition`` holds."""
+    try:
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+    except TimeoutError:
+        raise AssertionError(f"did not happen within {WAIT_S} s: {what}") from None
+
+
+@dataclass(slots=True)
+class Service:
+    """A running service."""
+
+    task: "asyncio.Task[None]"
+    stop: asyncio.Event
+
+    async def end(self) -> None:
+        """Stop it as SIGTERM would; raises what it failed with."""
+        self.stop.set()
+        async with asyncio.timeout(WAIT_S):
+            await self.task
+
+
+@dataclass(slots=True)
+class Cluster:
+    """Services of the run in ``run_dir``; all are ended at the end."""
+
+    run_dir: Path
+    settings: Resolved
+    services: list[Service] = field(default_factory=list)
+    fakes: list["asyncio.Task[Ending]"] = field(default_factory=list)
+    term: int = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        for fake in self.fakes:
+            fake.cancel()
+        for service in self.services:
+            service.stop.set()
+        tasks = [*self.fakes, *(service.task for service in self.services)]
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    @property
+    def config(self) -> RunConfig:
+        """The resolved configuration."""
+        return self.settings.config
+
+    @property
+    def launch(self) -> Launch:
+        """What each service is started with."""
+        return Launch(resolved=self.settings, run_dir=self.run_dir)
+
+    def replay(self) -> Service:
+        """Start the replay service."""
+        stop = asyncio.Event()
+        return self._started(stop, serve_replay(self.launch, stop))
+
+    def controller(self) -> Service:
+        """Start the controller."""
+        stop = asyncio.Event()
+        return self._started(stop, serve_controller(self.launch, self.run_dir, stop))
+
+    def learner(self) -> Service:
+        """Start a real learner that dials until it is ended."""
+        stop = asyncio.Event()
+        return self._started(stop, attach(self.launch, stop))
+
+    def learners(self, count: int) -> list[Service]:
+        """Start several."""
+        return [self.learner() for _ in range(count)]
+
+    def _started(self, stop: asyncio.Event, serving: "asyncio.Future[None] | object") -> Service:
+        service = Service(asyncio.ensure_future(serving), stop)  # type: ignore[call-overload]
+        self.services.append(service)
+        return service
+
+    async def fake(self, fault: Fault) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
+        """Attach a fake learner."""
+        fake = FakeLearner(await self.address(), fault)
+        task = asyncio.create_task(fake.run())
+        self.fakes.append(task)
+        return fake, task
+
+    async def address(self) -> str:
+        """The controller's, once it has announced itself."""
+        await eventually(lambda: self._address() is not None, what="the controller listens")
+        address = self._address()
+        assert address is not None
+        return address
+
+    def _address(self) -> str | None:
+        try:
+            return resolve(self.config.controller.address, self.run_dir, "controller")
+        except ServiceLost:
+            return None
+
+    async def status_when(
+        self, condition: Callable[[pb.GetStatusResponse], bool], *, what: str
+    ) -> pb.GetStatusResponse:
+        """The first status that meets ``condition``."""
+        client = ControllerClient(await self.address())
+        try:
+            async with asyncio.timeout(WAIT_S):
+                while not condition(status := await client.status()):
+                    await asyncio.sleep(0.005)
+                return status
+        except TimeoutError:
+            raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
+        finally:
+            await client.close()
+
+    async def finished(self) -> pb.GetStatusResponse:
+        """The status when every iteration is committed."""
+        return await self.status_when(
+            lambda status: status.state == pb.RUN_STATE_FINISHED, what="finished"
+        )
+
+    def records(self) -> list[IterationRecord]:
+        """Lines of metrics.jsonl."""
+        return read_records(self.run_dir / "metrics.jsonl")
+
+    def digests(self) -> list[str]:
+        """The committed updates."""
+        return [record.update_digest for record in self.records()]

@@ -1,0 +1,34 @@
+"""Whole runs over real servers in one event loop: they commit the bits of the one-process run."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cluster import Cluster, reference_digests, resolved
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ("code.name=cyclic", "learners=4"),
+        ("code.name=uncoded", "learners=3"),
+        ("code.name=mds", "learners=5"),
+        ("code.name=replication", "learners=6"),
+        ("code.name=cyclic", "learners=4", "collect.lag=1"),
+        ("code.name=cyclic", "learners=4", "environment.agents=2"),
+    ],
+    ids=" ".join,
+)
+async def test_services_commit_what_one_process_commits(
+    tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    async with Cluster(tmp_path, resolved(*settings)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(cluster.config.learners)
+        status = await cluster.finished()
+    assert status.iterations_committed == cluster.config.iterations
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert all(record.exact for record in cluster.records())
