@@ -23,7 +23,6 @@ from typing import Any
 
 import grpc
 import numpy as np
-from local_services import train
 
 from fullrank.algorithms.base import Section, algorithms
 from fullrank.environments.base import AgentSpec
@@ -31,8 +30,9 @@ from fullrank.rpc.channel import CHANNEL_OPTIONS
 from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.rpc.server import OPTIONS
 from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, Matrix, Unit
+from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import snap
+from local_services import train
 
 AGENTS = 8
 CLAIM = 1.5
@@ -81,7 +81,7 @@ class Constant:
         proceed()
         yield from ((unit, self._updates[unit]) for unit in units)
 
-    def apply(self, updates: Matrix) -> None:
+    def apply(self, updates: FloatArray) -> None:
         pass
 
     def act(

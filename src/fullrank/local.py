@@ -20,8 +20,8 @@ from fullrank.rounds import Decision, Round, Verdict
 from fullrank.seeding import stream
 from fullrank.stragglers import delay_models
 from fullrank.traffic import support
-from fullrank.types import FloatArray, IntArray, LearnerId, Matrix, Unit, Vector
-from fullrank.updates import unit_digest, update_digest
+from fullrank.types import FloatArray, IntArray, LearnerId, Unit, Vector
+from fullrank.updates import add_scaled, unit_digest, update_digest
 from fullrank.wiring import training_of
 
 
@@ -48,7 +48,7 @@ class LocalIteration:
 class _Outcome:
     """The updates of an iteration and how they came about."""
 
-    updates: Matrix
+    updates: FloatArray
     digests: Sequence[bytes]
     received: Sequence[LearnerId] = ()
     late: Sequence[LearnerId] = ()
@@ -144,7 +144,9 @@ class LocalRun:
         units = range(self._algorithm.units)
         computed = dict(self._algorithm.updates(batch, units, iteration=iteration))
         return _Outcome(
-            updates=np.stack([self._combine({unit: 1.0}, computed) for unit in units]),
+            updates=np.stack([self._combine({unit: 1.0}, computed) for unit in units]).astype(
+                np.float32
+            ),
             digests=[unit_digest(computed[unit]) for unit in units],
         )
 
@@ -197,6 +199,5 @@ class LocalRun:
         """The sum of c_i u_i, shorter units padded with zeros, shape (P,)."""
         coded = np.zeros(max(self._algorithm.unit_sizes))
         for unit, coefficient in coefficients.items():
-            update = computed[unit].astype(np.float64)
-            coded[: len(update)] += coefficient * update
+            add_scaled(coded, coefficient, computed[unit])
         return coded

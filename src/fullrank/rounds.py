@@ -5,6 +5,7 @@ no clock; the driver asks ``decide`` after each offer and acts on the verdict.
 """
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum, auto
 
@@ -12,7 +13,7 @@ import numpy as np
 
 from fullrank.codes import Code, Decoder
 from fullrank.errors import Corrupted, InvalidContribution
-from fullrank.types import LearnerId, Matrix, Unit, Vector
+from fullrank.types import FloatArray, LearnerId, Unit, Vector
 from fullrank.updates import GRID, unit_digest
 
 
@@ -34,8 +35,8 @@ class Decision:
     """A verdict with what it rests on."""
 
     verdict: Verdict
-    updates: Matrix | None = None
-    """Shape (M, P) float64, for COMMIT and INEXACT."""
+    updates: FloatArray | None = None
+    """Shape (M, P) float32, which holds grid values exactly; for COMMIT and INEXACT."""
     digests: tuple[bytes, ...] = ()
     """Digest of each decoded unit, for COMMIT and INEXACT."""
     error_bound: float = 0.0
@@ -140,13 +141,12 @@ class Round:
         if disputed:
             return _corrupt(f"learners disagree on the updates of units {disputed}")
         try:
-            updates = self._decoder.decode()
+            updates = self._decode()
         except Corrupted as error:
             return _corrupt(str(error))
-        digests = tuple(
-            unit_digest(updates[unit, :size].astype(np.float32))
-            for unit, size in enumerate(self._unit_sizes)
-        )
+        with ThreadPoolExecutor() as pool:  # hashing leaves the interpreter to other threads
+            owned = [updates[unit, :size] for unit, size in enumerate(self._unit_sizes)]
+            digests = tuple(pool.map(unit_digest, owned))
         if not self._decoder.exact:
             return Decision(
                 verdict=Verdict.INEXACT,
@@ -158,6 +158,13 @@ class Round:
         if wrong:
             return _corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests)
+
+    def _decode(self) -> FloatArray:
+        """All updates, block by block, so that each is cast while it is in the cache."""
+        updates = np.empty((len(self._unit_sizes), self._length), np.float32)
+        for start, block in self._decoder.blocks():
+            updates[:, start : start + block.shape[1]] = block
+        return updates
 
 
 def _corrupt(reason: str) -> Decision:

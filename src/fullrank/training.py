@@ -17,7 +17,7 @@ from fullrank.environments import Environment, make_environment
 from fullrank.replay import TABLE, Layout, Sample
 from fullrank.rollouts import Collected, Rollout
 from fullrank.seeding import derive
-from fullrank.types import FloatArray, Matrix
+from fullrank.types import FloatArray
 from fullrank.updates import DIGEST_BYTES
 
 Params: TypeAlias = Mapping[str, Any]
@@ -111,7 +111,7 @@ class Training:
             size=self.batch_size,
         )
 
-    def apply(self, updates: Matrix) -> None:
+    def apply(self, updates: FloatArray) -> None:
         """Optimiser step and target networks, from the decoded updates, shape (M, P)."""
         self.algorithm.apply(updates)
 

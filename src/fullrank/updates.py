@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.types import FloatArray
+from fullrank.types import FloatArray, Vector
 
 GRID = 2.0**-36
 """Default grid, below Adam's epsilon (1e-8)."""
@@ -29,6 +29,11 @@ def snap(update: FloatArray, *, grid: float = GRID) -> FloatArray:
     scaled *= np.float32(grid)
     scaled += np.float32(0.0)
     return scaled
+
+
+def add_scaled(coded: Vector, coefficient: float, update: FloatArray) -> None:
+    """Add c_ji u_i to y_j in place; a shorter update counts as padded with zeros at its end."""
+    coded[: len(update)] += np.multiply(update, coefficient, dtype=np.float64)
 
 
 def unit_digest(update: FloatArray) -> bytes:

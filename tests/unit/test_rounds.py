@@ -62,7 +62,7 @@ def test_the_committed_bits_do_not_depend_on_who_came_when(
         decision = hand_in(round_, CODE, row, updates)
     assert decision.verdict is Verdict.COMMIT
     assert decision.updates is not None
-    assert decision.updates.tobytes() == pad(updates).tobytes()
+    assert decision.updates.tobytes() == pad(updates).astype(np.float32).tobytes()
     assert decision.digests == tuple(map(unit_digest, updates))
     assert decision.error_bound == 0.0
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.types import FloatArray, Unit, Vector
-from fullrank.updates import DIGEST_BYTES, unit_digest
+from fullrank.updates import DIGEST_BYTES, add_scaled, unit_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,10 +66,9 @@ class Worker:
         updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)
         for unit, update in updates:
             report(unit, unit_digest(update))
-            exact = update.astype(np.float64)
             for row in rows:
                 if (coefficient := coefficients.get((row.row, unit))) is not None:
-                    coded[row.row][: len(exact)] += coefficient * exact
+                    add_scaled(coded[row.row], coefficient, update)
         return Computed(
             coded=coded,
             batch_digest=hashlib.blake2b(batch.data, digest_size=DIGEST_BYTES).digest(),

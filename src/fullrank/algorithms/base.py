@@ -70,8 +70,8 @@ class Algorithm(Protocol):
             (i, u_i) with u_i of shape (P_i,) float32, in the order of completion.
         """
 
-    def apply(self, updates: np.ndarray[Any, np.dtype[np.float64]]) -> None:
-        """Optimiser step and target networks, from all units' updates, shape (M, P) float64."""
+    def apply(self, updates: FloatArray) -> None:
+        """Optimiser step and target networks, from all units' updates, shape (M, P) float32."""
 
     def act(
         self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray

@@ -261,7 +261,7 @@ class MADDPG:
         backward(chunk.policy, gradient, space.policy)
         weight_gradients(gradient, space.policy, own.transpose(1, 2), space.policy_gradient)
 
-    def apply(self, updates: np.ndarray[Any, np.dtype[np.float64]]) -> None:
+    def apply(self, updates: FloatArray) -> None:
         """Adam on every online row, then the targets; equal updates give equal parameters."""
         self._steps += 1
         gradients = torch.from_numpy(updates)

@@ -89,18 +89,21 @@ class UnitsSolver:
     def solve(self, coded: Matrix) -> Block:
         """Decode a block of coded vectors, shape (n, columns)."""
         values = snap(self._inverse @ coded, self._grid)
-        residual = coded - self._rows @ values
-        if residual.any() and self._encodes_exactly(values):  # the residual has no rounding error
-            values += snap(self._inverse @ residual, self._grid)
-            residual = coded - self._rows @ values
-        if not residual.any() and self._encodes_exactly(values) and self._growth <= 0.5:
+        encoded = self._rows @ values
+        explained = np.array_equal(encoded, coded)
+        if not explained and self._encodes_exactly(values):  # the residual has no rounding error
+            values += snap(self._inverse @ (coded - encoded), self._grid)
+            encoded = self._rows @ values
+            explained = np.array_equal(encoded, coded)
+        if explained and self._encodes_exactly(values) and self._growth <= 0.5:
             return Block(values=values, exact=True, consistent=True, error_bound=0.0)
         if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
             return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
-        return self._judge(coded, values, residual)
+        return self._judge(coded, values, coded - encoded)
 
     def _encodes_exactly(self, values: Matrix) -> bool:
-        return bool(np.abs(values).max(initial=0.0) <= self._exact_limit)
+        largest = max(values.max(initial=0.0), -values.min(initial=0.0))
+        return bool(largest <= self._exact_limit)
 
     def _judge(self, coded: Matrix, values: Matrix, residual: Matrix) -> Block:
         """With rounding errors in Y: explained by U, and by no other grid vector?"""
