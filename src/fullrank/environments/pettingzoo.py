@@ -29,6 +29,7 @@ class PettingZoo:
     factory: str
     """For example ``mpe2.simple_spread_v3:parallel_env``."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
+    """Passed on to the factory by name."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
         """See ``EnvironmentConfig.make``."""

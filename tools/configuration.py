@@ -1,0 +1,182 @@
+"""Write docs/configuration.md from the configuration tree and every registered class.
+
+The text of a key is the string under its field, or its line under ``Args:`` of the class.
+``--check`` fails if the page is not what the code says.
+"""
+
+import argparse
+import ast
+import dataclasses
+import inspect
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+from annotated_types import Ge, Gt, Lt
+from pydantic.fields import FieldInfo
+
+from fullrank.algorithms import algorithms
+from fullrank.codes import codes
+from fullrank.config import PluginSettings, RunConfig
+from fullrank.environments.base import environments
+from fullrank.registry import Registry
+from fullrank.stragglers import delay_models
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
+
+REGISTRIES: Mapping[str, Registry[Any]] = {
+    "environment": environments,
+    "algorithm": algorithms,
+    "code": codes,
+    "stragglers": delay_models,
+}
+
+OPENING = """<!-- Written by tools/configuration.py; change the code, then run it. -->
+# Configuration
+
+One tree, read in layers; the last that names a key wins:
+
+| layer | looks like |
+|---|---|
+| defaults | this page |
+| a file | `fullrank train --config run.toml` with `[code]` and `tolerance = 2` |
+| environment | `FULLRANK__CODE__TOLERANCE=2 fullrank train` |
+| the command line | `fullrank train --set code.tolerance=2` |
+
+`fullrank config show --origin` prints the tree and where each value came from. An unknown key is an
+error that names the nearest one. Every run keeps its whole tree in `config.toml`, which is itself a
+file for `--config`. Naming another class (`code.name = "mds"`) drops the parameters that lower
+layers gave to the old one.
+"""
+
+KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
+
+
+def texts(cls: type) -> dict[str, str]:
+    """Field to what its class says about it."""
+    tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
+    assert isinstance(tree, ast.ClassDef)
+    found = dict(_arguments(inspect.getdoc(cls) or ""))
+    for field, below in zip(tree.body, tree.body[1:], strict=False):
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
+            match below:
+                case ast.Expr(value=ast.Constant(value=str(text))):
+                    found[field.target.id] = inspect.cleandoc(text)
+    return {name: " ".join(text.split()) for name, text in found.items()}
+
+
+def _arguments(doc: str) -> Iterator[tuple[str, str]]:
+    """The entries below ``Args:`` of a Google docstring."""
+    _, _, rest = doc.partition("\nArgs:\n")
+    block = rest.partition("\n\n")[0]
+    yield from re.findall(r"^    (\w+): ((?:.|\n        )+)", block, flags=re.MULTILINE)
+
+
+def kind(hint: Any) -> str:
+    """What a value must be, in words."""
+    if get_origin(hint) is Annotated:
+        plain, *metadata = get_args(hint)
+        return " ".join([kind(plain), *_bounds(metadata)])
+    if get_origin(hint) is Literal:
+        return " or ".join(f"`{json.dumps(choice)}`" for choice in get_args(hint))
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(kind(part) for part in get_args(hint) if part is not NoneType)
+    if get_origin(hint) is tuple:
+        return "list"
+    if get_origin(hint) is not None:
+        return "table"
+    return KINDS[hint]
+
+
+def _bounds(metadata: list[Any]) -> Iterator[str]:
+    for bound in (part for info in metadata for part in getattr(info, "metadata", [])):
+        match bound:
+            case Ge(ge=least):
+                yield f"≥ {least}"
+            case Gt(gt=least):
+                yield f"> {least}"
+            case Lt(lt=most):
+                yield f"< {most}" if most < 2**32 else ""
+    if not any(isinstance(info, FieldInfo) for info in metadata):
+        yield "host:port"
+
+
+def table(cls: type, prefix: str) -> str:
+    """The keys of a dataclass as markdown."""
+    about, hints = texts(cls), get_type_hints(cls, include_extras=True)
+    lines = ["| key | default | kind | meaning |", "|---|---|---|---|"]
+    for field in dataclasses.fields(cls):
+        if (
+            field.init
+            and field.name != "params"
+            and not dataclasses.is_dataclass(hints[field.name])
+        ):
+            kinds = kind(hints[field.name]).replace("text host", "host").strip()
+            text = about.get(field.name, "").replace("``", "`").replace("|", "\\|")
+            lines.append(f"| `{prefix}{field.name}` | {_default(field)} | {kinds} | {text} |")
+    return "\n".join(lines)
+
+
+def _default(field: dataclasses.Field[Any]) -> str:
+    if field.default is not dataclasses.MISSING:
+        return f"`{json.dumps(field.default)}`" if field.default is not None else "-"
+    if field.default_factory is not dataclasses.MISSING:
+        return f"`{json.dumps(field.default_factory())}`"
+    return "required"
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [OPENING, "## The run\n", table(RunConfig, "")]
+    defaults = RunConfig()
+    for field in dataclasses.fields(RunConfig):
+        settings = getattr(defaults, field.name)
+        if dataclasses.is_dataclass(settings):
+            parts += [f"\n## [{field.name}]\n", *_section(field.name, settings)]
+    return "\n".join(parts) + "\n"
+
+
+def _section(name: str, settings: Any) -> Iterator[str]:
+    cls = type(settings)
+    if cls is PluginSettings:
+        yield f'`{name}.name` chooses; the default is `"{settings.name}"`.'
+    else:
+        yield f"{_first_line(cls)}\n"
+        yield table(cls, f"{name}.")
+    for plugin in REGISTRIES.get(name, ()):
+        registered = REGISTRIES[name].get(plugin)
+        yield f'\n### {name}.name = "{plugin}"\n\n{_summary(registered, plugin)}\n'
+        has_keys = any(each.init for each in dataclasses.fields(registered))
+        yield table(registered, f"{name}.") if has_keys else "It takes no parameter."
+
+
+def _summary(cls: type, plugin: str) -> str:
+    """Of the file that is all about the class, else of the class."""
+    module = sys.modules[cls.__module__]
+    return _first_line(module if module.__name__.endswith(f".{plugin}") else cls)
+
+
+def _first_line(documented: object) -> str:
+    return (inspect.getdoc(documented) or "").partition("\n")[0].replace("``", "`")
+
+
+def main() -> int:
+    """Write the page, or compare with what is committed."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="fail if the page is stale")
+    if parser.parse_args().check:
+        if PAGE.read_text() == page():
+            return 0
+        print("docs/configuration.md is stale; run python tools/configuration.py")
+        return 1
+    PAGE.write_text(page())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
