@@ -65,6 +65,7 @@ class FakeLearner:
     release: asyncio.Event = field(default_factory=asyncio.Event)
     """Lets STALL and DUPLICATE go on."""
     refused: list[pb.Refused] = field(default_factory=list)
+    died: bool = False
     answered: int = 0
     """Rounds that it sent a vector for."""
 
@@ -77,7 +78,7 @@ class FakeLearner:
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass
         except asyncio.CancelledError:
-            if self.fault is not Fault.DIE_MID_STREAM:
+            if not self.died:
                 raise
         ending = Ending(code=await call.code(), details=await call.details() or "")
         await client.close()
@@ -149,7 +150,7 @@ class FakeLearner:
             await call.write(b"\xff\xff\xff\xff")
             return
         for row, coded in computed.coded.items():
-            if fault is not Fault.OK:
+            if fault not in (Fault.OK, Fault.STALL):
                 await self._misbehave(call, fault, assignment, units, row, coded, computed)
             if fault in (Fault.OK, Fault.STALE, Fault.STALL):
                 await _contribute(call, assignment.ids, row, coded, computed, units)
@@ -188,6 +189,7 @@ class FakeLearner:
             wrong = [pb.UnitDone(ids=ids, unit=unit.unit, digest=bytes(16)) for unit in units]
             await _contribute(call, ids, row, coded, computed, wrong)
         else:
+            self.died = fault is Fault.DIE_MID_STREAM
             await _break_off(call, fault, pb.Coded(ids=ids, row=row), coded)
 
 

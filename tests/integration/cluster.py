@@ -81,7 +81,6 @@ class Cluster:
     settings: Resolved
     services: list[Service] = field(default_factory=list)
     fakes: list["asyncio.Task[Ending]"] = field(default_factory=list)
-    term: int = 0
 
     async def __aenter__(self) -> Self:
         return self
@@ -148,10 +147,16 @@ class Cluster:
         return address
 
     def _address(self) -> str | None:
+        self._raise_failures()
         try:
             return resolve(self.config.controller.address, self.run_dir, "controller")
         except ServiceLost:
             return None
+
+    def _raise_failures(self) -> None:
+        for service in self.services:
+            if service.task.done() and not service.stop.is_set():
+                service.task.result()
 
     async def status_when(
         self, condition: Callable[[pb.GetStatusResponse], bool], *, what: str
@@ -160,9 +165,11 @@ class Cluster:
         client = ControllerClient(await self.address())
         try:
             async with asyncio.timeout(WAIT_S):
-                while not condition(status := await client.status()):
+                while True:
+                    self._raise_failures()
+                    if condition(status := await client.status()):
+                        return status
                     await asyncio.sleep(0.005)
-                return status
         except TimeoutError:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:

@@ -1,0 +1,172 @@
+"""A learner that misbehaves is told why, ends no service and changes no committed bit."""
+
+import asyncio
+from pathlib import Path
+
+import grpc
+import pytest
+
+from fullrank.errors import Corrupted, NotDecodable
+from fullrank.v1 import controller_pb2 as pb
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
+
+pytestmark = pytest.mark.integration
+
+UNCODED = ("code.name=uncoded", "learners=3")
+"""Every row is needed: no round can be committed around the fake."""
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "said"),
+    [
+        (Fault.NAN, grpc.StatusCode.INVALID_ARGUMENT, "not finite"),
+        (Fault.WRONG_LENGTH, grpc.StatusCode.INVALID_ARGUMENT, "chunk.total"),
+        (Fault.WRONG_ROW, grpc.StatusCode.INVALID_ARGUMENT, "was not assigned"),
+        (Fault.BAD_CRC, grpc.StatusCode.INVALID_ARGUMENT, "crc32c"),
+        (Fault.CHUNKS_FIRST, grpc.StatusCode.INVALID_ARGUMENT, "before their Coded header"),
+        (Fault.GARBAGE, None, ""),
+        (Fault.DIE_MID_STREAM, grpc.StatusCode.CANCELLED, ""),
+    ],
+    ids=lambda value: value.name if isinstance(value, Fault) else "",
+)
+async def test_a_fault_ends_its_stream_alone_and_a_newcomer_takes_the_row(
+    tmp_path: Path, fault: Fault, code: grpc.StatusCode | None, said: str
+) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(fault)
+        cluster.learners(2)
+        ended = await asyncio.wait_for(ending, WAIT_S)
+        status = await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        assert "vacant" in status.message
+        assert len(status.learners) == 2
+        cluster.learner()
+        await cluster.finished()
+    assert code in (None, ended.code)
+    assert said in ended.details
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_stale_contribution_is_refused_and_its_sender_goes_on(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        fake, _ = await cluster.fake(Fault.STALE)
+        cluster.learners(2)
+        await cluster.finished()
+        await eventually(lambda: bool(fake.refused), what="refused")
+    assert [refused.reason for refused in fake.refused] == [pb.REFUSAL_STALE]
+    assert "of another term" in fake.refused[0].message
+    assert fake.answered == cluster.config.iterations
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_duplicate_is_refused_and_its_sender_goes_on(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        slow, _ = await cluster.fake(Fault.STALL)  # keeps the round open
+        fake, _ = await cluster.fake(Fault.DUPLICATE)
+        cluster.learner()
+        await cluster.status_when(lambda status: status.rank == 2, what="two rows received")
+        fake.release.set()
+        await eventually(lambda: bool(fake.refused), what="refused")
+        slow.release.set()
+        await cluster.finished()
+    assert [refused.reason for refused in fake.refused] == [pb.REFUSAL_DUPLICATE]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_learner_of_another_version_is_told_both_versions(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(Fault.OTHER_VERSION)
+        ended = await asyncio.wait_for(ending, WAIT_S)
+        cluster.learners(3)
+        await cluster.finished()
+    assert ended.code is grpc.StatusCode.FAILED_PRECONDITION
+    assert "version 0.0.0 of the learner differs" in ended.details
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.parametrize("fault", [Fault.UNSTABLE_PROBE, Fault.OTHER_FINGERPRINT])
+async def test_a_learner_of_other_mathematics_is_a_spare(tmp_path: Path, fault: Fault) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(2)
+        fake, _ = await cluster.fake(fault)
+        await cluster.status_when(
+            lambda status: sum(bool(each.fingerprint) for each in status.learners) == 3,
+            what="three learners ready",
+        )
+        cluster.learner()
+        status = await cluster.finished()
+    assert not fake.assigned.is_set()
+    assert sorted(len(learner.rows) for learner in status.learners) == [0, 1, 1, 1]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_stalled_learner_is_not_waited_for_within_the_tolerance(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        fake, _ = await cluster.fake(Fault.STALL)
+        cluster.learners(3)
+        await cluster.finished()
+        assert fake.assigned.is_set()
+        assert fake.answered == 0
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert all(len(record.late) == 1 for record in cluster.records())
+
+
+async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers(
+    tmp_path: Path,
+) -> None:
+    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=wait")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        fake, _ = await cluster.fake(Fault.STALL)
+        cluster.learners(2)
+        status = await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        [learner] = [each.learner for each in status.learners if each.host == "fake"]
+        assert f"rank 2 of 3 after 1.0 s; learners [{learner}] have not answered" in status.message
+        fake.release.set()
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_by_policy_an_undecodable_round_fails_at_its_deadline(tmp_path: Path) -> None:
+    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=fail")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        fake, _ = await cluster.fake(Fault.STALL)
+        cluster.learners(2)
+        await asyncio.wait_for(fake.assigned.wait(), WAIT_S)
+        with pytest.raises(NotDecodable, match=r"rank 2 of 3 after 1\.0 s; learners \[\d\]"):
+            await asyncio.wait_for(controller.task, WAIT_S)
+    assert cluster.records() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
+@pytest.mark.parametrize("code", ["uncoded", "mds"])
+async def test_what_does_not_match_its_digests_is_never_committed(
+    tmp_path: Path, fault: Fault, code: str
+) -> None:
+    async with Cluster(tmp_path, resolved(f"code.name={code}", "learners=3")) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        await cluster.fake(fault)
+        cluster.learners(2)
+        with pytest.raises(Corrupted, match="iteration 0"):
+            await asyncio.wait_for(controller.task, WAIT_S)
+    assert cluster.records() == []
