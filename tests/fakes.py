@@ -55,13 +55,15 @@ class FakeLearner:
 
     Args:
         address: The controller's.
-        fault: What it does wrong in its first round, or when it introduces itself.
+        fault: What it does wrong, when it introduces itself or in iteration ``at``.
+        at: That iteration; it behaves before.
     """
 
     address: str
     fault: Fault = Fault.OK
+    at: int = 0
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
-    """It got its first assignment."""
+    """It got the assignment of iteration ``at``."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
     """Lets STALL and DUPLICATE go on."""
     refused: list[pb.Refused] = field(default_factory=list)
@@ -119,7 +121,9 @@ class FakeLearner:
     ) -> None:
         assert message is not None
         assignment = message.assignment
-        self.assigned.set()
+        due = assignment.ids.iteration >= self.at
+        if due:
+            self.assigned.set()
         for section in assignment.sections:
             assembler = Assembler(trainee.algorithm.view(section), array_id=section)
             while not assembler.complete:
@@ -132,7 +136,9 @@ class FakeLearner:
         batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
         await replay.get_sample(assignment.sample, batch)
         units, computed = await asyncio.to_thread(_compute, trainee, assignment, batch)
-        fault, self.fault = self.fault, Fault.OK
+        fault = self.fault if due else Fault.OK
+        if due:
+            self.fault = Fault.OK
         await self._send(call, fault, assignment, units, computed)
         self.answered += 1
 

@@ -26,6 +26,7 @@ WAIT_S = 40.0
 TINY = (
     "iterations=4",
     "environment.copies=2",
+    "environment.horizon=5",  # episodes end with the iteration, so that resuming changes nothing
     "collect.steps=5",
     "collect.warmup=64",
     "collect.warmup_copies=8",
@@ -132,9 +133,9 @@ class Cluster:
         self.services.append(service)
         return service
 
-    async def fake(self, fault: Fault) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
+    async def fake(self, fault: Fault, *, at: int = 0) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
         """Attach a fake learner."""
-        fake = FakeLearner(await self.address(), fault)
+        fake = FakeLearner(await self.address(), fault, at)
         task = asyncio.create_task(fake.run())
         self.fakes.append(task)
         return fake, task
@@ -174,6 +175,13 @@ class Cluster:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:
             await client.close()
+
+    async def ready(self, count: int) -> pb.GetStatusResponse:
+        """The status when so many learners have sent their probe."""
+        return await self.status_when(
+            lambda status: sum(bool(each.fingerprint) for each in status.learners) == count,
+            what=f"{count} learners ready",
+        )
 
     async def finished(self) -> pb.GetStatusResponse:
         """The status when every iteration is committed."""

@@ -101,10 +101,7 @@ async def test_a_learner_of_other_mathematics_is_a_spare(tmp_path: Path, fault: 
         cluster.controller()
         cluster.learners(2)
         fake, _ = await cluster.fake(fault)
-        await cluster.status_when(
-            lambda status: sum(bool(each.fingerprint) for each in status.learners) == 3,
-            what="three learners ready",
-        )
+        await cluster.ready(3)
         cluster.learner()
         status = await cluster.finished()
     assert not fake.assigned.is_set()

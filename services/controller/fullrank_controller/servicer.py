@@ -73,7 +73,7 @@ class ControllerServicer:
         message = await _next(requests, within_s=HELLO_S, what="hello")
         if message.hello.version != __version__:
             raise VersionMismatch(
-                f"version {message.hello.version or 'unknown'} of the learner differs from the "
+                f"version {message.hello.version[:32] or 'unknown'} of the learner differs from the "
                 f"controller's {__version__}; install the same version on both"
             )
         return message.hello.host

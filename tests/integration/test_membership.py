@@ -1,0 +1,129 @@
+"""Learners come and go, controllers restart: the run goes on and its bits stay the same."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from fullrank.v1 import controller_pb2 as pb
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+
+pytestmark = pytest.mark.integration
+
+CYCLIC = ("code.name=cyclic", "learners=4")
+UNCODED = ("code.name=uncoded", "learners=3")
+
+
+async def test_a_leave_is_borne_and_a_join_begins_a_new_epoch(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
+        slow, _ = await cluster.fake(Fault.STALL)  # keeps the first round open
+        cluster.learners(2)
+        await asyncio.wait_for(ending, WAIT_S)
+        cluster.learner()
+        await cluster.status_when(
+            lambda status: (
+                sum(bool(each.fingerprint) and each.host != "fake" for each in status.learners) == 3
+            ),
+            what="the newcomer is ready",
+        )
+        slow.release.set()
+        status = await cluster.finished()
+    records = cluster.records()
+    assert [record.epoch for record in records] == [0, 1, 1, 1]
+    assert len(records[0].received) == 3
+    assert sorted(list(learner.rows) for learner in status.learners) == [[0], [1], [2], [3]]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(Fault.DIE_MID_STREAM)
+        cluster.learners(3)
+        await asyncio.wait_for(ending, WAIT_S)
+        await cluster.finished()
+    first, *_ = cluster.records()
+    assert (first.epoch, first.attempt) == (0, 1)
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.DIE_MID_STREAM, at=2)
+        await cluster.ready(1)
+        cluster.learners(2)
+        status = await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        assert status.iterations_committed == 2
+        assert status.message == "rows [0] are vacant"
+        cluster.learner()
+        status = await cluster.finished()
+    assert status.message == "4 iterations committed"
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: Path) -> None:
+    settings = resolved(*CYCLIC, "controller.join_deadline_s=0.5")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(3)
+        await cluster.finished()
+    assert all(len(record.received) == 3 for record in cluster.records())
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED, "checkpoint.every=100")) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        stalled, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await asyncio.wait_for(stalled.assigned.wait(), WAIT_S)
+        await controller.end()
+        assert cluster.digests() == reference_digests(cluster.config)[:2]
+        cluster.controller()
+        cluster.learner()
+        status = await cluster.finished()
+    records = cluster.records()
+    assert status.term == 2
+    assert [record.iteration for record in records] == [0, 1, 2, 3]
+    assert [record.term for record in records] == [1, 1, 2, 2]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_controller_that_collects_ahead_resumes(tmp_path: Path) -> None:
+    settings = resolved(*UNCODED, "checkpoint.every=100", "collect.lag=1")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        stalled, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await asyncio.wait_for(stalled.assigned.wait(), WAIT_S)
+        await controller.end()
+        cluster.controller()
+        cluster.learner()
+        await cluster.finished()
+    assert [record.iteration for record in cluster.records()] == [0, 1, 2, 3]
+    assert cluster.digests()[:2] == reference_digests(cluster.config)[:2]
+
+
+async def test_a_finished_run_stays_finished_without_learners_or_replay(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        replay, controller, learners = cluster.replay(), cluster.controller(), cluster.learners(3)
+        await cluster.finished()
+        for service in (controller, *learners, replay):
+            await service.end()
+        before = (tmp_path / "metrics.jsonl").read_text()
+        cluster.controller()
+        status = await cluster.finished()
+    assert status.iterations_committed == 4
+    assert (tmp_path / "metrics.jsonl").read_text() == before

@@ -1,0 +1,169 @@
+"""What every service owes its operators: health, reflection, limits and a clean end."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+
+from fullrank.errors import AddressInUse, NotFound, RunDirectoryInUse
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
+from fullrank.rpc.clients import ControllerClient
+from fullrank.v1 import controller_pb2 as pb
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
+
+pytestmark = pytest.mark.integration
+
+UNCODED = ("code.name=uncoded", "learners=3")
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@asynccontextmanager
+async def serving(tmp_path: Path, name: str) -> AsyncIterator[tuple[Cluster, grpc.aio.Channel]]:
+    """A cluster whose service ``name`` listens, and a channel to it."""
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+        async with open_channel(resolve("127.0.0.1:0", tmp_path, name)) as channel:
+            yield cluster, channel
+
+
+@pytest.mark.parametrize("name", ["controller", "replay"])
+async def test_health_says_serving_and_when_draining_not_serving(tmp_path: Path, name: str) -> None:
+    service = f"fullrank.v1.{name.capitalize()}Service"
+    async with serving(tmp_path, name) as (cluster, channel):
+        watch = health_pb2_grpc.HealthStub(channel).Watch(  # type: ignore[no-untyped-call]
+            health_pb2.HealthCheckRequest(service=service)
+        )
+        first = await asyncio.wait_for(watch.read(), WAIT_S)
+        for running in cluster.services:
+            running.stop.set()
+        then = await asyncio.wait_for(watch.read(), WAIT_S)
+        watch.cancel()
+    assert (first.status, then.status) == (SERVING, NOT_SERVING)
+
+
+@pytest.mark.parametrize("name", ["controller", "replay"])
+async def test_reflection_lists_the_service(tmp_path: Path, name: str) -> None:
+    async with serving(tmp_path, name) as (_, channel):
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
+        call = stub.ServerReflectionInfo()
+        await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
+        response = await asyncio.wait_for(call.read(), WAIT_S)
+        call.cancel()
+    listed = {service.name for service in response.list_services_response.service}
+    assert {f"fullrank.v1.{name.capitalize()}Service", "grpc.health.v1.Health"} <= listed
+
+
+async def test_a_taken_port_is_refused_and_named(tmp_path: Path) -> None:
+    async with serving(tmp_path / "first", "controller") as (cluster, _):
+        address = await cluster.address()
+        settings = resolved(*UNCODED, f"controller.address={address}")
+        async with Cluster(tmp_path / "second", settings) as other:
+            other.replay()
+            with pytest.raises(AddressInUse, match=f"cannot listen on {address}: it is taken"):
+                await asyncio.wait_for(other.controller().task, WAIT_S)
+
+
+async def test_a_second_controller_of_a_run_is_refused(tmp_path: Path) -> None:
+    async with serving(tmp_path, "controller") as (cluster, _):
+        with pytest.raises(RunDirectoryInUse, match="held by another controller"):
+            await asyncio.wait_for(cluster.controller().task, WAIT_S)
+
+
+async def test_an_oversized_message_ends_its_stream_alone(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        async with grpc.aio.insecure_channel(await cluster.address()) as unlimited:
+            work = unlimited.stream_stream("/fullrank.v1.ControllerService/Work")()
+            await work.write(bytes(MESSAGE_BYTES + 1))
+            code = await asyncio.wait_for(work.code(), WAIT_S)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        cluster.learners(3)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_long_version_is_shortened_in_the_answer(tmp_path: Path) -> None:
+    async with serving(tmp_path, "controller") as (cluster, _):
+        client = ControllerClient(await cluster.address())
+        call = client.work()
+        hello = pb.Hello(version="x" * 100_000)
+        await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
+        code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
+        await client.close()
+    assert code is grpc.StatusCode.FAILED_PRECONDITION
+    assert len(details or "") < 200
+
+
+async def test_a_stream_that_does_not_begin_with_hello_is_told_so(tmp_path: Path) -> None:
+    async with serving(tmp_path, "controller") as (cluster, _):
+        client = ControllerClient(await cluster.address())
+        call = client.work()
+        await call.write(pb.LearnerMessage(ready=pb.Ready()).SerializeToString())
+        code, details = await asyncio.wait_for(call.code(), WAIT_S), await call.details()
+        await client.close()
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert details == "expected hello, got ready"
+
+
+@pytest.mark.parametrize("field", ["run", "term", "learner"])
+async def test_the_heartbeat_of_an_unknown_learner_is_not_found(tmp_path: Path, field: str) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learner()
+        status = await cluster.ready(1)
+        client = ControllerClient(await cluster.address())
+        await client.heartbeat(run=status.run, term=status.term, learner=0)
+        ids = {"run": status.run, "term": status.term, "learner": 0}
+        unknown = {"run": "other", "term": status.term + 1, "learner": 7}
+        with pytest.raises(NotFound, match="dial Work again"):
+            await client.heartbeat(**{**ids, field: unknown[field]})  # type: ignore[arg-type]
+        await client.close()
+
+
+async def test_a_silent_learner_is_expelled_and_dials_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def mute(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    settings = resolved(
+        *UNCODED, "controller.heartbeat_s=0.05", "controller.lost_after_s=0.5", "iterations=2"
+    )
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        monkeypatch.setattr(ControllerClient, "heartbeat", mute)
+        learner = cluster.learner()
+        await cluster.ready(1)
+        await cluster.status_when(lambda status: not status.learners, what="expelled")
+        monkeypatch.undo()
+        await cluster.ready(1)
+        assert not learner.task.done()
+
+
+async def test_a_clean_run_logs_neither_tracebacks_nor_errors(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        replay, controller, learners = cluster.replay(), cluster.controller(), cluster.learners(3)
+        await cluster.fake(Fault.OTHER_FINGERPRINT)
+        await cluster.finished()
+        for service in (controller, *learners, replay):
+            await service.end()
+    await eventually(lambda: all(task.done() for task in cluster.fakes), what="fakes ended")
+    noisy = [record for record in caplog.records if record.levelname in ("ERROR", "CRITICAL")]
+    assert [(record.name, record.getMessage()) for record in noisy] == []
+    assert not any(record.exc_info for record in caplog.records)
+    assert len(asyncio.all_tasks()) == 1
