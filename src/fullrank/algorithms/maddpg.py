@@ -264,7 +264,7 @@ class MADDPG:
     def apply(self, updates: FloatArray) -> None:
         """Adam on every online row, then the targets; equal updates give equal parameters."""
         self._steps += 1
-        gradients = torch.from_numpy(updates)
+        gradients = torch.from_numpy(np.require(updates, requirements="W"))
         for cohort in self._cohorts:
             own = gradients if len(cohort.agents) == self.units else gradients[[*cohort.agents]]
             cohort.rows.step(own[:, : cohort.size], self._adam, count=self._steps)

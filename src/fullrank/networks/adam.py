@@ -6,7 +6,6 @@ Kingma and Ba: Adam, ICLR 2015, with the bias correction and the order of operat
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 BLOCK = 2**16
@@ -50,7 +49,7 @@ class Rows:
     def _step(self, gradient: Tensor, adam: Adam, count: int, columns: slice) -> None:
         online, moment = self.online[:, columns], self.moment[:, columns]
         second_moment = self.second_moment[:, columns]
-        gradient = gradient.to(device=online.device, dtype=torch.float32)
+        gradient = gradient.to(online.device)
         moment.lerp_(gradient, 1 - adam.decay)
         second_moment.mul_(adam.second_decay)
         second_moment.addcmul_(gradient, gradient, value=1 - adam.second_decay)

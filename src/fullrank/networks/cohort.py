@@ -66,7 +66,7 @@ class Cohort:
         online, target = self._host
         for row, agent in enumerate(self.agents):
             generator = stream(seed, "initialise", agent)
-            for layer in (*self.critic.layers, *self.policy.layers):
+            for layer in (*self.policy.layers, *self.critic.layers):
                 limit = (6.0 / (layer.inputs + layer.outputs)) ** 0.5
                 drawn = generator.uniform(-limit, limit, (layer.outputs, layer.inputs))
                 layer.of(online[row : row + 1])[0, :, :-1] = torch.from_numpy(drawn)

@@ -4,6 +4,7 @@ All critics of all agents read the same joint input, so it is made once. Columns
 padded with zeros to an odd multiple of 16; they weigh nothing.
 """
 
+import numpy as np
 import torch
 
 from fullrank.networks.mlp import aligned
@@ -42,7 +43,7 @@ class Minibatch:
     def load(self, rows: FloatArray) -> None:
         """Take over packed transitions, shape (size, row_size)."""
         layout, size = self._layout, self.size
-        batch = torch.from_numpy(rows).to(self.joint.device)
+        batch = torch.from_numpy(np.require(rows, requirements="W")).to(self.joint.device)
         self.joint_rows[:size, :-1] = batch[:, : layout.action.stop]
         self.joint.copy_(self.joint_rows.t())  # both dense: the fast transposition
         self.next_joint[: layout.observation.stop, :size] = batch[:, layout.next_observation].t()

@@ -1,0 +1,122 @@
+"""Configuration, initial parameters, acting and learning of MADDPG."""
+
+import numpy as np
+import pytest
+
+from fullrank.algorithms import make_algorithm
+from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
+from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.errors import ConfigError
+from fullrank.replay import Layout
+from fullrank.types import FloatArray
+
+
+def team(agents: int = 2, *, relaxed: bool = True) -> tuple[AgentSpec, ...]:
+    return tuple(
+        AgentSpec(name=f"agent_{i}", observation_size=4, action=Discrete(3, relaxed=relaxed))
+        for i in range(agents)
+    )
+
+
+def make(specs: tuple[AgentSpec, ...], *, seed: int = 0, **params: float) -> MADDPG:
+    config = MADDPGConfig(**{"batch_size": 64, "hidden": 16, **params})  # type: ignore[arg-type]
+    return config.make(specs, seed=seed, device="cpu")
+
+
+@pytest.mark.parametrize(
+    "params",
+    [{"batch_size": 0}, {"hidden": 0}, {"grid": 0.3}, {"grid": 0.0}, {"clip_norm": 0.0},
+     {"payload": "parameters"}],
+)  # fmt: skip
+def test_impossible_configurations_are_refused(params: dict[str, object]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(params))):
+        MADDPGConfig(**params)  # type: ignore[arg-type]
+
+
+def test_an_unknown_parameter_names_the_nearest() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'hidden'"):
+        make_algorithm("maddpg", team(), seed=0, hiden=3)
+
+
+def test_an_unknown_device_is_refused() -> None:
+    with pytest.raises(ConfigError, match="tpu"):
+        MADDPGConfig().make(team(), seed=0, device="tpu")
+
+
+def test_defaults_are_the_papers() -> None:
+    config = MADDPGConfig()
+    assert (config.batch_size, config.hidden, config.learning_rate) == (1024, 64, 0.01)
+    assert (config.discount, config.target_rate, config.clip_norm) == (0.95, 0.01, 0.5)
+    assert config.logit_penalty == 1e-3
+
+
+def test_targets_start_equal_and_agents_start_different() -> None:
+    algorithm = make(team())
+    views = {(s.role, s.unit): algorithm.view(s.id) for s in algorithm.sections}
+    for unit in range(2):
+        for net in ("policy", "critic"):
+            assert np.array_equal(views[net, unit], views[f"target_{net}", unit])
+    assert not np.array_equal(views["policy", 0], views["policy", 1])
+    other = make(team(), seed=1)
+    assert not np.array_equal(algorithm.view(0), other.view(0))
+
+
+def test_an_agent_keeps_its_initial_policy_when_others_join() -> None:
+    assert np.array_equal(make(team(2)).view(0), make(team(3)).view(0))
+
+
+def test_only_relaxed_environments_are_given_soft_actions() -> None:
+    observation = np.zeros((50, 8), np.float32)
+    alive = np.ones((50, 2), bool)
+    soft = make(team()).act(observation, iteration=0, step=0, alive=alive)
+    hard = make(team(relaxed=False)).act(observation, iteration=0, step=0, alive=alive)
+    assert ((soft > 0) & (soft < 1)).any()
+    assert set(np.unique(hard)) == {0.0, 1.0}
+    assert np.array_equal(soft.reshape(50, 2, 3).argmax(2), hard.reshape(50, 2, 3).argmax(2))
+
+
+def test_the_gumbel_sample_follows_the_policy() -> None:
+    algorithm = make(team(1, relaxed=False))
+    policy = algorithm.view(0)
+    policy[:] = 0.0
+    policy[[-1, -1 - 17]] = np.log([4.0, 2.0])  # biases of the last two of three outputs
+    algorithm.written()
+    observation = np.zeros((20_000, 4), np.float32)
+    taken = algorithm.act(observation, iteration=0, step=0, alive=np.ones((20_000, 1), bool))
+    np.testing.assert_allclose(taken.mean(0), [1 / 7, 2 / 7, 4 / 7], atol=0.02)
+
+
+def test_continuous_exploration_has_the_configured_spread() -> None:
+    specs = (AgentSpec(name="a", observation_size=4, action=Continuous((-2.0,), (6.0,))),)
+    algorithm = make(specs, exploration_noise=0.05)
+    algorithm.view(0)[:] = 0.0
+    algorithm.written()
+    observation = np.zeros((20_000, 4), np.float32)
+    taken = algorithm.act(observation, iteration=0, step=0, alive=np.ones((20_000, 1), bool))
+    assert taken.mean() == pytest.approx(2.0, abs=0.01)
+    assert taken.std() == pytest.approx(0.05 * 4, rel=0.05)
+    assert (algorithm.act_greedily(observation) == 2.0).all()
+
+
+def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
+    """One-step episodes: both agents are paid for the share of action 1 among all actions."""
+    layout = Layout(observation_sizes=(4, 4), action_sizes=(3, 3))
+    rows = np.zeros((len(actions), layout.row_size), np.float32)
+    rows[:, layout.observation] = generator.standard_normal((len(actions), 8))
+    rows[:, layout.action] = actions
+    rows[:, layout.reward] = (actions[:, 1] + actions[:, 4])[:, None]
+    rows[:, layout.terminated] = 1.0
+    rows[:, layout.alive] = 1.0
+    return rows
+
+
+def test_training_learns_which_action_pays() -> None:
+    algorithm, generator = make(team()), np.random.default_rng(0)
+    observation = generator.standard_normal((64, 8), dtype=np.float32)
+    for iteration in range(150):
+        soft = algorithm.act(observation, iteration=iteration, step=0, alive=np.ones((64, 2), bool))
+        decoded = np.zeros((2, max(algorithm.unit_sizes)), np.float32)
+        for unit, update in algorithm.updates(bandit(soft, generator), [0, 1], iteration=iteration):
+            decoded[unit] = update
+        algorithm.apply(decoded)
+    assert algorithm.act_greedily(observation)[:, [1, 4]].mean() > 0.95

@@ -1,0 +1,54 @@
+"""The kernel in use is real float32, and choosing one leaves no trace."""
+
+import pytest
+import torch
+
+from fullrank.networks import kernels
+from fullrank.networks.kernels import Kernel
+
+CPU = torch.device("cpu")
+
+
+def test_the_default_kernel_is_float32() -> None:
+    assert kernels.is_float32.__wrapped__(Kernel("default"))
+
+
+def test_a_kernel_that_rounds_its_inputs_to_bfloat16_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = torch.bmm
+
+    def coarse(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        if a.dtype == torch.float64:
+            return real(a, b)
+        return real(a.bfloat16().float(), b.bfloat16().float())
+
+    monkeypatch.setattr(torch, "bmm", coarse)
+    assert not kernels.is_float32.__wrapped__(Kernel("onednn"))
+
+
+def test_the_chosen_kernel_is_float32_on_this_machine() -> None:
+    assert kernels.is_float32(kernels.choose(CPU, least_product=2**20))
+
+
+def test_small_products_stay_on_the_default_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
+    monkeypatch.setattr(kernels, "is_float32", lambda kernel: True)
+    least = kernels.ONEDNN_LEAST
+    assert kernels.choose(CPU, least_product=least - 1) == Kernel("default")
+    assert kernels.choose(CPU, least_product=least) == Kernel("onednn")
+
+
+@pytest.mark.parametrize("name", ["default", "onednn"])
+def test_a_kernel_restores_the_process_wide_setting(name: str) -> None:
+    before = torch.get_float32_matmul_precision()
+    kernel = Kernel(name)  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="inside"), kernel.active():
+        raise RuntimeError("inside")
+    assert torch.get_float32_matmul_precision() == before
+
+
+def test_a_kernel_that_is_not_float32_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
+    monkeypatch.setattr(kernels, "is_float32", lambda kernel: False)
+    assert kernels.choose(CPU, least_product=2**20) == Kernel("default")

@@ -1,0 +1,135 @@
+"""Clipping, action heads, the optimiser and chunking, each against its definition."""
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.networks import adam as adam_module
+from fullrank.networks.adam import Adam, Rows
+from fullrank.networks.chunk import Chunks
+from fullrank.networks.clip import Clipper
+from fullrank.networks.cohort import Cohort, make_cohorts
+from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
+from fullrank.networks.mlp import aligned
+from fullrank.replay import Layout
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("size", [1, 16, 17, 333, 1024, 39046])
+def test_aligned_sizes_are_odd_multiples_of_sixty_four_bytes(size: int) -> None:
+    assert size <= aligned(size) < size + 32
+    assert aligned(size) * 4 % 128 == 64
+
+
+def test_weights_and_biases_are_clipped_apart_and_short_ones_kept_to_the_bit() -> None:
+    torch.manual_seed(0)
+    layer = torch.randn(3, 5, 8)
+    layer[0, :, :-1] *= 1e-3
+    out = torch.zeros(3, 5, 8)
+    Clipper([layer], [out], norm=0.3).clip()
+    for unit in range(3):
+        for part in (slice(None, -1), slice(-1, None)):
+            variable = layer[unit, :, part]
+            expected = variable * min(1.0, 0.3 / float(variable.double().norm()))
+            torch.testing.assert_close(out[unit, :, part], expected)
+    assert torch.equal(out[0, :, :-1], layer[0, :, :-1])
+    assert float(out[1, :, :-1].norm()) == pytest.approx(0.3)
+
+
+@pytest.mark.parametrize(
+    "spec", [Discrete(4), Continuous((-1.0, 0.0, -9.0, 1.0), (1.0, 3.0, 9.0, 1.0))]
+)
+def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> None:
+    head = make_head(spec, noise=0.1, device=CPU)
+    torch.manual_seed(0)
+    outputs, upstream = torch.randn(2, 4, 7), torch.randn(2, 4, 7)
+    draws = torch.rand(2, 4, 7)
+    actions = head.sample(outputs, draws)
+    free = outputs.double().requires_grad_(True)
+    if isinstance(spec, Discrete):
+        expected = torch.softmax(free - (-draws.double().log()).log(), 1)
+    else:
+        low = torch.tensor(spec.low).double().unsqueeze(1)
+        high = torch.tensor(spec.high).double().unsqueeze(1)
+        expected = low + (high - low) * (free.tanh() + 1) / 2
+    torch.testing.assert_close(actions.double(), expected.detach(), atol=1e-5, rtol=1e-5)
+    (wanted,) = torch.autograd.grad((expected * upstream).sum(), free)
+    given = head.gradient(outputs, actions, upstream)
+    torch.testing.assert_close(given.double(), wanted, atol=1e-5, rtol=1e-4)
+
+
+def test_extreme_uniform_draws_give_finite_actions() -> None:
+    head = make_head(Discrete(3), noise=0.0, device=CPU)
+    draws = torch.tensor([[[float(SMALLEST_UNIFORM)], [1 - 2.0**-24], [0.5]]])
+    actions = head.sample(torch.zeros(1, 3, 1), draws)
+    assert torch.isfinite(actions).all()
+    assert actions.argmax() == 1
+
+
+def test_a_zero_draw_is_replaced() -> None:
+    class Zeros:
+        def random(
+            self, size: tuple[int, ...], dtype: type
+        ) -> np.ndarray[tuple[int, ...], np.dtype]:
+            return np.zeros(size, dtype)
+
+    out = np.ones((3, 5), np.float32)
+    make_head(Discrete(3), noise=0.0, device=CPU).draw(Zeros(), out)  # type: ignore[arg-type]
+    assert (out == SMALLEST_UNIFORM).all()
+
+
+def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(adam_module, "BLOCK", 30)
+    torch.manual_seed(0)
+    start = torch.randn(3, 101)
+    rows = Rows(start.clone(), start.clone(), torch.zeros(3, 101), torch.zeros(3, 101))
+    parameter = torch.nn.Parameter(start.clone())
+    optimiser = torch.optim.Adam([parameter], lr=0.02, foreach=False)
+    target = start.clone()
+    for count in range(1, 5):
+        parameter.grad = torch.randn(3, 101)
+        rows.step(parameter.grad, Adam(learning_rate=0.02, target_rate=0.25), count=count)
+        optimiser.step()
+        target.lerp_(parameter.detach(), 0.25)
+    assert torch.equal(rows.online, parameter.detach())
+    assert torch.equal(rows.target, target)
+
+
+def cohorts() -> tuple[Cohort, ...]:
+    actions = [Discrete(2), Discrete(3), Discrete(2), Discrete(2)]
+    specs = [AgentSpec(name=str(i), observation_size=3, action=a) for i, a in enumerate(actions)]
+    layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
+    return make_cohorts(specs, layout, hidden=4, noise=0.0, device=CPU)
+
+
+def test_agents_of_one_shape_share_a_cohort() -> None:
+    assert [cohort.agents for cohort in cohorts()] == [(0, 2, 3), (1,)]
+
+
+def test_every_parameter_row_starts_on_sixty_four_bytes() -> None:
+    for cohort in cohorts():
+        for row in cohort.rows.online:
+            assert row.data_ptr() % 64 == 0
+
+
+def test_a_chunk_is_never_narrower_than_the_number_of_threads() -> None:
+    cohort = cohorts()[0]
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        chunks = list(Chunks(cohort, clip_norm=0.5).split([1], columns=16))
+    finally:
+        torch.set_num_threads(threads)
+    assert [chunk.agents for chunk in chunks] == [(2, 2)]
+
+
+def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
+    cohort = cohorts()[0]
+    chunks = Chunks(cohort, clip_norm=0.5)
+    (chunk,) = chunks.split([0, 2], columns=16)
+    cohort.rows.online[2] = 7.0
+    (again,) = chunks.split([0, 2], columns=16)
+    assert again is chunk
+    assert (chunk.policy.first[1] == 7.0).all()
