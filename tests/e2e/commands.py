@@ -1,0 +1,143 @@
+"""Running ``fullrank`` as its users do: processes, exit codes, and what they leave behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+
+from fullrank.config import RunConfig, from_toml
+from fullrank.metrics import IterationRecord, read_records
+
+WAIT_S = 50.0
+"""Longest wait for anything; a test has 60 s."""
+
+TINY = (
+    "environment.copies=2",
+    "collect.warmup=128",
+    "collect.warmup_copies=8",
+    "algorithm.batch_size=32",
+    "algorithm.hidden=16",
+    "replay.capacity=20000",
+    "metrics.tensorboard=false",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """How a command ended."""
+
+    code: int
+    output: str
+    error: str
+
+
+def settings(*overrides: str) -> list[str]:
+    """Options for a tiny run."""
+    return [word for setting in (*TINY, *overrides) for word in ("--set", setting)]
+
+
+def start(*words: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+    """``fullrank words...``, running."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "fullrank", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **(env or {})},
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> Outcome:
+    """Wait for it."""
+    try:
+        output, error = process.communicate(timeout=WAIT_S)
+    finally:
+        process.kill()
+    return Outcome(code=process.returncode, output=output, error=error)
+
+
+def fullrank(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
+    """Run a command to its end."""
+    return end(start(*words, env=env))
+
+
+def eventually(condition: Callable[[], bool], *, what: str) -> None:
+    """Return as soon as ``condition`` holds."""
+    deadline = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"did not happen within {WAIT_S} s: {what}"
+        time.sleep(0.02)
+
+
+def processes_of(run_dir: Path) -> list[psutil.Process]:
+    """Processes with the run directory on their command line."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if any(str(run_dir) in word for word in process.cmdline()):
+                found.append(process)
+    return found
+
+
+def learners_of(run_dir: Path) -> list[psutil.Process]:
+    """Processes of the single learners: the children of the process that imported torch."""
+    serving = [each for each in processes_of(run_dir) if "learner" in each.cmdline()]
+    parents = {process.pid for process in serving}
+    return [process for process in serving if process.ppid() in parents]
+
+
+def kill_all(run_dir: Path) -> None:
+    """Clean up after a failed test."""
+    for process in processes_of(run_dir):
+        with suppress(psutil.Error):
+            process.kill()
+
+
+def committed(run_dir: Path) -> int:
+    """Iterations whose line is written."""
+    metrics = run_dir / "metrics.jsonl"
+    return metrics.read_text().count("\n") if metrics.exists() else 0
+
+
+def interrupt(process: "subprocess.Popen[str]") -> None:
+    """Ctrl-C."""
+    process.send_signal(signal.SIGINT)
+
+
+def records(run_dir: Path) -> list[IterationRecord]:
+    """Lines of metrics.jsonl."""
+    return read_records(run_dir / "metrics.jsonl")
+
+
+def digests(run_dir: Path) -> list[str]:
+    """The committed updates."""
+    return [record.update_digest for record in records(run_dir)]
+
+
+def config_of(run_dir: Path) -> RunConfig:
+    """What the run was started with."""
+    return from_toml((run_dir / "config.toml").read_text())
+
+
+def final_state(run_dir: Path) -> bytes:
+    """Parameters, targets and optimiser of the newest checkpoint, byte for byte."""
+    newest = max(path for path in (run_dir / "checkpoints").iterdir() if path.name.isdigit())
+    return (newest / "state.safetensors").read_bytes()
+
+
+def tracebacks(run_dir: Path) -> list[str]:
+    """Lines of the services' logs that no clean run writes."""
+    signs = ("Traceback", "Exception", " ERROR ", "never retrieved")
+    return [
+        f"{log.name}: {line}"
+        for log in sorted((run_dir / "logs").iterdir())
+        for line in log.read_text().splitlines()
+        if any(sign in line for sign in signs)
+    ]

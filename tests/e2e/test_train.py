@@ -1,0 +1,172 @@
+"""``fullrank train`` from the command line: whole runs, equal bits, nothing left behind."""
+
+import signal
+from pathlib import Path
+
+import pytest
+
+from fullrank.local import LocalRun
+from tests.e2e.commands import (
+    committed,
+    config_of,
+    digests,
+    end,
+    eventually,
+    final_state,
+    fullrank,
+    interrupt,
+    learners_of,
+    processes_of,
+    records,
+    settings,
+    start,
+    tracebacks,
+)
+
+pytestmark = pytest.mark.e2e
+
+ITERATIONS = 12
+
+SLOW = settings("iterations=40", "compute.emulate_unit_s=0.03", "checkpoint.every=7")
+"""Long enough to be interrupted: rounds of 30 ms and more."""
+
+
+@pytest.fixture(scope="module")
+def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A coded run that ended by itself."""
+    path = tmp_path_factory.mktemp("clean") / "run"
+    outcome = fullrank("train", "--run-dir", str(path), *settings(f"iterations={ITERATIONS}"))
+    assert (outcome.code, outcome.error) == (0, "")
+    return path
+
+
+def test_a_run_ends_whole_and_leaves_nothing_running(clean_run: Path) -> None:
+    lines = records(clean_run)
+    assert [record.iteration for record in lines] == list(range(ITERATIONS))
+    assert all(record.exact and record.error_bound == 0.0 for record in lines)
+    assert all(record.bytes_sent["parameters"] > 0 for record in lines)
+    assert all(set(record.bytes_received) == {"coded", "digests"} for record in lines)
+    assert all(3 <= len(record.received) <= 4 for record in lines)
+    assert processes_of(clean_run) == []
+    assert not list((clean_run / "services").iterdir())
+
+
+def test_the_logs_of_a_clean_run_hold_no_traceback(clean_run: Path) -> None:
+    assert tracebacks(clean_run) == []
+
+
+def test_a_run_commits_the_bits_of_the_centralised_reference(clean_run: Path) -> None:
+    centralised = LocalRun(config_of(clean_run), coded=False).train()
+    assert digests(clean_run) == [iteration.update_digest for iteration in centralised]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--code", "uncoded", "--learners", "3"),
+        ("--stragglers", "1", "--delay", "0.3"),
+        ("--code", "mds", "--learners", "5", "--stragglers", "2", "--delay", "0.3"),
+    ],
+    ids=" ".join,
+)
+def test_no_code_and_no_straggler_changes_a_bit(
+    clean_run: Path, run_dir: Path, options: tuple[str, ...]
+) -> None:
+    outcome = fullrank(
+        "train", "--run-dir", str(run_dir), *options, *settings(f"iterations={ITERATIONS}")
+    )
+    assert (outcome.code, outcome.error) == (0, "")
+    assert digests(run_dir) == digests(clean_run)
+    assert final_state(run_dir) == final_state(clean_run)
+
+
+def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
+    outcome = fullrank("train", "--run-dir", str(run_dir), *settings("iterations=2"))
+    assert "\x1b" not in outcome.output
+    assert outcome.output.startswith(f"run {run_dir}\n")
+    assert outcome.output.endswith(f"finished: 2 iterations in {run_dir}\n")
+    assert "iteration 2/2  return " in outcome.output
+
+
+def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    eventually(lambda: committed(run_dir) >= 5, what="five iterations")
+    interrupt(process)
+    outcome = end(process)
+    assert outcome.code == 130
+    assert f"go on with: fullrank resume {run_dir}" in outcome.output
+    assert outcome.error == ""
+    assert processes_of(run_dir) == []
+    assert tracebacks(run_dir) == []
+    before = committed(run_dir)
+    assert 5 <= before < 40
+
+    outcome = fullrank("resume", str(run_dir))
+    assert (outcome.code, outcome.error) == (0, "")
+    reference = LocalRun(config_of(run_dir))
+    assert digests(run_dir) == [each.update_digest for each in reference.train()]
+    lines = records(run_dir)
+    assert [record.iteration for record in lines] == list(range(40))
+    assert [record.term for record in lines] == [1] * before + [2] * (40 - before)
+
+
+def test_a_killed_parent_leaves_no_process_and_a_run_to_resume(run_dir: Path) -> None:
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    eventually(lambda: committed(run_dir) >= 3, what="three iterations")
+    process.kill()
+    process.communicate()
+    eventually(lambda: not processes_of(run_dir), what="no process is left")
+    outcome = fullrank("resume", str(run_dir))
+    assert (outcome.code, outcome.error) == (0, "")
+    assert digests(run_dir) == [
+        each.update_digest for each in LocalRun(config_of(run_dir)).train()
+    ]
+
+
+def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) -> None:
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    eventually(lambda: committed(run_dir) >= 9, what="nine iterations")
+    process.kill()
+    for each in processes_of(run_dir):
+        each.kill()
+    process.communicate()
+    eventually(lambda: not processes_of(run_dir), what="no process is left")
+    assert sorted(path.name for path in (run_dir / "services").iterdir()) != []
+    outcome = fullrank("resume", str(run_dir))
+    assert (outcome.code, outcome.error) == (0, "")
+    assert [record.iteration for record in records(run_dir)] == list(range(40))
+    assert digests(run_dir) == [
+        each.update_digest for each in LocalRun(config_of(run_dir)).train()
+    ]
+
+
+def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
+    process = start("train", "--run-dir", str(run_dir), *SLOW)
+    eventually(lambda: committed(run_dir) >= 3, what="three iterations")
+    learners = learners_of(run_dir)
+    assert len(learners) == 4
+    learners[0].send_signal(signal.SIGKILL)
+    outcome = end(process)
+    assert (outcome.code, outcome.error) == (0, "")
+    lines = records(run_dir)
+    assert all(len(record.received) == 3 for record in lines[-10:])
+    assert digests(run_dir) == [
+        each.update_digest for each in LocalRun(config_of(run_dir)).train()
+    ]
+
+
+def test_a_pettingzoo_environment_trains(run_dir: Path) -> None:
+    pytest.importorskip("mpe2")
+    outcome = fullrank(
+        "train",
+        "--run-dir",
+        str(run_dir),
+        "--env",
+        "mpe2.simple_speaker_listener_v4:parallel_env",
+        "--learners",
+        "3",
+        *settings("iterations=3"),
+    )
+    assert (outcome.code, outcome.error) == (0, "")
+    assert committed(run_dir) == 3
+    assert tracebacks(run_dir) == []
