@@ -158,8 +158,8 @@ def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> No
         shown.show(next(records))
         if status.state is RunState.FINISHED:
             return
-        if status.message and status.message != said:
-            shown.say(status.message)
+        if status.message != said:
+            shown.say(status.message or f"training in {path}")
         said = status.message
         for service in started:
             if (failure := service.failure()) is not None:
