@@ -57,23 +57,20 @@ def test_an_impossible_run_is_one_line_and_leaves_nothing(
 
 
 ENVIRONMENT = '''
-"""Raises in its 60th step."""
+from pettingzoo.utils import BaseParallelWrapper
 from fullrank.environments.parallel import cooperative_navigation_v0
 
 
-class Flawed:
+class Flawed(BaseParallelWrapper):
     def __init__(self):
-        self._whole = cooperative_navigation_v0()
-        self._left = 60
-
-    def __getattr__(self, name):
-        return getattr(self._whole, name)
+        super().__init__(cooperative_navigation_v0())
+        self.left = 60
 
     def step(self, actions):
-        self._left -= 1
-        if not self._left:
+        self.left -= 1
+        if not self.left:
             raise RuntimeError("the physics exploded")
-        return self._whole.step(actions)
+        return super().step(actions)
 '''
 
 

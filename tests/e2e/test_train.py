@@ -27,7 +27,7 @@ pytestmark = pytest.mark.e2e
 
 ITERATIONS = 12
 
-SLOW = settings("iterations=40", "compute.emulate_unit_s=0.03", "checkpoint.every=7")
+SLOW = settings("iterations=30", "compute.emulate_unit_s=0.03", "checkpoint.every=7")
 """Long enough to be interrupted: rounds of 30 ms and more."""
 
 
@@ -99,15 +99,15 @@ def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> Non
     assert processes_of(run_dir) == []
     assert tracebacks(run_dir) == []
     before = committed(run_dir)
-    assert 5 <= before < 40
+    assert 5 <= before < 30
 
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     reference = LocalRun(config_of(run_dir))
     assert digests(run_dir) == [each.update_digest for each in reference.train()]
     lines = records(run_dir)
-    assert [record.iteration for record in lines] == list(range(40))
-    assert [record.term for record in lines] == [1] * before + [2] * (40 - before)
+    assert [record.iteration for record in lines] == list(range(30))
+    assert [record.term for record in lines] == [1] * before + [2] * (30 - before)
 
 
 def test_a_killed_parent_leaves_no_process_and_a_run_to_resume(run_dir: Path) -> None:
@@ -134,7 +134,7 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     assert sorted(path.name for path in (run_dir / "services").iterdir()) != []
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
-    assert [record.iteration for record in records(run_dir)] == list(range(40))
+    assert [record.iteration for record in records(run_dir)] == list(range(30))
     assert digests(run_dir) == [
         each.update_digest for each in LocalRun(config_of(run_dir)).train()
     ]
