@@ -1,0 +1,48 @@
+"""Where services listen: fixed, or announced in the run directory."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+from fullrank.errors import ConfigError, ServiceLost
+from fullrank.rpc.addresses import announce, resolve, withdraw
+
+
+def test_a_fixed_port_is_the_address(tmp_path: Path) -> None:
+    announce(tmp_path, "replay", "127.0.0.1:9")
+    assert resolve("replay.example:50052", tmp_path, "replay") == "replay.example:50052"
+
+
+def test_port_0_is_resolved_by_the_announcement(tmp_path: Path) -> None:
+    announce(tmp_path, "replay", "127.0.0.1:1234")
+    announce(tmp_path, "controller", "127.0.0.1:4321")
+    assert resolve("127.0.0.1:0", tmp_path, "replay") == "127.0.0.1:1234"
+    assert resolve("127.0.0.1:0", tmp_path, "controller") == "127.0.0.1:4321"
+
+
+def test_a_new_announcement_replaces_the_old(tmp_path: Path) -> None:
+    announce(tmp_path, "replay", "127.0.0.1:1")
+    announce(tmp_path, "replay", "127.0.0.1:2")
+    assert resolve("127.0.0.1:0", tmp_path, "replay") == "127.0.0.1:2"
+    assert [path.name for path in (tmp_path / "services").iterdir()] == ["replay.json"]
+    facts = json.loads((tmp_path / "services" / "replay.json").read_text())
+    assert facts == {"address": "127.0.0.1:2", "pid": os.getpid()}
+
+
+def test_before_and_after_its_announcement_a_service_is_lost(tmp_path: Path) -> None:
+    with pytest.raises(ServiceLost, match="has not announced its address"):
+        resolve("127.0.0.1:0", tmp_path, "replay")
+    announce(tmp_path, "replay", "127.0.0.1:1")
+    withdraw(tmp_path, "replay")
+    withdraw(tmp_path, "replay")
+    with pytest.raises(ServiceLost, match="the replay has not announced"):
+        resolve("127.0.0.1:0", tmp_path, "replay")
+
+
+def test_port_0_needs_a_run_directory() -> None:
+    announce(None, "replay", "127.0.0.1:1")
+    withdraw(None, "replay")
+    with pytest.raises(ConfigError, match=r"replay\.address is 127\.0\.0\.1:0: give --run-dir"):
+        resolve("127.0.0.1:0", None, "replay")

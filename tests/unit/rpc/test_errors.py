@@ -1,0 +1,67 @@
+"""One catalogue of statuses: every error has one, and a caller raises what was meant."""
+
+import asyncio
+from collections.abc import Iterator
+
+import grpc
+import pytest
+from grpc import StatusCode
+
+from fullrank import errors
+from fullrank.errors import FullrankError
+from fullrank.rpc.errors import RAISED, STATUS, status_of, translated
+
+
+def every_error(base: type[FullrankError] = FullrankError) -> Iterator[type[FullrankError]]:
+    for error in base.__subclasses__():
+        yield error
+        yield from every_error(error)
+
+
+TRAVELLING = set(STATUS)
+
+
+def rpc_error(code: StatusCode, details: str) -> grpc.aio.AioRpcError:
+    metadata = grpc.aio.Metadata()
+    return grpc.aio.AioRpcError(code, metadata, metadata, details=details)
+
+
+@pytest.mark.parametrize("error", list(every_error()))
+def test_every_error_has_a_status_that_is_not_ok(error: type[FullrankError]) -> None:
+    code = status_of(error("why"))
+    assert code is not StatusCode.OK
+    assert (code is StatusCode.INTERNAL) == (not TRAVELLING & set(error.__mro__))
+
+
+@pytest.mark.parametrize("error", sorted(STATUS, key=lambda each: each.__name__))
+def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
+    with pytest.raises(FullrankError, match="replay here: .*version 1") as raised:
+        with translated("replay here"):
+            raise rpc_error(status_of(error("")), "version 1 and no other")
+    if error in RAISED.values() and error is not errors.ConfigError:
+        assert raised.type is error
+    elif status_of(error("")) is StatusCode.FAILED_PRECONDITION:
+        assert raised.type is errors.VersionMismatch
+    else:
+        assert raised.type is errors.ServiceLost
+
+
+def test_a_precondition_that_is_no_version_is_a_matter_of_configuration() -> None:
+    with pytest.raises(errors.ConfigError, match="another row size"), translated("replay"):
+        raise rpc_error(StatusCode.FAILED_PRECONDITION, "another row size")
+
+
+def test_an_unexpected_status_is_a_lost_service_and_named() -> None:
+    with pytest.raises(errors.ServiceLost, match="replay: UNIMPLEMENTED: what"):
+        with translated("replay"):
+            raise rpc_error(StatusCode.UNIMPLEMENTED, "what")
+
+
+def test_writing_to_an_ended_stream_is_a_lost_service() -> None:
+    with pytest.raises(errors.ServiceLost, match="the stream has ended"), translated("controller"):
+        raise asyncio.InvalidStateError
+
+
+def test_what_is_no_status_passes_through() -> None:
+    with pytest.raises(ZeroDivisionError), translated("replay"):
+        raise ZeroDivisionError

@@ -1,0 +1,58 @@
+"""Doings that live and end together."""
+
+import asyncio
+
+import pytest
+
+from fullrank.rpc.tasks import first
+
+
+class Endless:
+    """Waits for ever and notes that it was cancelled."""
+
+    def __init__(self) -> None:
+        self.cancelled = False
+
+    async def __call__(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            self.cancelled = True
+            raise
+
+
+async def fail() -> None:
+    raise ValueError("flawed")
+
+
+async def test_the_first_end_cancels_the_others() -> None:
+    other = Endless()
+    await first(asyncio.sleep(0), other())
+    assert other.cancelled
+
+
+async def test_the_first_failure_is_raised_and_cancels_the_others() -> None:
+    other = Endless()
+    with pytest.raises(ValueError, match="flawed"):
+        await first(other(), fail())
+    assert other.cancelled
+
+
+async def test_a_future_that_fails_ends_all() -> None:
+    expelled: asyncio.Future[None] = asyncio.Future()
+    other = Endless()
+    asyncio.get_running_loop().call_soon(expelled.set_exception, ValueError("out"))
+    with pytest.raises(ValueError, match="out"):
+        await first(other(), expelled)
+    assert other.cancelled
+
+
+async def test_being_cancelled_cancels_all() -> None:
+    inner = [Endless(), Endless()]
+    task = asyncio.create_task(first(*(each() for each in inner)))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert all(each.cancelled for each in inner)
