@@ -52,6 +52,9 @@ from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import GRID, snap
 
+SNAP_ENTRIES = 2**16
+"""Snapped at a time."""
+
 
 @register("maddpg")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,12 +179,13 @@ class MADDPG:
             self._target_actions(data, iteration, proceed)
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
-            for chunk in chunks.split(wanted, data.columns):
+            for rows in chunks.split(wanted, data.columns):
                 with self._kernel.active():
+                    chunk = chunks.take(rows, data.columns)
                     gradient = self._gradient(chunk, data, iteration, proceed)
                 distinct = list(dict.fromkeys(chunk.agents))
                 for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
-                    yield agent, snap(row[: cohort.size], grid=self._config.grid)
+                    yield agent, _snapped(row[: cohort.size], grid=self._config.grid)
 
     def _load(self, batch: FloatArray) -> Minibatch:
         if self._minibatch is None or self._minibatch.size != len(batch):
@@ -201,48 +205,56 @@ class MADDPG:
     def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
         """A' of all agents into the joint input of the target critics."""
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
-            for chunk in chunks.split(range(len(cohort.agents)), data.columns):
+            for rows in chunks.split(range(len(cohort.agents)), data.columns):
                 proceed()
+                chunk = chunks.take(rows, data.columns)
                 space = chunk.space
                 own = chunk.own(data.next_joint)
                 outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
                 actions = self._sample(
                     chunk, outputs, "target_action", iteration=iteration, size=data.size
                 )
-                actions *= data.acts_next[chunk.agent_index]
+                actions *= data.acts_next.index_select(0, chunk.agent_index)
                 data.next_joint.index_copy_(0, chunk.action_rows, actions.flatten(0, 1))
 
     def _gradient(
         self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        per_agent = data.per_agent.index_select(0, chunk.agent_index)
+        reward, continues, weight = per_agent.unbind(1)
         proceed()
-        expected = self._expected_return(chunk, data)
+        expected = self._expected_return(chunk, data, reward, continues)
         proceed()
-        self._critic_gradient(chunk, data, expected)
+        self._critic_gradient(chunk, data, expected, weight)
         proceed()
-        self._policy_gradient(chunk, data, iteration)
+        self._policy_gradient(chunk, data, weight, iteration)
         proceed()
         chunk.space.clipper.clip()
         return chunk.space.gradient
 
-    def _expected_return(self, chunk: Chunk, data: Minibatch) -> Tensor:
+    def _expected_return(
+        self, chunk: Chunk, data: Minibatch, reward: Tensor, continues: Tensor
+    ) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         inputs = data.next_joint.expand(len(chunk.agents), -1, -1)
         value = forward(chunk.target_critic, inputs, chunk.space.critic, chunk.space.value)
-        reward, continues = data.reward[chunk.agent_index], data.continues[chunk.agent_index]
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
-    def _critic_gradient(self, chunk: Chunk, data: Minibatch, expected: Tensor) -> None:
+    def _critic_gradient(
+        self, chunk: Chunk, data: Minibatch, expected: Tensor, weight: Tensor
+    ) -> None:
         """Leaves the pre-activation of the first layer in the critic's tape."""
         space, width = chunk.space, len(chunk.agents)
         value = forward(chunk.critic, data.joint.expand(width, -1, -1), space.critic, space.value)
-        error = value.sub_(expected).mul_(data.weight[chunk.agent_index]).mul_(2.0)
+        error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(chunk.critic, error, space.critic)
         inputs = data.joint_rows.expand(width, -1, -1)
         weight_gradients(error, space.critic, inputs, space.critic_gradient)
 
-    def _policy_gradient(self, chunk: Chunk, data: Minibatch, iteration: int) -> None:
+    def _policy_gradient(
+        self, chunk: Chunk, data: Minibatch, weight: Tensor, iteration: int
+    ) -> None:
         """Only own actions differ from the critic's pass, so only their columns are computed."""
         space, head = chunk.space, chunk.cohort.head
         own = chunk.own(data.joint)
@@ -252,7 +264,6 @@ class MADDPG:
         columns = chunk.critic.first.gather(2, chunk.action_columns)
         space.critic.first.baddbmm_(columns, actions - replayed)
         hidden(chunk.critic, space.critic)
-        weight = data.weight[chunk.agent_index]
         backward(chunk.critic, -weight, space.critic)
         action_gradient = torch.bmm(columns.transpose(1, 2), space.critic.below)
         gradient = head.gradient(outputs, actions, action_gradient)
@@ -267,7 +278,8 @@ class MADDPG:
         gradients = torch.from_numpy(np.require(updates, requirements="W"))
         for cohort in self._cohorts:
             own = gradients if len(cohort.agents) == self.units else gradients[[*cohort.agents]]
-            cohort.rows.step(own[:, : cohort.size], self._adam, count=self._steps)
+            with self._kernel.active():
+                cohort.rows.step(own[:, : cohort.size], self._adam, count=self._steps)
             cohort.pull()
 
     def act(
@@ -327,6 +339,15 @@ class MADDPG:
     def fingerprint(self) -> str:
         """Numeric identity of this process."""
         return kernels.fingerprint(self._kernel, self._device)
+
+
+def _snapped(row: FloatArray, *, grid: float) -> FloatArray:
+    """A snapped copy, made in blocks that stay in cache: twice as fast for millions of entries."""
+    copy = np.empty_like(row)
+    for start in range(0, row.size, SNAP_ENTRIES):
+        block = slice(start, start + SNAP_ENTRIES)
+        copy[block] = snap(row[block], grid=grid)
+    return copy
 
 
 def _device(name: str) -> torch.device:

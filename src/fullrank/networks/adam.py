@@ -1,4 +1,4 @@
-"""Adam and Polyak averaging over flat parameter rows, block by block of columns.
+"""Adam and Polyak averaging over flat parameter rows, block by block.
 
 Kingma and Ba: Adam, ICLR 2015, with the bias correction and the order of operations of
 ``torch.optim.Adam``. A block's parameters, moments and targets are read once and stay in cache.
@@ -41,14 +41,15 @@ class Rows:
             count: How many steps were taken, this one included.
         """
         units, size = gradient.shape
-        width = max(1, BLOCK // units)
-        for start in range(0, size, width):
-            columns = slice(start, min(start + width, size))
-            self._step(gradient[:, columns], adam, count, columns)
+        height = max(1, BLOCK // size)
+        for row in range(0, units, height):
+            for column in range(0, size, BLOCK):
+                block = (slice(row, row + height), slice(column, min(column + BLOCK, size)))
+                self._step(gradient[block], adam, count, block)
 
-    def _step(self, gradient: Tensor, adam: Adam, count: int, columns: slice) -> None:
-        online, moment = self.online[:, columns], self.moment[:, columns]
-        second_moment = self.second_moment[:, columns]
+    def _step(self, gradient: Tensor, adam: Adam, count: int, block: tuple[slice, slice]) -> None:
+        online, moment = self.online[block], self.moment[block]
+        second_moment = self.second_moment[block]
         gradient = gradient.to(online.device)
         moment.lerp_(gradient, 1 - adam.decay)
         second_moment.mul_(adam.second_decay)
@@ -56,4 +57,4 @@ class Rows:
         spread = second_moment.sqrt().div_((1 - adam.second_decay**count) ** 0.5)
         rate = adam.learning_rate / (1 - adam.decay**count)
         online.addcdiv_(moment, spread.add_(adam.epsilon), value=-rate)
-        self.target[:, columns].lerp_(online, adam.target_rate)
+        self.target[block].lerp_(online, adam.target_rate)

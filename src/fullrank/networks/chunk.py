@@ -8,7 +8,7 @@ from torch import Tensor
 from fullrank.networks.cohort import Cohort, consecutive
 from fullrank.networks.workspace import Workspace
 
-ENTRIES = {"cpu": 150_000, "cuda": 2**25}
+ENTRIES = {"cpu": 280_000, "cuda": 2**25}
 """Entries of one activation, units x hidden x columns, of which a core's cache holds several."""
 
 KEPT = 256
@@ -75,20 +75,21 @@ class Chunks:
         self._spaces: dict[tuple[int, int], Workspace] = {}
         self._chunks: dict[tuple[tuple[int, ...], int], Chunk] = {}
 
-    def split(self, rows: Sequence[int], columns: int) -> Iterator[Chunk]:
-        """Chunks that fit the cache, none narrower than the number of threads.
+    def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
+        """Cut rows into pieces that fit the cache, none narrower than the number of threads.
 
         A product of fewer matrices than threads is split inside a matrix, which changes its bits;
-        so a narrow chunk repeats its last unit.
+        so a narrow piece repeats its last row.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         entries = self._cohort.critic.hidden * columns
         width = max(ENTRIES[self._device.type] // entries, threads, 1)
         for start in range(0, len(rows), width):
             chosen = tuple(rows[start : start + width])
-            yield self._chunk(chosen + chosen[-1:] * (threads - len(chosen)), columns)
+            yield chosen + chosen[-1:] * (threads - len(chosen))
 
-    def _chunk(self, rows: tuple[int, ...], columns: int) -> Chunk:
+    def take(self, rows: tuple[int, ...], columns: int) -> Chunk:
+        """The chunk of these rows, with the current parameters."""
         key = (rows, columns)
         if key not in self._chunks:
             if len(self._chunks) == KEPT:

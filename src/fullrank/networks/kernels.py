@@ -31,11 +31,15 @@ class Kernel:
 
     @contextmanager
     def active(self) -> Iterator[None]:
-        """Use this kernel within the block."""
+        """Use this kernel within the block, without autograd and its bookkeeping.
+
+        Buffers made inside may be written inside only.
+        """
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest" if self.name == "default" else "medium")
         try:
-            yield
+            with torch.inference_mode():
+                yield
         finally:
             torch.set_float32_matmul_precision(before)
 

@@ -21,10 +21,10 @@ class Minibatch:
         joint: (observations, actions, ones), shape (D + 1, columns).
         joint_rows: Its transpose, rows aligned.
         next_joint: (next observations, target actions, ones); the caller writes the actions.
-        reward: Shape (M, 1, columns).
-        continues: 1 where the agent did not reach a terminal state.
-        acts_next: 1 where the agent acted and continues.
-        weight: 1 / number of transitions in which the agent acted, where it did; else 0.
+        per_agent: Reward; 1 where the agent did not reach a terminal state, else 0; weight, which
+            is 1 / number of transitions in which the agent acted, where it did, else 0. Shape
+            (M, 3, 1, columns).
+        acts_next: 1 where the agent acted and did not reach a terminal state, (M, 1, columns).
     """
 
     def __init__(self, layout: Layout, *, size: int, device: torch.device) -> None:
@@ -37,8 +37,9 @@ class Minibatch:
         padded = torch.zeros(self.columns, aligned(inputs), device=device)
         self.joint_rows = padded[:, :inputs]
         self.joint_rows[:, -1] = 1.0
-        per_agent = torch.zeros(4, layout.agents, 1, self.columns, device=device)
-        self.reward, self.continues, self.acts_next, self.weight = per_agent
+        self.per_agent = torch.zeros(layout.agents, 3, 1, self.columns, device=device)
+        self._reward, self._continues, self._weight = self.per_agent[:, :, 0].unbind(1)
+        self.acts_next = torch.zeros(layout.agents, 1, self.columns, device=device)
 
     def load(self, rows: FloatArray) -> None:
         """Take over packed transitions, shape (size, row_size)."""
@@ -47,8 +48,8 @@ class Minibatch:
         self.joint_rows[:size, :-1] = batch[:, : layout.action.stop]
         self.joint.copy_(self.joint_rows.t())  # both dense: the fast transposition
         self.next_joint[: layout.observation.stop, :size] = batch[:, layout.next_observation].t()
-        self.reward[:, 0, :size] = batch[:, layout.reward].t()
-        self.continues[:, 0, :size] = 1.0 - batch[:, layout.terminated].t()
+        self._reward[:, :size] = batch[:, layout.reward].t()
+        self._continues[:, :size] = 1.0 - batch[:, layout.terminated].t()
         acted = batch[:, layout.alive].t()
-        self.weight[:, 0, :size] = acted / acted.sum(1, keepdim=True).clamp_min(1.0)
-        self.acts_next[:, 0, :size] = acted * self.continues[:, 0, :size]
+        self._weight[:, :size] = acted / acted.sum(1, keepdim=True).clamp_min(1.0)
+        torch.mul(acted, self._continues[:, :size], out=self.acts_next[:, 0, :size])

@@ -18,6 +18,8 @@ from torch import Tensor
 ALIGNMENT = 16
 """float32 entries in 64 bytes: every unit's slice starts on such a boundary."""
 
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
 
 def aligned(size: int) -> int:
     """``size`` rounded up to an odd multiple of ``ALIGNMENT``.
@@ -131,7 +133,7 @@ def backward(weights: Weights, output_gradient: Tensor, tape: Tape) -> None:
 
 def _mask(gradient: Tensor, relu: Tensor) -> None:
     """Zero where the unit is off, in place."""
-    torch.ops.aten.threshold_backward.grad_input(gradient, relu, 0.0, grad_input=gradient)
+    _threshold_backward(gradient, relu, 0.0, grad_input=gradient)
 
 
 def weight_gradients(

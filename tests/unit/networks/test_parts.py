@@ -114,22 +114,22 @@ def test_every_parameter_row_starts_on_sixty_four_bytes() -> None:
             assert row.data_ptr() % 64 == 0
 
 
-def test_a_chunk_is_never_narrower_than_the_number_of_threads() -> None:
+def test_a_piece_is_never_narrower_than_the_number_of_threads() -> None:
     cohort = cohorts()[0]
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        chunks = list(Chunks(cohort, clip_norm=0.5).split([1], columns=16))
+        pieces = list(Chunks(cohort, clip_norm=0.5).split([1], columns=16))
     finally:
         torch.set_num_threads(threads)
-    assert [chunk.agents for chunk in chunks] == [(2, 2)]
+    assert pieces == [(1, 1)]
 
 
 def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
     cohort = cohorts()[0]
     chunks = Chunks(cohort, clip_norm=0.5)
-    (chunk,) = chunks.split([0, 2], columns=16)
+    chunk = chunks.take((0, 2), columns=16)
     cohort.rows.online[2] = 7.0
-    (again,) = chunks.split([0, 2], columns=16)
+    again = chunks.take((0, 2), columns=16)
     assert again is chunk
     assert (chunk.policy.first[1] == 7.0).all()
