@@ -5,19 +5,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 
+import google_crc32c
 import grpc
 import numpy as np
 
 from fullrank import __version__
-from fullrank.replay import TABLE
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
-from fullrank.types import FloatArray
+from fullrank.types import FloatArray, Vector
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
 from fullrank_learner.session import Trainee
 from fullrank_learner.worker import Computed, RowOfC
-
-__all__ = ["TABLE", "Ending", "FakeLearner", "Fault"]
 
 
 class Fault(Enum):
@@ -168,10 +167,11 @@ class FakeLearner:
         assignment: pb.Assignment,
         units: Sequence[pb.UnitDone],
         row: int,
-        coded: FloatArray,
+        coded: Vector,
         computed: Computed,
     ) -> None:
-        ids = pb.Coded(ids=assignment.ids).ids
+        ids = Ids()
+        ids.CopyFrom(assignment.ids)
         if fault is Fault.STALE:
             ids.term -= 1
             await _contribute(call, ids, row, coded, computed, units)
@@ -199,7 +199,7 @@ class FakeLearner:
             await _break_off(call, fault, pb.Coded(ids=ids, row=row), coded)
 
 
-async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: FloatArray) -> None:
+async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vector) -> None:
     message = pb.LearnerMessage(coded=header)
     for field_ in encode_chunks(coded, array_id=header.row, field=LEARNER_CHUNKS):
         message.MergeFromString(field_)
@@ -209,16 +209,10 @@ async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Floa
         message.ClearField("coded")
     elif fault is Fault.DIE_MID_STREAM:
         message.chunks[0].data = message.chunks[0].data[: len(message.chunks[0].data) // 2]
-        message.chunks[0].crc32c = _crc(message.chunks[0].data)
+        message.chunks[0].crc32c = google_crc32c.value(message.chunks[0].data)
     await call.write(message.SerializeToString())
     if fault is Fault.DIE_MID_STREAM:
         call.cancel()
-
-
-def _crc(data: bytes) -> int:
-    import google_crc32c
-
-    return int(google_crc32c.value(data))
 
 
 def _compute(
@@ -242,13 +236,13 @@ def _compute(
 
 async def _contribute(
     call: WorkCall,
-    ids: object,
+    ids: Ids,
     row: int,
-    coded: FloatArray,
+    coded: Vector,
     computed: Computed,
     units: Sequence[pb.UnitDone],
 ) -> None:
-    header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)  # type: ignore[arg-type]
+    header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
     first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
     await call.write(first)
     for chunk in encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS):

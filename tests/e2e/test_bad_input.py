@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.e2e.commands import (
     Outcome,
     committed,
@@ -56,7 +55,7 @@ def test_an_impossible_run_is_one_line_and_leaves_nothing(
     assert processes_of(run_dir) == []
 
 
-ENVIRONMENT = '''
+ENVIRONMENT = """
 from pettingzoo.utils import BaseParallelWrapper
 from fullrank.environments.parallel import cooperative_navigation_v0
 
@@ -71,7 +70,7 @@ class Flawed(BaseParallelWrapper):
         if not self.left:
             raise RuntimeError("the physics exploded")
         return super().step(actions)
-'''
+"""
 
 
 def test_an_environment_that_raises_mid_episode_is_named_and_the_run_kept(
@@ -99,7 +98,7 @@ def test_a_taken_port_is_one_line(run_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
-        address = "127.0.0.1:{}".format(taken.getsockname()[1])
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
         outcome = fullrank(
             "train", "--run-dir", str(run_dir), *settings(f"controller.address={address}")
         )

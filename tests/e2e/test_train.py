@@ -4,8 +4,6 @@ import signal
 from pathlib import Path
 
 import pytest
-
-from fullrank.local import LocalRun
 from tests.e2e.commands import (
     committed,
     config_of,
@@ -22,6 +20,8 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+
+from fullrank.local import LocalRun
 
 pytestmark = pytest.mark.e2e
 
@@ -118,9 +118,7 @@ def test_a_killed_parent_leaves_no_process_and_a_run_to_resume(run_dir: Path) ->
     eventually(lambda: not processes_of(run_dir), what="no process is left")
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
-    assert digests(run_dir) == [
-        each.update_digest for each in LocalRun(config_of(run_dir)).train()
-    ]
+    assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
 def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) -> None:
@@ -135,9 +133,7 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert [record.iteration for record in records(run_dir)] == list(range(30))
-    assert digests(run_dir) == [
-        each.update_digest for each in LocalRun(config_of(run_dir)).train()
-    ]
+    assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
 def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
@@ -150,9 +146,7 @@ def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
     assert (outcome.code, outcome.error) == (0, "")
     lines = records(run_dir)
     assert all(len(record.received) == 3 for record in lines[-10:])
-    assert digests(run_dir) == [
-        each.update_digest for each in LocalRun(config_of(run_dir)).train()
-    ]
+    assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
 def test_a_pettingzoo_environment_trains(run_dir: Path) -> None:

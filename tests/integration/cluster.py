@@ -1,11 +1,13 @@
 """A controller, a replay service and learners in one event loop, on loopback ports of their own."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
+
+from tests.fakes import Ending, FakeLearner, Fault
 
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.errors import ServiceLost
@@ -18,7 +20,6 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
-from tests.fakes import Ending, FakeLearner, Fault
 
 WAIT_S = 40.0
 """Longest wait for anything: far beyond what a loaded machine needs."""
@@ -128,12 +129,14 @@ class Cluster:
         """Start several."""
         return [self.learner() for _ in range(count)]
 
-    def _started(self, stop: asyncio.Event, serving: "asyncio.Future[None] | object") -> Service:
-        service = Service(asyncio.ensure_future(serving), stop)  # type: ignore[call-overload]
+    def _started(self, stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> Service:
+        service = Service(asyncio.create_task(serving), stop)
         self.services.append(service)
         return service
 
-    async def fake(self, fault: Fault, *, at: int = 0) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
+    async def fake(
+        self, fault: Fault, *, at: int = 0
+    ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
         """Attach a fake learner."""
         fake = FakeLearner(await self.address(), fault, at)
         task = asyncio.create_task(fake.run())

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
 from fullrank.errors import Corrupted, NotDecodable
 from fullrank.v1 import controller_pb2 as pb
-from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
 pytestmark = pytest.mark.integration
 

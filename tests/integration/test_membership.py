@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-
-from fullrank.v1 import controller_pb2 as pb
 from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+
+from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration
 

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
 pytestmark = pytest.mark.integration

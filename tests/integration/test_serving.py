@@ -9,14 +9,14 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
 from fullrank.errors import AddressInUse, NotFound, RunDirectoryInUse
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.clients import ControllerClient, WorkCall
 from fullrank.v1 import controller_pb2 as pb
-from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
 pytestmark = pytest.mark.integration
 
@@ -40,7 +40,7 @@ async def serving(tmp_path: Path, name: str) -> AsyncIterator[tuple[Cluster, grp
 async def test_health_says_serving_and_when_draining_not_serving(tmp_path: Path, name: str) -> None:
     service = f"fullrank.v1.{name.capitalize()}Service"
     async with serving(tmp_path, name) as (cluster, channel):
-        watch = health_pb2_grpc.HealthStub(channel).Watch(  # type: ignore[no-untyped-call]
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
             health_pb2.HealthCheckRequest(service=service)
         )
         first = await asyncio.wait_for(watch.read(), WAIT_S)
@@ -54,7 +54,7 @@ async def test_health_says_serving_and_when_draining_not_serving(tmp_path: Path,
 @pytest.mark.parametrize("name", ["controller", "replay"])
 async def test_reflection_lists_the_service(tmp_path: Path, name: str) -> None:
     async with serving(tmp_path, name) as (_, channel):
-        stub = reflection_pb2_grpc.ServerReflectionStub(channel)  # type: ignore[no-untyped-call]
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
         call = stub.ServerReflectionInfo()
         await call.write(reflection_pb2.ServerReflectionRequest(list_services=""))
         response = await asyncio.wait_for(call.read(), WAIT_S)
@@ -84,7 +84,7 @@ async def test_an_oversized_message_ends_its_stream_alone(tmp_path: Path) -> Non
         cluster.replay()
         cluster.controller()
         async with grpc.aio.insecure_channel(await cluster.address()) as unlimited:
-            work = unlimited.stream_stream("/fullrank.v1.ControllerService/Work")()
+            work: WorkCall = unlimited.stream_stream("/fullrank.v1.ControllerService/Work")()
             await work.write(bytes(MESSAGE_BYTES + 1))
             code = await asyncio.wait_for(work.code(), WAIT_S)
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED

@@ -1,6 +1,7 @@
 """Arrays survive the wire; what was damaged or does not belong is named and refused."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import google_crc32c
 import numpy as np
@@ -72,12 +73,14 @@ def test_the_encoding_by_hand_is_the_declared_message(
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "CHUNK_BYTES", size)
-        assert b"".join(
-            encode_chunks(array, array_id=array_id, field=LEARNER_CHUNKS)
-        ) == pb.LearnerMessage(chunks=declared).SerializeToString()
-        assert b"".join(
-            encode_chunks(array, array_id=array_id, field=CONTROLLER_CHUNKS)
-        ) == pb.ControllerMessage(chunks=declared).SerializeToString()
+        assert (
+            b"".join(encode_chunks(array, array_id=array_id, field=LEARNER_CHUNKS))
+            == pb.LearnerMessage(chunks=declared).SerializeToString()
+        )
+        assert (
+            b"".join(encode_chunks(array, array_id=array_id, field=CONTROLLER_CHUNKS))
+            == pb.ControllerMessage(chunks=declared).SerializeToString()
+        )
         assert [
             GetSamplesResponse.FromString(field).chunk
             for field in encode_chunks(array, array_id=array_id, field=SAMPLE_CHUNK)
@@ -92,9 +95,7 @@ def test_bundles_keep_order_and_size(lengths: Sequence[int], size: int) -> None:
         messages = list(bundle(fields))
     assert b"".join(messages) == b"".join(fields)
     assert all(len(message) <= max(size, *map(len, fields)) for message in messages)
-    assert all(
-        len(left) + len(right) > size for left, right in zip(messages, messages[1:], strict=False)
-    )
+    assert all(len(left) + len(right) > size for left, right in pairwise(messages))
 
 
 def test_a_head_and_its_fields_are_one_message() -> None:
@@ -137,7 +138,7 @@ def test_a_chunk_that_does_not_belong_is_named_and_changes_nothing(chunk: Chunk,
 def test_a_repeated_or_surplus_chunk_is_refused() -> None:
     assembler = Assembler(np.empty(4), array_id=7)
     assembler.add(damaged())
-    with pytest.raises(InvalidContribution, match="chunk.offset is 0, expected 32"):
+    with pytest.raises(InvalidContribution, match=r"chunk\.offset is 0, expected 32"):
         assembler.add(damaged())
 
 

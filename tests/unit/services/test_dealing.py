@@ -1,0 +1,81 @@
+"""Rows go to the learners that are there; what cannot be held makes a smaller code."""
+
+import pytest
+from tests.unit.services.builders import UNITS, join, make_run
+
+from fullrank_controller.dealing import Deal, deal, largest_code
+from fullrank_controller.roster import Member
+
+
+def dealt(learners: int, *, name: str = "cyclic", **params: object) -> tuple[Deal, list[Member]]:
+    members = join(make_run(), learners)
+    made = deal(0, members, name=name, params=params, units=UNITS, seed=0)
+    assert made is not None
+    return made, members
+
+
+@pytest.mark.parametrize(
+    ("learners", "rows", "tolerance"), [(7, 7, 2), (5, 5, 2), (4, 4, 1), (3, 3, 0)]
+)
+async def test_a_cyclic_code_keeps_as_much_tolerance_as_the_learners_allow(
+    learners: int, rows: int, tolerance: int
+) -> None:
+    made, members = dealt(learners, tolerance=2)
+    assert (made.code.rows, made.code.tolerance) == (rows, tolerance)
+    assert made.holders == dict(enumerate(members))
+    assert made.spares == 0
+
+
+async def test_the_largest_code_that_exists_is_dealt_and_the_rest_are_spares() -> None:
+    existing = {rows for rows in range(4, 9) if largest_code_rows(rows) == rows}
+    assert existing < set(range(4, 9)), "ldpc exists for some sizes only"
+    learners = next(
+        rows for rows in range(8, 3, -1) if rows not in existing and rows > min(existing)
+    )
+    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
+    assert code is not None
+    assert code.rows == max(rows for rows in existing if rows < learners)
+
+
+def largest_code_rows(learners: int) -> int:
+    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
+    return code.rows if code else 0
+
+
+async def test_fewer_learners_than_units_hold_no_code() -> None:
+    assert deal(0, join(make_run(), 2), name="mds", params={}, units=UNITS, seed=0) is None
+    assert deal(0, [], name="mds", params={}, units=UNITS, seed=0) is None
+
+
+async def test_rows_that_combine_nothing_are_not_dealt() -> None:
+    made, members = dealt(5, name="uncoded")
+    assert made.holders == dict(enumerate(members[:3]))
+    assert made.spares == 2
+    assert made.vacant() == []
+    assert made.remaining_tolerance() == 0
+
+
+async def test_a_vacant_row_costs_tolerance_until_a_free_member_takes_it() -> None:
+    made, members = dealt(5, tolerance=1)
+    made.drop_absent([member for member in members if member.learner != 2])
+    assert made.vacant() == [2]
+    assert made.remaining_tolerance() == 0
+    run = make_run()
+    newcomer = join(run)[0]
+    assert made.fill([*members[:2], *members[3:], newcomer]) == [2]
+    assert made.holders[2] is newcomer
+    assert made.remaining_tolerance() == 1
+
+
+async def test_nobody_gets_a_second_row() -> None:
+    made, members = dealt(4, tolerance=1)
+    made.drop_absent(members[1:])
+    assert made.fill(members[1:]) == []
+    assert made.vacant() == [0]
+
+
+async def test_received_rows_count_though_their_holders_left() -> None:
+    made, members = dealt(3, name="uncoded")
+    made.drop_absent(members[1:])
+    assert made.reachable_rank([]) == 2
+    assert made.reachable_rank([0]) == 3

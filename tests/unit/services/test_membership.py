@@ -1,0 +1,151 @@
+"""Joins and leaves between rounds and within one; undecodable is a policy."""
+
+import asyncio
+
+import pytest
+from tests.unit.services.builders import join, make_config, make_run, open_round
+
+from fullrank.errors import NotDecodable
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.dealing import Deal
+from fullrank_controller.membership import Membership
+from fullrank_controller.run import Run
+
+DEADLINE_S = 30.0
+
+
+def make_membership(run: Run, *overrides: str) -> Membership:
+    return Membership(make_config(*overrides), run)
+
+
+async def settled(membership: Membership) -> Deal:
+    return await asyncio.wait_for(membership.settle(deadline_s=DEADLINE_S), DEADLINE_S)
+
+
+async def test_the_first_deal_is_epoch_0() -> None:
+    run = make_run()
+    join(run, 4)
+    assert (await settled(make_membership(run))).epoch == 0
+
+
+async def test_without_changes_the_deal_stays() -> None:
+    run = make_run()
+    join(run, 4)
+    membership = make_membership(run)
+    assert await settled(membership) is await settled(membership)
+
+
+async def test_a_leave_within_the_tolerance_leaves_a_vacant_row() -> None:
+    run = make_run()
+    members = join(run, 4)
+    membership = make_membership(run)
+    before = await settled(membership)
+    run.roster.leave(members[1])
+    assert await settled(membership) is before
+    assert before.vacant() == [1]
+
+
+async def test_a_leave_below_the_least_tolerance_makes_a_new_code() -> None:
+    run = make_run()
+    members = join(run, 5)
+    membership = make_membership(run, "controller.min_tolerance=1", "learners=5")
+    before = await settled(membership)
+    run.roster.leave(members[1])
+    after = await settled(membership)
+    assert (before.epoch, after.epoch) == (0, 1)
+    assert (after.code.rows, after.code.tolerance) == (4, 1)
+
+
+async def test_a_join_makes_a_new_code() -> None:
+    run = make_run()
+    join(run, 4)
+    membership = make_membership(run)
+    await settled(membership)
+    join(run)
+    after = await settled(membership)
+    assert (after.epoch, after.code.rows) == (1, 5)
+
+
+async def test_a_spare_takes_a_vacant_row_without_a_new_code() -> None:
+    run = make_run()
+    members = join(run, 4)
+    membership = make_membership(run, "code.name=uncoded")
+    before = await settled(membership)
+    run.roster.leave(members[0])
+    assert await settled(membership) is before
+    assert before.holders[0] is members[3]
+
+
+async def test_too_few_learners_stall_the_run_until_one_joins() -> None:
+    run = make_run()
+    join(run, 2)
+    membership = make_membership(run)
+    settling = asyncio.create_task(settled(membership))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    assert run.state == pb.RUN_STATE_STALLED
+    assert run.message == "2 learners cannot hold a cyclic code of 3 units"
+    join(run)
+    assert (await settling).code.rows == 3
+    assert (run.state, run.message) == (pb.RUN_STATE_RUNNING, "")
+
+
+async def test_too_few_learners_fail_the_run_by_policy() -> None:
+    run = make_run()
+    join(run, 2)
+    membership = make_membership(run, "controller.undecodable=fail")
+    with pytest.raises(NotDecodable, match="start more learners"):
+        await membership.settle(deadline_s=0.01)
+
+
+async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
+    run = make_run()
+    assembling = asyncio.create_task(make_membership(run).assemble())
+    await asyncio.sleep(0)
+    assert run.message == "waiting for 4 learners"
+    join(run, 4)
+    await asyncio.wait_for(assembling, DEADLINE_S)
+    assert run.message == ""
+
+
+async def test_the_run_begins_without_learners_that_are_late() -> None:
+    run = make_run()
+    join(run, 3)
+    await make_membership(run, "controller.join_deadline_s=0.01").assemble()
+    assert run.message == ""
+
+
+async def test_a_row_that_is_not_needed_stays_vacant_within_a_round() -> None:
+    run = make_run()
+    members = join(run, 4)
+    open_round(run, tolerance=1)
+    assert run.deal is not None
+    run.roster.leave(members[0])
+    assert make_membership(run).mend(run.deal) == []
+    assert run.deal.vacant() == [0]
+
+
+async def test_a_needed_row_goes_to_a_newcomer_within_a_round() -> None:
+    run = make_run()
+    members = join(run, 3)
+    open_round(run, name="uncoded")
+    assert run.deal is not None
+    run.roster.leave(members[0])
+    membership = make_membership(run, "code.name=uncoded")
+    assert membership.mend(run.deal) == []
+    assert (run.state, run.message) == (pb.RUN_STATE_STALLED, "rows [0] are vacant")
+    [newcomer] = join(run)
+    assert membership.mend(run.deal) == [0]
+    assert run.holds(newcomer.learner, 0)
+    assert (run.state, run.message) == (pb.RUN_STATE_RUNNING, "")
+
+
+async def test_a_vacant_row_that_was_received_is_not_dealt_again() -> None:
+    run = make_run()
+    members = join(run, 3)
+    opened = open_round(run, name="uncoded")
+    assert run.deal is not None
+    opened.offer(learner=0, row=0)
+    run.roster.leave(members[0])
+    assert make_membership(run, "code.name=uncoded").mend(run.deal) == []
+    assert run.state != pb.RUN_STATE_STALLED

@@ -1,0 +1,261 @@
+"""ReplayService over a real server: every refusal has its status, and the service still answers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import google_crc32c
+import grpc
+import numpy as np
+import pytest
+
+from fullrank.errors import FullrankError, InvalidContribution, NotFound, OutOfRange
+from fullrank.replay import TABLE, Sample, Table
+from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
+from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.rpc.server import Server
+from fullrank.types import FloatArray
+from fullrank.v1 import replay_pb2 as pb
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+from fullrank_replay.servicer import ReplayServicer
+from fullrank_replay.store import Store
+
+if TYPE_CHECKING:
+    from fullrank.v1.replay_pb2_grpc import ReplayServiceAsyncStub
+
+ROW_SIZE, CAPACITY = 3, 10
+DEADLINE_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """A service that listens, and two ways to call it."""
+
+    client: ReplayClient
+    stub: "ReplayServiceAsyncStub"
+    address: str
+
+    async def refused(self, request: pb.AppendRequest) -> tuple[grpc.StatusCode, str]:
+        """How an append is refused."""
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await self.stub.Append(request, timeout=DEADLINE_S)
+        return raised.value.code(), raised.value.details() or ""
+
+
+@asynccontextmanager
+async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> AsyncIterator[Replay]:
+    """A service with an empty table."""
+    server = Server(
+        pb.DESCRIPTOR.services_by_name["ReplayService"],
+        ReplayServicer(Store(None)),
+        prebuilt=frozenset({"GetSamples"}),
+    )
+    address = await server.start("127.0.0.1:0")
+    client = ReplayClient(address, deadline_s=DEADLINE_S)
+    async with open_channel(address) as channel:
+        await client.open_table(row_size=row_size, capacity=capacity, head=0)
+        yield Replay(client, ReplayServiceStub(channel), address)
+        await client.close()
+    await server.stop()
+
+
+@pytest.fixture
+async def replay() -> AsyncIterator[Replay]:
+    async with serving() as service:
+        yield service
+
+
+def rows(count: int, *, first: int = 0, row_size: int = ROW_SIZE) -> FloatArray:
+    """Row p holds p x row_size, ..., so that every position is recognised."""
+    start, end = first * row_size, (first + count) * row_size
+    return np.arange(start, end, dtype=np.float32).reshape(count, row_size)
+
+
+def append(data: FloatArray, *, at: int = 0, **changes: object) -> pb.AppendRequest:
+    request = pb.AppendRequest(
+        table=TABLE,
+        first_position=at,
+        rows=data.tobytes(),
+        crc32c=google_crc32c.value(data.tobytes()),
+    )
+    for name, value in changes.items():
+        setattr(request, name, value)
+    return request
+
+
+def sample(*, tail: int = 0, head: int = 4, size: int = 8, iteration: int = 0) -> Sample:
+    return Sample(table=TABLE, seed=1, iteration=iteration, tail=tail, head=head, size=size)
+
+
+async def drawn(client: ReplayClient, wanted: Sample, *, row_size: int = ROW_SIZE) -> FloatArray:
+    out = np.empty((wanted.size, row_size), np.float32)
+    await client.get_sample(sample_message(wanted), out)
+    return out
+
+
+async def test_a_minibatch_is_the_rows_at_its_positions(replay: Replay) -> None:
+    assert await replay.client.append(0, rows(4)) == 4
+    wanted = sample()
+    assert np.array_equal(await drawn(replay.client, wanted), rows(4)[wanted.positions()])
+
+
+async def test_a_large_append_and_minibatch_travel_in_chunks() -> None:
+    row_size = 1000
+    count = 3 * CHUNK_BYTES // (4 * row_size)
+    async with serving(row_size=row_size, capacity=count) as service:
+        data = rows(count, row_size=row_size)
+        await service.client.append(0, data)
+        wanted = sample(head=count, size=count)
+        got = await drawn(service.client, wanted, row_size=row_size)
+    assert np.array_equal(got, data[wanted.positions()])
+
+
+async def test_an_append_may_be_repeated(replay: Replay) -> None:
+    for _ in range(3):
+        assert (await replay.stub.Append(append(rows(4)), timeout=DEADLINE_S)).head == 4
+    longer = append(rows(6))
+    assert (await replay.stub.Append(longer, timeout=DEADLINE_S)).head == 6
+    wanted = sample(head=6)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(6)[wanted.positions()])
+
+
+async def test_another_row_at_a_written_position_is_refused(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    code, details = await replay.refused(append(rows(4, first=1)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "a position is written once" in details
+
+
+INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code", "said"),
+    [
+        (append(rows(1), at=5), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap: the head is 4"),
+        (append(rows(1), at=2**63), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap"),
+        (append(rows(1), at=4, crc32c=1), grpc.StatusCode.DATA_LOSS, "crc32c does not match"),
+        (append(INFINITE, at=4), grpc.StatusCode.INVALID_ARGUMENT, "not finite"),
+        (append(rows(1)[:, :2], at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
+        (append(rows(0), at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
+        (append(rows(11), at=4), grpc.StatusCode.INVALID_ARGUMENT, "exceed the capacity of 10"),
+        (append(rows(1), table="t"), grpc.StatusCode.NOT_FOUND, "there is no table 't'"),
+        (append(rows(400_000)), grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+    ],
+    ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
+)
+async def test_a_wrong_append_is_refused_and_stores_nothing(
+    replay: Replay, request_: pb.AppendRequest, code: grpc.StatusCode, said: str
+) -> None:
+    await replay.client.append(0, rows(4))
+    async with grpc.aio.insecure_channel(replay.address) as unlimited:
+        stub = ReplayServiceStub(unlimited)
+        refused = await Replay(replay.client, stub, replay.address).refused(request_)
+    assert refused[0] is code
+    assert said in refused[1]
+    assert await replay.client.append(4, rows(1, first=4)) == 5
+    wanted = sample(head=5)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(5)[wanted.positions()])
+
+
+def test_the_oversized_append_is_oversized() -> None:
+    assert append(rows(400_000)).ByteSize() > MESSAGE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "said"),
+    [
+        (sample(head=13), OutOfRange, "position 12 is not written yet: head 12"),
+        (sample(tail=1, head=12), OutOfRange, "position 1 was evicted: the tail is 2"),
+        (sample(tail=5, head=5), OutOfRange, "an empty sample"),
+        (sample(tail=2, head=12, size=0), OutOfRange, "an empty sample"),
+        (sample(tail=2, head=12, size=2**30), InvalidContribution, "sample.size 1073741824"),
+    ],
+)
+async def test_a_sample_that_cannot_be_served_is_refused(
+    replay: Replay, wanted: Sample, error: type[FullrankError], said: str
+) -> None:
+    await replay.client.append(0, rows(8))
+    await replay.client.append(8, rows(4, first=8))
+    message, out = sample_message(wanted), np.empty((1, ROW_SIZE), np.float32)
+    with pytest.raises(error, match=said):
+        await replay.client.get_sample(message, out)
+    served = sample(tail=2, head=12)
+    expected = rows(12)[served.positions()]
+    assert np.array_equal(await drawn(replay.client, served), expected)
+
+
+async def test_a_sample_of_an_unknown_table_is_not_found(replay: Replay) -> None:
+    message = sample_message(sample())
+    message.table = "other"
+    with pytest.raises(NotFound, match="there is no table 'other'"):
+        await replay.client.get_sample(message, np.empty((8, ROW_SIZE), np.float32))
+
+
+async def test_learners_that_ask_at_once_share_one_gathering(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered = []
+    gather = Table.gather
+
+    def counted(table: Table, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
+        gathered.append(len(positions))
+        return gather(table, positions)
+
+    await replay.client.append(0, rows(4))
+    monkeypatch.setattr(Table, "gather", counted)
+    clients = [ReplayClient(replay.address, deadline_s=DEADLINE_S) for _ in range(6)]
+    got = await asyncio.gather(*(drawn(client, sample()) for client in clients))
+    assert gathered == [8]
+    assert all(np.array_equal(batch, got[0]) for batch in got)
+    for client in clients:
+        await client.close()
+
+
+async def test_samples_asked_for_at_once_over_one_stream_come_in_order(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    wanted = [sample(iteration=iteration) for iteration in range(5)]
+    got = await asyncio.gather(*(drawn(replay.client, each) for each in wanted))
+    for each, batch in zip(wanted, got, strict=True):
+        assert np.array_equal(batch, rows(4)[each.positions()])
+
+
+async def test_an_abandoned_minibatch_does_not_spoil_the_next(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    abandoned = asyncio.create_task(drawn(replay.client, sample()))
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
+    wanted = sample(iteration=1)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(4)[wanted.positions()])
+
+
+async def test_reopening_forgets_what_a_resumed_run_writes_again(replay: Replay) -> None:
+    await replay.client.append(0, rows(6))
+    first = await drawn(replay.client, sample())
+    assert await replay.client.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=2) == (0, 2)
+    await replay.client.append(2, rows(4, first=50))
+    again = await drawn(replay.client, sample())
+    table = np.concatenate([rows(2), rows(4, first=50)])
+    assert np.array_equal(again, table[sample().positions()])
+    assert not np.array_equal(again, first)
+
+
+@pytest.mark.parametrize("field", ["table", "row_size", "capacity"])
+async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> None:
+    request = pb.OpenTableRequest(table="t", row_size=3, capacity=4)
+    request.ClearField(field)  # type: ignore[arg-type]
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await replay.stub.OpenTable(request, timeout=DEADLINE_S)
+    assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) -> None:
+    request = pb.OpenTableRequest(table=TABLE, row_size=ROW_SIZE + 1, capacity=CAPACITY)
+    with pytest.raises(grpc.aio.AioRpcError) as raised:
+        await replay.stub.OpenTable(request, timeout=DEADLINE_S)
+    assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    assert "use another run directory" in (raised.value.details() or "")

@@ -1,0 +1,176 @@
+"""Streams never queue what is stale; the learners of an epoch have one numeric identity."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from fullrank.errors import DeadlinePassed, ServiceLost
+from fullrank_controller.roster import Member, Outbox, Roster
+
+DEADLINE_S = 30.0
+
+
+class Peer:
+    """Takes one message for each permit."""
+
+    def __init__(self) -> None:
+        self.took: list[bytes] = []
+        self._permits = asyncio.Semaphore(0)
+
+    async def write(self, message: bytes) -> None:
+        await self._permits.acquire()
+        self.took.append(message)
+
+    async def take(self, count: int) -> list[bytes]:
+        """Let it take ``count`` messages; all that it took so far."""
+        wanted = len(self.took) + count
+        for _ in range(count):
+            self._permits.release()
+        async with asyncio.timeout(DEADLINE_S):
+            while len(self.took) < wanted:
+                await asyncio.sleep(0)
+        return self.took
+
+
+def parcel(*messages: bytes) -> Sequence[tuple[str, bytes]]:
+    return [("parameters", message) for message in messages]
+
+
+async def test_a_newer_assignment_replaces_one_that_was_not_begun() -> None:
+    outbox, peer = Outbox(), Peer()
+    outbox.assign(parcel(b"old 1", b"old 2"), deadline_s=DEADLINE_S)
+    outbox.assign(parcel(b"new 1", b"new 2"), deadline_s=DEADLINE_S)
+    draining = asyncio.create_task(outbox.drain(peer.write))
+    assert await peer.take(2) == [b"new 1", b"new 2"]
+    draining.cancel()
+
+
+async def test_a_newer_assignment_replaces_the_rest_of_one_that_was_begun() -> None:
+    outbox, peer = Outbox(), Peer()
+    outbox.assign(parcel(b"old 1", b"old 2", b"old 3"), deadline_s=DEADLINE_S)
+    draining = asyncio.create_task(outbox.drain(peer.write))
+    await peer.take(1)  # and "old 2" is being written
+    outbox.assign(parcel(b"new 1"), deadline_s=DEADLINE_S)
+    assert await peer.take(2) == [b"old 1", b"old 2", b"new 1"]
+    draining.cancel()
+
+
+async def test_a_commit_drops_the_rest_of_the_assignment() -> None:
+    outbox, peer = Outbox(), Peer()
+    outbox.assign(parcel(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    draining = asyncio.create_task(outbox.drain(peer.write))
+    await peer.take(1)
+    outbox.commit(b"commit")
+    outbox.assign(parcel(b"next"), deadline_s=DEADLINE_S)
+    assert await peer.take(3) == [b"1", b"2", b"commit", b"next"]
+    assert outbox.sent == {"parameters": 6, "commit": 6}
+    draining.cancel()
+
+
+async def test_a_refusal_goes_first_and_drops_nothing() -> None:
+    outbox, peer = Outbox(), Peer()
+    outbox.assign(parcel(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    draining = asyncio.create_task(outbox.drain(peer.write))
+    await peer.take(1)
+    outbox.refuse(b"refused")
+    assert await peer.take(3) == [b"1", b"2", b"refused", b"3"]
+    draining.cancel()
+
+
+@pytest.mark.parametrize("notice", [False, True])
+async def test_a_blocked_write_is_cut_at_the_deadline(notice: bool) -> None:
+    outbox = Outbox()
+    outbox.assign(parcel(b"1"), deadline_s=0.01)
+    if notice:
+        outbox.commit(b"commit")
+    with pytest.raises(DeadlinePassed, match=r"took no message for 0\.0 s"):
+        async with asyncio.timeout(DEADLINE_S):
+            await outbox.drain(Peer().write)
+    assert not outbox.sent
+
+
+def ready(roster: Roster, member: Member, *, fingerprint: str = "a", stable: bool = True) -> None:
+    roster.ready(member, fingerprint=fingerprint, probe=(b"p",), stable=stable)
+
+
+async def test_a_learner_gets_the_lowest_free_index() -> None:
+    roster = Roster()
+    members = [roster.join("host", now=0.0) for _ in range(3)]
+    assert [member.learner for member in members] == [0, 1, 2]
+    roster.leave(members[1])
+    assert roster.join("host", now=0.0).learner == 1
+    assert roster.join("host", now=0.0).learner == 3
+
+
+async def test_leaving_twice_does_not_free_the_index_of_a_successor() -> None:
+    roster = Roster()
+    old = roster.join("host", now=0.0)
+    roster.leave(old)
+    new = roster.join("host", now=0.0)
+    roster.leave(old)
+    assert roster.members == [new]
+
+
+async def test_the_commonest_identity_is_eligible_and_the_rest_are_spares() -> None:
+    roster = Roster()
+    members = [roster.join("host", now=0.0) for _ in range(5)]
+    for member, fingerprint in zip(members, "abbab", strict=True):
+        ready(roster, member, fingerprint=fingerprint)
+    assert [member.learner for member in roster.eligible] == [1, 2, 4]
+
+
+async def test_equal_fingerprints_with_other_probes_are_other_identities() -> None:
+    roster = Roster()
+    first, second, third = (roster.join("host", now=0.0) for _ in range(3))
+    ready(roster, first)
+    roster.ready(second, fingerprint="a", probe=(b"q",), stable=True)
+    ready(roster, third)
+    assert roster.eligible == [first, third]
+
+
+async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
+    roster = Roster()
+    unstable, unready = (roster.join("host", now=0.0) for _ in range(2))
+    assert roster.eligible == []
+    ready(roster, unstable, stable=False)
+    assert roster.eligible == []
+    assert roster.members == [unstable, unready]
+
+
+async def test_only_those_who_are_heard_are_not_silent() -> None:
+    roster = Roster()
+    first, second = (roster.join("host", now=0.0) for _ in range(2))
+    assert roster.heard(first.learner, now=5.0)
+    assert not roster.heard(7, now=5.0)
+    assert roster.silent(since=5.0) == [second]
+
+
+async def test_bytes_of_those_who_left_still_count() -> None:
+    roster = Roster()
+    first, second = (roster.join("host", now=0.0) for _ in range(2))
+    first.outbox.sent["parameters"] = 3
+    second.outbox.sent["parameters"] = 4
+    roster.leave(first)
+    assert roster.bytes_sent() == {"parameters": 7}
+
+
+@pytest.mark.parametrize("change", [ready, Roster.leave])
+async def test_joins_and_leaves_wake_whoever_waits(
+    change: Callable[[Roster, Member], None],
+) -> None:
+    roster = Roster()
+    member = roster.join("host", now=0.0)
+    waiting = asyncio.create_task(roster.changed())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    change(roster, member)
+    await asyncio.wait_for(waiting, DEADLINE_S)
+
+
+async def test_the_first_reason_to_expel_counts() -> None:
+    member = Roster().join("host", now=0.0)
+    member.expel(ServiceLost("first"))
+    member.expel(ServiceLost("second"))
+    with pytest.raises(ServiceLost, match="first"):
+        await member.expelled

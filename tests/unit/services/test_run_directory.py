@@ -1,0 +1,51 @@
+"""One controller at a time, one run for ever, a term that only rises."""
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.unit.services.builders import make_config
+
+from fullrank.config import from_toml
+from fullrank.errors import RunDirectoryInUse
+from fullrank_controller.run_directory import hold
+
+
+def test_the_term_rises_and_the_run_stays(tmp_path: Path) -> None:
+    held = []
+    for _ in range(3):
+        directory = hold(tmp_path, make_config())
+        directory.lock.close()
+        held.append(directory)
+    assert [directory.term for directory in held] == [1, 2, 3]
+    assert len({directory.run for directory in held}) == 1
+
+
+def test_two_runs_have_two_names(tmp_path: Path) -> None:
+    first, second = (hold(tmp_path / name, make_config()) for name in ("a", "b"))
+    assert first.run != second.run
+
+
+def test_a_held_directory_is_refused_and_its_term_does_not_rise(tmp_path: Path) -> None:
+    directory = hold(tmp_path, make_config())
+    with pytest.raises(RunDirectoryInUse, match="held by another controller"):
+        hold(tmp_path, make_config())
+    assert json.loads((tmp_path / "run.json").read_text())["term"] == 1
+    directory.lock.close()
+    assert hold(tmp_path, make_config()).term == 2
+
+
+@pytest.mark.parametrize("other", ["seed=1", "environment.agents=4", "algorithm.hidden=32"])
+def test_another_run_is_refused_and_changes_nothing(tmp_path: Path, other: str) -> None:
+    hold(tmp_path, make_config()).lock.close()
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    with pytest.raises(RunDirectoryInUse, match="holds a run with another"):
+        hold(tmp_path, make_config(other))
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("same", ["learners=6", "code.name=mds", "controller.deadline_s=5.0"])
+def test_what_changes_no_bit_may_change_between_terms(tmp_path: Path, same: str) -> None:
+    hold(tmp_path, make_config()).lock.close()
+    assert hold(tmp_path, make_config(same)).term == 2
+    assert from_toml((tmp_path / "config.toml").read_text()) == make_config(same)

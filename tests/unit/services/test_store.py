@@ -1,0 +1,61 @@
+"""Tables by name: in memory, or in files that outlive the process."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.errors import ConfigError, InvalidContribution, NotFound
+from fullrank_replay.store import Store
+
+ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def test_acknowledged_rows_survive_reopening(tmp_path: Path) -> None:
+    Store(tmp_path).open("t", row_size=3, capacity=4).append(0, ROWS)
+    table = Store(tmp_path).open("t", row_size=3, capacity=4)
+    assert (table.tail, table.head) == (0, 2)
+    assert table.gather(np.array([1, 0])).tolist() == [[3, 4, 5], [0, 1, 2]]
+
+
+def test_without_a_directory_nothing_survives() -> None:
+    Store(None).open("t", row_size=3, capacity=4).append(0, ROWS)
+    assert Store(None).open("t", row_size=3, capacity=4).head == 0
+
+
+@pytest.mark.parametrize("directory", [True, False])
+@pytest.mark.parametrize(("row_size", "capacity"), [(4, 4), (3, 5), (6, 2)])
+def test_another_size_is_refused(
+    tmp_path: Path, directory: bool, row_size: int, capacity: int
+) -> None:
+    store = Store(tmp_path if directory else None)
+    table = store.open("t", row_size=3, capacity=4)
+    with pytest.raises(ConfigError, match="row size 3 and capacity 4"):
+        store.open("t", row_size=row_size, capacity=capacity)
+    assert store.get("t") is table
+
+
+def test_a_file_of_another_size_is_refused_and_kept(tmp_path: Path) -> None:
+    Store(tmp_path).open("t", row_size=3, capacity=4).append(0, ROWS)
+    with pytest.raises(ConfigError, match=r"t\.rows has 48 bytes, not the 60"):
+        Store(tmp_path).open("t", row_size=3, capacity=5)
+    assert Store(tmp_path).open("t", row_size=3, capacity=4).head == 2
+
+
+@pytest.mark.parametrize("name", ["", "../t", "a/b", ".", "a.b", "é", "x" * 65, "t\n"])
+def test_a_name_that_is_no_file_name_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(InvalidContribution, match="a name has letters"):
+        Store(tmp_path / "tables").open(name, row_size=3, capacity=4)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("directory", [True, False])
+def test_a_table_without_room_is_refused(tmp_path: Path, directory: bool) -> None:
+    store = Store(tmp_path if directory else None)
+    with pytest.raises(ConfigError, match=r"lower replay\.capacity"):
+        store.open("t", row_size=2**20, capacity=2**40)
+
+
+def test_an_unknown_table_is_not_found() -> None:
+    with pytest.raises(NotFound, match="there is no table 't'"):
+        Store(None).get("t")
