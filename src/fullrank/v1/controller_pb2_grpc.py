@@ -72,7 +72,8 @@ class ControllerServiceServicer(object):
         after its iteration was committed is answered with Refused and otherwise ignored.
 
         The stream ends with FAILED_PRECONDITION if the versions differ, INVALID_ARGUMENT if a message
-        is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come.
+        is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
+        the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

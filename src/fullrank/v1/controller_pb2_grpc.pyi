@@ -49,7 +49,8 @@ class ControllerServiceStub:
     after its iteration was committed is answered with Refused and otherwise ignored.
 
     The stream ends with FAILED_PRECONDITION if the versions differ, INVALID_ARGUMENT if a message
-    is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come.
+    is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
+    the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
     """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
@@ -79,7 +80,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     after its iteration was committed is answered with Refused and otherwise ignored.
 
     The stream ends with FAILED_PRECONDITION if the versions differ, INVALID_ARGUMENT if a message
-    is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come.
+    is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
+    the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
@@ -112,7 +114,8 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         after its iteration was committed is answered with Refused and otherwise ignored.
 
         The stream ends with FAILED_PRECONDITION if the versions differ, INVALID_ARGUMENT if a message
-        is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come.
+        is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
+        the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
         """
 
     @_abc_1.abstractmethod

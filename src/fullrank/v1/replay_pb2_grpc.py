@@ -56,7 +56,8 @@ class ReplayServiceServicer(object):
 
     def OpenTable(self, request, context):
         """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
-        FAILED_PRECONDITION if it exists with another row size or capacity.
+        FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
+        it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -66,7 +67,7 @@ class ReplayServiceServicer(object):
         """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match.
+        does not match, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -75,8 +76,8 @@ class ReplayServiceServicer(object):
     def GetSamples(self, request_iterator, context):
         """One learner's minibatches, a sample after the other over one stream: for each request the
         chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-        with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
-        table.
+        with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+        the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -33,19 +33,20 @@ class ReplayServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ReplayServiceAsyncStub: ...
     OpenTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]
     """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
-    FAILED_PRECONDITION if it exists with another row size or capacity.
+    FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
+    it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
     Append: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
     """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match.
+    does not match, NOT_FOUND if there is no such table.
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
     """One learner's minibatches, a sample after the other over one stream: for each request the
     chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-    with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
-    table.
+    with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+    the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
     """
 
 @_typing.type_check_only
@@ -53,19 +54,20 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]  # type: ignore[assignment]
     """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
-    FAILED_PRECONDITION if it exists with another row size or capacity.
+    FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
+    it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
     Append: _aio.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
     """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match.
+    does not match, NOT_FOUND if there is no such table.
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """One learner's minibatches, a sample after the other over one stream: for each request the
     chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-    with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
-    table.
+    with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+    the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -76,7 +78,8 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.OpenTableResponse, _abc.Awaitable[_replay_pb2.OpenTableResponse]]:
         """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
-        FAILED_PRECONDITION if it exists with another row size or capacity.
+        FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
+        it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
         """
 
     @_abc_1.abstractmethod
@@ -88,7 +91,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match.
+        does not match, NOT_FOUND if there is no such table.
         """
 
     @_abc_1.abstractmethod
@@ -99,8 +102,8 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
         """One learner's minibatches, a sample after the other over one stream: for each request the
         chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-        with OUT_OF_RANGE if a head is not acknowledged yet, a tail was evicted or there is no such
-        table.
+        with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+        the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
