@@ -1,5 +1,7 @@
 """Laws that every registered algorithm keeps."""
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
@@ -257,3 +259,18 @@ def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
     assert algorithm.fingerprint() == one
     torch.set_num_threads(2)
     assert algorithm.fingerprint() != one
+
+
+def test_the_fingerprint_is_the_same_in_another_process(name: str) -> None:
+    torch.set_num_threads(1)
+    script = (
+        "import torch; torch.set_num_threads(1); from fullrank.algorithms import algorithms;"
+        "from fullrank.environments import AgentSpec, Discrete;"
+        "spec = AgentSpec(name='a', observation_size=7, action=Discrete(5));"
+        f"print(algorithms.build({name!r}).make([spec], seed=0, device='cpu').fingerprint())"
+    )
+    other = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    specs = [AgentSpec(name="a", observation_size=7, action=Discrete(5))]
+    assert algorithms.build(name).make(specs, seed=0, device="cpu").fingerprint() == other

@@ -45,7 +45,8 @@ from fullrank.networks.mlp import (
     backward,
     forward,
     hidden,
-    weight_gradients,
+    upper,
+    upper_gradients,
 )
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
@@ -237,20 +238,23 @@ class MADDPG:
         self, chunk: Chunk, data: Minibatch, reward: Tensor, continues: Tensor
     ) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
-        inputs = data.next_joint.expand(len(chunk.agents), -1, -1)
-        value = forward(chunk.target_critic, inputs, chunk.space.critic, chunk.space.value)
+        critic, tape = chunk.target_critic, chunk.space.critic
+        self._kernel.shared_product(critic.first, data.next_joint, tape.first)
+        value = upper(critic, tape, chunk.space.value)
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
     def _critic_gradient(
         self, chunk: Chunk, data: Minibatch, expected: Tensor, weight: Tensor
     ) -> None:
         """Leaves the pre-activation of the first layer in the critic's tape."""
-        space, width = chunk.space, len(chunk.agents)
-        value = forward(chunk.critic, data.joint.expand(width, -1, -1), space.critic, space.value)
+        space = chunk.space
+        self._kernel.shared_product(chunk.critic.first, data.joint, space.critic.first)
+        value = upper(chunk.critic, space.critic, space.value)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(chunk.critic, error, space.critic)
-        inputs = data.joint_rows.expand(width, -1, -1)
-        weight_gradients(error, space.critic, inputs, space.critic_gradient)
+        first = space.critic_gradient[0]
+        self._kernel.shared_product(space.critic.below, data.joint_rows, first)
+        upper_gradients(error, space.critic, space.critic_gradient)
 
     def _policy_gradient(
         self, chunk: Chunk, data: Minibatch, weight: Tensor, iteration: int
@@ -270,7 +274,8 @@ class MADDPG:
         penalty = 2.0 * self._config.logit_penalty / chunk.cohort.policy.outputs
         gradient.addcmul_(outputs, weight, value=penalty)
         backward(chunk.policy, gradient, space.policy)
-        weight_gradients(gradient, space.policy, own.transpose(1, 2), space.policy_gradient)
+        torch.bmm(space.policy.below, own.transpose(1, 2), out=space.policy_gradient[0])
+        upper_gradients(gradient, space.policy, space.policy_gradient)
 
     def apply(self, updates: FloatArray) -> None:
         """Adam on every online row, then the targets; equal updates give equal parameters."""

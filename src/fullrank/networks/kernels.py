@@ -15,6 +15,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from torch import Tensor
 
 ONEDNN_LEAST = 4096
 """PyTorch sends a product to oneDNN when units x m x n x k reaches this number. The choice must not
@@ -42,6 +43,22 @@ class Kernel:
                 yield
         finally:
             torch.set_float32_matmul_precision(before)
+
+    def shared_product(self, weights: Tensor, inputs: Tensor, out: Tensor) -> None:
+        """Multiply every unit's matrix by the one matrix that all share.
+
+        oneDNN is far better at one wide product than at many, and its bits do not depend on the
+        width; MKL is as good at many, and on AVX2 the bits of its wide products do depend on it.
+
+        Args:
+            weights: Shape (units, outputs, inputs).
+            inputs: Shape (inputs, columns).
+            out: Contiguous, shape (units, outputs, columns).
+        """
+        if self.name == "onednn":
+            torch.mm(weights.flatten(0, 1), inputs, out=out.flatten(0, 1))
+        else:
+            torch.bmm(weights, inputs.expand(len(weights), -1, -1), out=out)
 
 
 def choose(device: torch.device, *, least_product: int) -> Kernel:

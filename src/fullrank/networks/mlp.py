@@ -4,8 +4,8 @@ Activations lie feature by feature, shape (units, features, columns), a column b
 Each layer's input ends in a row of ones, so that a layer is one matrix [W | b], its product is the
 whole affine map, and the gradient of b falls out of the same product as that of W.
 
-The width of a call never enters a product's shape: every product is a ``bmm`` with one fixed matrix
-per unit. docs/adr/0006 says which other forms were measured and break bit equality.
+The width of a call does not enter a product's shape: every product is a ``bmm`` with one matrix per
+unit. docs/adr/0006 says which other forms were measured, and which of them break bit equality.
 """
 
 from collections.abc import Sequence
@@ -112,6 +112,11 @@ class Tape:
 def forward(weights: Weights, inputs: Tensor, tape: Tape, out: Tensor) -> Tensor:
     """Outputs, shape (units, outputs, columns), from inputs (units, inputs + 1, columns)."""
     torch.bmm(weights.first, inputs, out=tape.first)
+    return upper(weights, tape, out)
+
+
+def upper(weights: Weights, tape: Tape, out: Tensor) -> Tensor:
+    """Outputs from the pre-activation of the first layer on."""
     hidden(weights, tape)
     return torch.bmm(weights.third, tape.h2, out=out)
 
@@ -136,17 +141,13 @@ def _mask(gradient: Tensor, relu: Tensor) -> None:
     _threshold_backward(gradient, relu, 0.0, grad_input=gradient)
 
 
-def weight_gradients(
-    output_gradient: Tensor, tape: Tape, inputs: Tensor, out: Sequence[Tensor]
-) -> None:
-    """Gradients of the three layers after ``backward``.
+def upper_gradients(output_gradient: Tensor, tape: Tape, out: Sequence[Tensor]) -> None:
+    """Gradients of layers 2 and 3 after ``backward``; that of layer 1 is ``below`` times its input.
 
     Args:
         output_gradient: Shape (units, outputs, columns).
         tape: Of the forward and the backward pass.
-        inputs: The first layer's input, transposed: shape (units, columns, inputs + 1).
-        out: Contiguous, each shaped as its layer.
+        out: Contiguous, one per layer.
     """
-    torch.bmm(tape.below, inputs, out=out[0])
     torch.bmm(tape.second, tape.h1_rows, out=out[1])
     torch.bmm(output_gradient, tape.h2_rows, out=out[2])
