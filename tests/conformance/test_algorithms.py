@@ -1,5 +1,6 @@
 """Laws that every registered algorithm keeps."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -261,7 +262,8 @@ def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
     assert algorithm.fingerprint() != one
 
 
-def test_the_fingerprint_is_the_same_in_another_process(name: str) -> None:
+@pytest.mark.parametrize("hash_seed", ["0", "1"])
+def test_the_fingerprint_is_the_same_in_another_process(name: str, hash_seed: str) -> None:
     torch.set_num_threads(1)
     script = (
         "import torch; torch.set_num_threads(1); from fullrank.algorithms import algorithms;"
@@ -269,8 +271,9 @@ def test_the_fingerprint_is_the_same_in_another_process(name: str) -> None:
         "spec = AgentSpec(name='a', observation_size=7, action=Discrete(5));"
         f"print(algorithms.build({name!r}).make([spec], seed=0, device='cpu').fingerprint())"
     )
-    other = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    ).stdout.strip()
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-c", script]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     specs = [AgentSpec(name="a", observation_size=7, action=Discrete(5))]
-    assert algorithms.build(name).make(specs, seed=0, device="cpu").fingerprint() == other
+    here = algorithms.build(name).make(specs, seed=0, device="cpu").fingerprint()
+    assert here == ran.stdout.strip()

@@ -100,9 +100,8 @@ def _processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             wanted = ("vendor_id", "model name")
-            return " ".join(
-                {line.split(":")[-1].strip() for line in lines if line.startswith(wanted)}
-            )
+            found = {line.split(":")[-1].strip() for line in lines if line.startswith(wanted)}
+            return " ".join(sorted(found))
     except OSError:
         return "unknown processor"
 
