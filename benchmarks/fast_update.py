@@ -1,0 +1,240 @@
+"""How fast is the model update? Against TorchRL, against the machine's limit, and per unit.
+
+One thread, process CPU time, alternating with the peer: ratios survive a machine that others use.
+
+1. All 8 agents at the sizes of cooperative navigation, sampling from 10^6 transitions included,
+   against TorchRL's DDPG loss wired as BenchMARL wires it (``torchrl_maddpg.py``; skipped if
+   ``torchrl`` cannot be imported).
+2. 32 agents of hidden width 1024 against the float32 GEMM peak, measured in the same run.
+3. The time for k of 8 units.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+import torch
+
+from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
+from fullrank.environments.base import AgentSpec, Discrete
+from fullrank.networks.kernels import Kernel, is_float32
+from fullrank.replay import Layout, Sample, Table
+
+ACTIONS = 5
+LEAST_RATIO = 1.8
+"""Where MKL runs its AVX-512 kernels both sides' products are equally fast; elsewhere more."""
+LEAST_SHARE = 0.70
+LEAST_FIT = 0.98
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """M agents of equal shape."""
+
+    agents: int
+    observation: int
+    hidden: int
+    batch: int
+    capacity: int
+
+    def gflop(self) -> float:
+        """Products that one update of all agents needs, 2 m n k each, simultaneous semantics.
+
+        Per transition and agent: target policy, target critic and critic forward; the critic's
+        weight gradients and its input gradients except into the joint input; the policy forward;
+        the critic forward once more with its first layer only for the own action; input gradients
+        down to the own action alone; the policy's weight gradients and its input gradients except
+        into the observation.
+        """
+        own, h, a = self.observation, self.hidden, ACTIONS
+        joint = self.agents * (own + a)
+        policy, critic = own * h + h * h + h * a, joint * h + h * h + h
+        critic_step = critic + critic + (critic + h * h + h)
+        policy_step = policy + (a * h + h * h + h) + (h + h * h + h * a) + (policy + h * h + h * a)
+        return 2e-9 * self.batch * self.agents * (policy + critic_step + policy_step)
+
+
+COOPERATIVE = Workload(agents=8, observation=48, hidden=64, batch=1024, capacity=1_000_000)
+WIDE = Workload(agents=32, observation=192, hidden=1024, batch=512, capacity=2_000)
+
+
+class Ours:
+    """An algorithm, a replay table, and the two halves of an iteration."""
+
+    def __init__(self, load: Workload) -> None:
+        specs = [
+            AgentSpec(
+                name=f"agent_{index}",
+                observation_size=load.observation,
+                action=Discrete(ACTIONS, relaxed=True),
+            )
+            for index in range(load.agents)
+        ]
+        config = MADDPGConfig(batch_size=load.batch, hidden=load.hidden)
+        self.algorithm: MADDPG = config.make(specs, seed=0, device="cpu")
+        self._table = _table(load)
+        self._decoded = np.zeros((load.agents, max(self.algorithm.unit_sizes)), np.float32)
+        self._batch = np.empty((load.batch, self._table.row_size), np.float32)
+        self._load, self._iteration = load, 0
+
+    def learn(self, units: Sequence[int]) -> None:
+        """A learner's half: gather the minibatch, compute the units."""
+        self._iteration += 1
+        sample = Sample(
+            table="transitions",
+            seed=0,
+            iteration=self._iteration,
+            tail=0,
+            head=self._table.head,
+            size=self._load.batch,
+        )
+        self._table.gather(sample.positions(), self._batch)
+        for unit, update in self.algorithm.updates(self._batch, units, iteration=self._iteration):
+            self._decoded[unit, : len(update)] = update
+
+    def apply(self) -> None:
+        """The controller's half: the optimiser and the targets."""
+        self.algorithm.apply(self._decoded)
+
+    def update(self) -> None:
+        """Both halves for all units."""
+        self.learn(range(self._load.agents))
+        self.apply()
+
+
+def _table(load: Workload) -> Table:
+    layout = Layout(
+        observation_sizes=(load.observation,) * load.agents,
+        action_sizes=(ACTIONS,) * load.agents,
+    )
+    generator = np.random.default_rng(0)
+    rows = np.empty((load.capacity, layout.row_size), np.float32)
+    for block in np.array_split(rows, max(1, load.capacity // 10_000)):
+        block[:] = generator.standard_normal(block.shape, dtype=np.float32)
+        block[:, layout.action] = 1.0 / ACTIONS
+        block[:, layout.terminated], block[:, layout.alive] = 0.0, 1.0
+    return Table(rows, np.array([load.capacity], np.int64))
+
+
+def cpu_time_s(action: Callable[[], object]) -> float:
+    """Process CPU time of one call."""
+    start = time.process_time()
+    action()
+    return time.process_time() - start
+
+
+def gemm_peak() -> float:
+    """GFLOP/s of the best float32 product: 2048^3 under every exact kernel, best of five."""
+    a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
+    best = float("inf")
+    for kernel in (Kernel("default"), Kernel("onednn")):
+        if is_float32(kernel):
+            with kernel.active():
+                best = min(best, *(cpu_time_s(lambda: torch.mm(a, b)) for _ in range(5)))
+    return 2 * 2048**3 / best / 1e9
+
+
+def claim(what: str, *, holds: bool) -> bool:
+    """Print one line; pass its truth on."""
+    print(f"\nclaim: {what}: {'holds' if holds else 'FAILS'}\n")
+    return holds
+
+
+def against_torchrl(rounds: int) -> bool:
+    """Claim 1."""
+    load = COOPERATIVE
+    players = {"fullrank": Ours(load).update}
+    if importlib.util.find_spec("torchrl"):
+        from torchrl_maddpg import make_update
+
+        players["TorchRL"] = make_update(
+            agents=load.agents,
+            observation=load.observation,
+            actions=ACTIONS,
+            hidden=load.hidden,
+            batch=load.batch,
+            capacity=load.capacity,
+        )
+    times: dict[str, list[float]] = {name: [] for name in players}
+    for number in range(rounds + 1):
+        for name, update in players.items():
+            several = [cpu_time_s(update) for _ in range(4)]
+            times[name] += several if number else []
+    print("| all 8 agents | ms, median | spread | agent-updates/s |\n| --- | --- | --- | --- |")
+    for name, values in times.items():
+        median = statistics.median(values)
+        spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}"
+        print(
+            f"| {name} | {median * 1e3:.1f} | {spread} | {load.agents * load.batch / median:,.0f} |"
+        )
+    if "TorchRL" not in times:
+        print("\nno peer: `pip install torchrl tensordict` to compare")
+        return True
+    ratio = statistics.median(times["TorchRL"]) / statistics.median(times["fullrank"])
+    return claim(
+        f"at least {LEAST_RATIO} times TorchRL, measured {ratio:.2f}", holds=ratio >= LEAST_RATIO
+    )
+
+
+def against_peak(rounds: int) -> bool:
+    """Claim 2, about the units, which learners compute; the controller's half is shown too."""
+    ours, peaks = Ours(WIDE), []
+    units, optimiser = [], []
+    ours.update()
+    for _ in range(rounds):
+        peaks.append(gemm_peak())
+        units.append(cpu_time_s(lambda: ours.learn(range(WIDE.agents))))
+        optimiser.append(cpu_time_s(ours.apply))
+    peak, gflop = max(peaks), WIDE.gflop()
+    print("| 32 agents, hidden 1024, batch 512 | s, median | GFLOP/s | of peak |")
+    print("| --- | --- | --- | --- |")
+    print(f"| float32 GEMM peak | | {peak:.0f} | 1.00 |")
+    unit_s = statistics.median(units)
+    whole_s = unit_s + statistics.median(optimiser)
+    for name, time_s in (("units", unit_s), ("units, Adam and targets", whole_s)):
+        print(f"| {name} | {time_s:.2f} | {gflop / time_s:.0f} | {gflop / time_s / peak:.2f} |")
+    share = gflop / unit_s / peak
+    return claim(
+        f"units reach {LEAST_SHARE:.0%} of the peak, measured {share:.0%}",
+        holds=share >= LEAST_SHARE,
+    )
+
+
+def per_unit(rounds: int) -> bool:
+    """Claim 3; what is left at k = 0 is shared by all units: the sample and M target actions."""
+    ours = Ours(replace(COOPERATIVE, capacity=50_000))
+    times: dict[int, list[float]] = {count: [] for count in (1, 2, 3, 4, 6, 8)}
+    for _ in range(3 * rounds):
+        for count, values in times.items():
+            values.append(cpu_time_s(partial(ours.learn, range(count))))
+    medians = {count: statistics.median(values[1:]) for count, values in times.items()}
+    counts, seconds = np.array(list(medians)), np.array(list(medians.values()))
+    slope, shared = np.polyfit(counts, seconds, 1)
+    fit = float(np.corrcoef(counts, seconds)[0, 1] ** 2)
+    print("| k of 8 units | ms, median | T(k)/T(8) 8/k |\n| --- | --- | --- |")
+    for count, second in medians.items():
+        print(f"| {count} | {second * 1e3:.2f} | {second / seconds[-1] * 8 / count:.2f} |")
+    print(f"\n{slope * 1e3:.2f} ms a unit, {shared * 1e3:.2f} ms shared by all units")
+    return claim(f"linear in k, R^2 {fit:.4f}, at least {LEAST_FIT}", holds=fit >= LEAST_FIT)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The model update against peers and limits.")
+    parser.add_argument("--rounds", type=int, default=5, help="alternations, the median counts")
+    parser.add_argument("--without-wide", action="store_true", help="skip claim 2 (10 GB)")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    holds = [against_torchrl(chosen.rounds), per_unit(chosen.rounds)]
+    if not chosen.without_wide:
+        holds.append(against_peak(max(1, chosen.rounds // 2)))
+    return 0 if all(holds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
