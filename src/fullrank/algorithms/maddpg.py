@@ -300,20 +300,22 @@ class MADDPG:
         return self._act(observation, lambda head, outputs: head.mode(outputs))
 
     def _act(self, observation: FloatArray, choose: Callable[[Head, Tensor], Tensor]) -> FloatArray:
-        copies = len(observation)
-        joint = torch.ones(self._layout.action.stop + 1, copies, device=self._device)
-        joint[: self._layout.action.start] = torch.from_numpy(observation).t()
-        for cohort in self._cohorts:
-            policy = cohort.policy.weights(cohort.rows.online)
-            agents = len(cohort.agents)
-            own = joint.index_select(0, cohort.observation_index.flatten())
-            own = own.view(agents, -1, copies)
-            first = own.new_empty(agents, self._config.hidden, copies)
-            tape = Tape(first, torch.empty_like(first), first)
-            outputs = own.new_empty(agents, cohort.policy.outputs, copies)
-            actions = choose(cohort.head, forward(policy, own, tape, outputs))
-            joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
-        return joint[self._layout.action].t().cpu().numpy()
+        with self._kernel.active():
+            copies = len(observation)
+            joint = torch.ones(self._layout.action.stop + 1, copies, device=self._device)
+            seen = torch.from_numpy(np.require(observation, requirements="W"))
+            joint[: self._layout.action.start] = seen.t()
+            for cohort in self._cohorts:
+                policy = cohort.policy.weights(cohort.rows.online)
+                agents = len(cohort.agents)
+                own = joint.index_select(0, cohort.observation_index.flatten())
+                own = own.view(agents, -1, copies)
+                first = own.new_empty(agents, self._config.hidden, copies)
+                tape = Tape(first, torch.empty_like(first), first)
+                outputs = own.new_empty(agents, cohort.policy.outputs, copies)
+                actions = choose(cohort.head, forward(policy, own, tape, outputs))
+                joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
+            return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Copies of every network (``role/unit``), both moments, and the number of steps."""
