@@ -54,7 +54,7 @@ from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import GRID, snap
 
 SNAP_ENTRIES = 2**16
-"""Snapped at a time."""
+"""Entries snapped at a time, which stay in cache."""
 
 
 @register("maddpg")
@@ -204,7 +204,7 @@ class MADDPG:
         return chunk.cohort.head.sample(outputs, draws.to(outputs.device))
 
     def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
-        """A' of all agents into the joint input of the target critics."""
+        """Target actions of all agents, into the joint input of the target critics."""
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             for rows in chunks.split(range(len(cohort.agents)), data.columns):
                 proceed()
