@@ -57,9 +57,8 @@ def main() -> int:
     print(f"| {LEARNERS} learners, {AGENTS} agents | measured | claim |")
     print("|---|---|---|")
     print(f"| start to first commit, s | {first_s:.1f} | {START_CLAIM_S:.0f} |")
-    print(
-        f"| memory (PSS, full table), GiB | {memory / 2**30:.2f} | {MEMORY_CLAIM_BYTES / 2**30:.0f} |"
-    )
+    held, allowed = memory / 2**30, MEMORY_CLAIM_BYTES / 2**30
+    print(f"| memory (PSS, full table), GiB | {held:.2f} | {allowed:.0f} |")
     return int(not 0.0 < first_s <= START_CLAIM_S or memory > MEMORY_CLAIM_BYTES)
 
 

@@ -1,9 +1,10 @@
 """Small overhead: a whole round against the same bytes through bare gRPC streams.
 
 M = N = 8, uncoded, the sections and vectors of cooperative navigation, and an algorithm whose
-updates cost nothing. "Bare" is a server that writes the same number of bytes to eight client
-processes over one bidirectional stream each, in messages of the same size, and reads the same
-number of bytes back. Both run twice, in turn.
+updates cost nothing. "Bare" moves the same bytes between the same ten processes with nothing around
+them: a server writes to eight clients over one bidirectional stream each and reads their answers,
+and every client asks a second server for a minibatch of one transition in between, once as protobuf
+messages and once as bytes that nobody encodes. All run three times, in turn.
 
 Usage: python benchmarks/round_overhead.py [--rounds 200]
 """
@@ -26,16 +27,19 @@ import numpy as np
 
 from fullrank.algorithms.base import Section, algorithms
 from fullrank.environments.base import AgentSpec
-from fullrank.rpc.channel import CHANNEL_OPTIONS
 from fullrank.rpc.codec import CHUNK_BYTES
-from fullrank.rpc.server import OPTIONS
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import snap
+from fullrank.v1.tensor_pb2 import Chunk
 from local_services import train
 
 AGENTS = 8
-CLAIM = 1.5
+CLAIM, REPEATS = 1.5, 3
+MARK = b"\1"
+DEFAULTS = [("grpc.so_reuseport", 0)]
+SAMPLE_BYTES = 4 * 832
+"""A minibatch of one transition."""
 POLICY, CRITIC = 7_621, 31_425
 """Entries of a policy (48-64-64-5) and a critic (424-64-64-1)."""
 ROLES = {"policy": POLICY, "critic": CRITIC, "target_policy": POLICY, "target_critic": CRITIC}
@@ -141,40 +145,90 @@ def ours(rounds: int) -> tuple[float, int, int]:
     return median(record.round_s for record in steady), sent, received
 
 
-def bare(rounds: int, *, sent: int, received: int) -> float:
-    """Median time of the same bytes over bare streams."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bare:
+    """A workload for bare streams."""
+
+    protobuf: bool
+    """Messages with a ``bytes`` field, encoded for every stream; otherwise bytes as they are."""
+    rounds: int
+    share: int
+    """Bytes to each client in a round."""
+    answer: int
+    """Bytes from each client in a round."""
+
+    def encode(self) -> Callable[[bytes], bytes] | None:
+        """How a stream encodes what it writes."""
+        return (lambda data: Chunk(data=data).SerializeToString()) if self.protobuf else None
+
+    def decode(self) -> Callable[[bytes], bytes] | None:
+        """How a stream decodes what it reads."""
+        return (lambda message: Chunk.FromString(message).data) if self.protobuf else None
+
+
+def bare(load: Bare) -> float:
+    """Median time of the same bytes between the same peers over bare streams."""
     context = multiprocessing.get_context("spawn")
-    parent, child = context.Pipe()
-    server = context.Process(target=_bare_server, args=(child, rounds, sent // AGENTS))
-    server.start()
-    port = parent.recv()
-    clients = [
-        context.Process(
-            target=_bare_client, args=(port, rounds, sent // AGENTS, received // AGENTS)
-        )
-        for _ in range(AGENTS)
+    pipes = [context.Pipe() for _ in range(2)]
+    servers = [
+        context.Process(target=_bare_server, args=(pipes[0][1], load, False)),
+        context.Process(target=_bare_server, args=(pipes[1][1], load, True)),
     ]
+    for server in servers:
+        server.start()
+    ports = [parent.recv() for parent, _ in pipes]
+    clients = [context.Process(target=_bare_client, args=(*ports, load)) for _ in range(AGENTS)]
     for client in clients:
         client.start()
-    times: list[float] = parent.recv()
-    for process in (*clients, server):
+    times: list[float] = pipes[0][0].recv()
+    for process in (*clients, *servers):
         process.join()
-    return median(times[rounds // 10 :])
+    return median(times[load.rounds // 10 :])
 
 
 def _pieces(total: int) -> list[bytes]:
-    return [bytes(min(CHUNK_BYTES, total - start)) for start in range(0, total, CHUNK_BYTES)]
+    """Messages of the size that a round uses; the last ends with a mark."""
+    whole = [bytes(min(CHUNK_BYTES, total - start)) for start in range(0, total, CHUNK_BYTES)]
+    return [*whole[:-1], whole[-1][:-1] + MARK]
 
 
-def _bare_server(pipe: Connection, rounds: int, share: int) -> None:
-    asyncio.run(_serve_bare(pipe, rounds, share))
+def _bare_server(pipe: Connection, load: Bare, echo: bool) -> None:
+    asyncio.run(_serve_echo(pipe, load) if echo else _serve_rounds(pipe, load))
 
 
-async def _serve_bare(pipe: Connection, rounds: int, share: int) -> None:
+async def _listen(load: Bare, work: Callable[..., Any]) -> tuple[Any, int]:
+    server = grpc.aio.server(options=DEFAULTS)
+    handler = grpc.stream_stream_rpc_method_handler(
+        work, request_deserializer=load.decode(), response_serializer=load.encode()
+    )
+    generic = grpc.method_handlers_generic_handler("Bare", {"Work": handler})
+    server.add_generic_rpc_handlers((generic,))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
+async def _serve_echo(pipe: Connection, load: Bare) -> None:
+    """Stands for replay: a small answer to each small request."""
+    left = asyncio.Semaphore(0)
+
+    async def work(requests: AsyncIterator[bytes], context: Any) -> None:
+        async for request in requests:
+            await context.write(request)
+        left.release()
+
+    server, port = await _listen(load, work)
+    pipe.send(port)
+    for _ in range(AGENTS):
+        await left.acquire()
+    await server.stop(1.0)
+
+
+async def _serve_rounds(pipe: Connection, load: Bare) -> None:
+    """Stands for the controller: write a share to every stream, read every answer."""
     ready, finished = asyncio.Semaphore(0), asyncio.Semaphore(0)
-    turns = [asyncio.Event() for _ in range(rounds)]
-    done = asyncio.Event()
-    pieces = _pieces(share)
+    turns = [asyncio.Event() for _ in range(load.rounds)]
+    pieces = _pieces(load.share)
 
     async def work(requests: AsyncIterator[bytes], context: Any) -> None:
         ready.release()
@@ -182,17 +236,12 @@ async def _serve_bare(pipe: Connection, rounds: int, share: int) -> None:
             await turn.wait()
             for piece in pieces:
                 await context.write(piece)
-            while not (await anext(requests)).endswith(b"\1"):
+            while not (await anext(requests)).endswith(MARK):
                 pass
             finished.release()
-        await done.wait()
+        await anext(requests, None)
 
-    handler = grpc.stream_stream_rpc_method_handler(work)
-    server = grpc.aio.server(options=OPTIONS)
-    generic = grpc.method_handlers_generic_handler("Bare", {"Work": handler})
-    server.add_generic_rpc_handlers((generic,))
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
+    server, port = await _listen(load, work)
     pipe.send(port)
     for _ in range(AGENTS):
         await ready.acquire()
@@ -203,25 +252,32 @@ async def _serve_bare(pipe: Connection, rounds: int, share: int) -> None:
         for _ in range(AGENTS):
             await finished.acquire()
         times.append(time.perf_counter() - started)
-    done.set()
     pipe.send(times)
     await server.stop(1.0)
 
 
-def _bare_client(port: int, rounds: int, share: int, answer: int) -> None:
-    asyncio.run(_dial_bare(port, rounds, len(_pieces(share)), answer))
+def _bare_client(port: int, echo: int, load: Bare) -> None:
+    asyncio.run(_dial_bare(port, echo, load))
 
 
-async def _dial_bare(port: int, rounds: int, expected: int, answer: int) -> None:
-    pieces = _pieces(answer)
-    pieces[-1] = pieces[-1][:-1] + b"\1"
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=CHANNEL_OPTIONS) as channel:
-        call = channel.stream_stream("/Bare/Work")()
-        for _ in range(rounds):
+async def _dial_bare(port: int, echo: int, load: Bare) -> None:
+    """Stands for a learner: read a share, fetch a small minibatch, answer."""
+    expected, pieces = len(_pieces(load.share)), _pieces(load.answer)
+    coders = {"request_serializer": load.encode(), "response_deserializer": load.decode()}
+    async with (
+        grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=DEFAULTS) as channel,
+        grpc.aio.insecure_channel(f"127.0.0.1:{echo}", options=DEFAULTS) as other,
+    ):
+        call: Any = channel.stream_stream("/Bare/Work", **coders)()
+        samples: Any = other.stream_stream("/Bare/Work", **coders)()
+        for _ in range(load.rounds):
             for _ in range(expected):
                 await call.read()
+            await samples.write(bytes(SAMPLE_BYTES))
+            await samples.read()
             for piece in pieces:
                 await call.write(piece)
+        await samples.done_writing()
         await call.done_writing()
         await call.read()
 
@@ -230,18 +286,30 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=200)
     rounds = parser.parse_args().rounds
-    first, sent, received = ours(rounds)
-    bares = [bare(rounds, sent=sent, received=received)]
-    second, _, _ = ours(rounds)
-    bares.append(bare(rounds, sent=sent, received=received))
-    ratio = (first + second) / sum(bares)
-    print("| M = N = 8, uncoded, compute ~ 0 | median, ms |")
-    print("|---|---|")
-    print(f"| whole round (twice) | {1e3 * first:.1f}, {1e3 * second:.1f} |")
-    print(f"| bare streams (twice) | {1e3 * bares[0]:.1f}, {1e3 * bares[1]:.1f} |")
-    print(f"| ratio (at most {CLAIM}) | {ratio:.2f} |")
-    print(f"| bytes sent / received in a round | {sent} / {received} |")
+    whole: list[float] = []
+    with_protobuf: list[float] = []
+    as_they_are: list[float] = []
+    for _ in range(REPEATS):
+        round_s, sent, received = ours(rounds)
+        whole.append(round_s)
+        for protobuf, times in ((True, with_protobuf), (False, as_they_are)):
+            share, answer = sent // AGENTS, received // AGENTS
+            times.append(bare(Bare(protobuf=protobuf, rounds=rounds, share=share, answer=answer)))
+    ratio = sum(whole) / sum(with_protobuf)
+    print(f"| M = N = {AGENTS}, uncoded, compute ~ 0 | median of each turn, ms | ratio |")
+    print("|---|---|---|")
+    print(f"| whole round | {_ms(whole)} | |")
+    print(
+        f"| bare streams of protobuf messages | {_ms(with_protobuf)} | {ratio:.2f} (<= {CLAIM}) |"
+    )
+    floor = sum(whole) / sum(as_they_are)
+    print(f"| bare streams of bytes as they are | {_ms(as_they_are)} | {floor:.2f} |")
+    print(f"\nBytes in a round: {sent} sent, {received} received.")
     return int(ratio > CLAIM)
+
+
+def _ms(times: Sequence[float]) -> str:
+    return ", ".join(f"{1e3 * each:.1f}" for each in times)
 
 
 if __name__ == "__main__":

@@ -18,9 +18,9 @@ from functools import partial
 from pathlib import Path
 
 import numpy as np
-from local_services import train
 
 from fullrank.stragglers import FixedK
+from local_services import train
 
 AGENTS, LEARNERS, UNIT_S, DELAY_S, SEED = 8, 15, 0.05, 1.0, 0
 CLAIM = 1.10

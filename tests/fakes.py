@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, encode_chunks
 from fullrank.types import FloatArray, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -61,6 +61,8 @@ class FakeLearner:
     address: str
     fault: Fault = Fault.OK
     at: int = 0
+    greeted: asyncio.Event = field(default_factory=asyncio.Event)
+    """It holds an index, or was turned away."""
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
     """It got the assignment of iteration ``at``."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
@@ -88,7 +90,10 @@ class FakeLearner:
     async def _converse(self, call: WorkCall) -> None:
         version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
         await _say(call, hello=pb.Hello(version=version, host="fake"))
-        welcome = await _hear(call)
+        try:
+            welcome = await _hear(call)
+        finally:
+            self.greeted.set()
         if welcome is None:
             return
         trainee = await asyncio.to_thread(Trainee, welcome.welcome)
@@ -231,7 +236,8 @@ def _compute(
             pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)
         ),
     )
-    return units, computed
+    unit, digest = computed.last
+    return [*units, pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)], computed
 
 
 async def _contribute(
@@ -244,9 +250,8 @@ async def _contribute(
 ) -> None:
     header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
     first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
-    await call.write(first)
-    for chunk in encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS):
-        await call.write(chunk)
+    for message in bundle([first, *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]):
+        await call.write(message)
 
 
 async def _say(

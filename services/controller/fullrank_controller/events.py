@@ -1,5 +1,6 @@
 """What the servicer tells the driver: contributions, in the order in which they came."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fullrank.types import LearnerId, Unit, Vector
@@ -8,12 +9,10 @@ from fullrank.v1.common_pb2 import Ids
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reported:
-    """A learner finished a unit and sent its digest."""
+    """A learner finished units and sent their digests."""
 
     ids: Ids
-    learner: LearnerId
-    unit: Unit
-    digest: bytes
+    digests: Mapping[Unit, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

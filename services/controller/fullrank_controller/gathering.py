@@ -105,6 +105,8 @@ class Gathering:
 
     async def _next_event(self) -> Event | None:
         """The next event; None at the deadline, whatever came before it."""
+        if not self._run.inbox.empty():
+            return self._run.inbox.get_nowait()
         try:
             async with asyncio.timeout_at(self._ends_at):
                 return await self._run.inbox.get()
@@ -121,7 +123,8 @@ class Gathering:
         if not self._run.is_current(event.ids):
             return False
         if isinstance(event, Reported):
-            self._round.report(event.unit, event.digest)
+            for unit, digest in event.digests.items():
+                self._round.report(unit, digest)
             return True
         return self._offer(event)
 

@@ -1,6 +1,6 @@
 """One stream's contributions: well-formed, current ones become events; all else is refused."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -37,8 +37,7 @@ class Intake:
             InvalidContribution: A field is wrong; the stream must end.
         """
         refused = None
-        for done in message.units:
-            self._report(done)
+        self._report(message.units)
         kind = message.WhichOneof("message")
         if kind == "coded":
             refused = self._announce(message.coded)
@@ -47,18 +46,18 @@ class Intake:
         self._fill(message.chunks)
         return refused
 
-    def _report(self, done: pb.UnitDone) -> None:
-        if not self._run.is_current(done.ids):
-            return
-        if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
-            raise InvalidContribution(
-                f"units: unit {done.unit} of {self._run.units}, digest of "
-                f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
-            )
-        self._run.bytes_received["digests"] += len(done.digest)
-        self._run.inbox.put_nowait(
-            Reported(ids=done.ids, learner=self._learner, unit=done.unit, digest=done.digest)
-        )
+    def _report(self, reports: Sequence[pb.UnitDone]) -> None:
+        current = [done for done in reports if self._run.is_current(done.ids)]
+        for done in current:
+            if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
+                raise InvalidContribution(
+                    f"units: unit {done.unit} of {self._run.units}, digest of "
+                    f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
+                )
+        if current:
+            self._run.bytes_received["digests"] += DIGEST_BYTES * len(current)
+            digests = {done.unit: done.digest for done in current}
+            self._run.inbox.put_nowait(Reported(ids=current[-1].ids, digests=digests))
 
     def _announce(self, header: pb.Coded) -> pb.Refused | None:
         self._header, self._assembler = header, None

@@ -10,6 +10,7 @@ import grpc
 from fullrank import __version__
 from fullrank.errors import (
     DeadlinePassed,
+    FullrankError,
     InvalidContribution,
     NotFound,
     ServiceLost,
@@ -64,6 +65,9 @@ class ControllerServicer:
             member = self._run.roster.join(host, now=asyncio.get_running_loop().time())
             try:
                 await self._serve(member, requests, context)
+            except FullrankError as error:
+                log.warning("stream_ended learner=%d reason=%s", member.learner, error)
+                raise
             finally:
                 self._run.roster.leave(member)
                 self._run.inbox.put_nowait(MembershipChanged())

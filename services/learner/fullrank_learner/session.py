@@ -301,6 +301,8 @@ class Session:
                 await call.write(pb.LearnerMessage(units=pending).SerializeToString())
                 pending = []
         computed = await computing
+        unit, digest = computed.last
+        pending.append(pb.UnitDone(ids=job.assignment.ids, unit=unit, digest=digest))
         load = sum(len(row.units) for row in rows)
         target_s = trainee.config.compute.emulate_unit_s * load
         await job.pause(target_s - (loop.time() - start))

@@ -26,6 +26,8 @@ class Computed:
     """The rows' coded vectors, float64 of length P, and how they came about."""
 
     coded: Mapping[int, Vector]
+    last: tuple[Unit, bytes]
+    """The unit computed last and its digest, which need no message of their own."""
     batch_digest: bytes
     compute_s: float
 
@@ -50,7 +52,7 @@ class Worker:
         proceed: Callable[[], None],
         report: Callable[[Unit, bytes], None],
     ) -> Computed:
-        """Compute every unit of the rows once, report its digest, and combine.
+        """Compute every unit of the rows once, report all but the last, and combine.
 
         Raises:
             Cancelled: ``proceed`` raised it; nothing was combined that will be sent.
@@ -64,13 +66,17 @@ class Worker:
         }
         units = sorted({unit for row in rows for unit in row.units})
         updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)
+        done: list[tuple[Unit, bytes]] = []
         for unit, update in updates:
-            report(unit, unit_digest(update))
+            if done:
+                report(*done[-1])
+            done.append((unit, unit_digest(update)))
             for row in rows:
                 if (coefficient := coefficients.get((row.row, unit))) is not None:
                     add_scaled(coded[row.row], coefficient, update)
         return Computed(
             coded=coded,
+            last=done[-1],
             batch_digest=hashlib.blake2b(batch.data, digest_size=DIGEST_BYTES).digest(),
             compute_s=time.perf_counter() - start,
         )

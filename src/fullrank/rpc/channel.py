@@ -10,6 +10,10 @@ MESSAGE_BYTES = 4 * 1024 * 1024
 COMMON_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
     ("grpc.max_send_message_length", MESSAGE_BYTES),
+    # A chunk travels in one HTTP/2 frame instead of 32, and is read ahead without probing.
+    ("grpc.http2.max_frame_size", 1024 * 1024),
+    ("grpc.http2.lookahead_bytes", MESSAGE_BYTES),
+    ("grpc.http2.bdp_probe", 0),
 ]
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
