@@ -5,7 +5,7 @@ claim holds if after training the 95 % interval of the mean return lies above th
 random policy on the same states, in every seed. Prints a markdown table; exit status 1 if the claim
 falls short.
 
-    python benchmarks/learns.py --iterations 2000 --seeds 0 1 2 --curves docs/learns.png
+    python benchmarks/learns.py --services --iterations 2000 --seeds 0 1 2 --curves docs/learns.png
 """
 
 import argparse

@@ -3,7 +3,7 @@
 Memory is the proportional set size of all processes of the run, with the replay table (1e6
 transitions of 8 agents) counted as if it were full: its unwritten pages are added.
 
-Usage: python benchmarks/quick_start.py
+    python benchmarks/quick_start.py
 """
 
 import subprocess

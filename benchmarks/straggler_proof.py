@@ -6,7 +6,7 @@ over: the median round must be within 1.10 of it and the delay must not show in 
 ``uncoded`` pays the full delay. A batch of 128 keeps the real compute within the emulated one, so
 that two cores can stand for fifteen machines.
 
-Usage: python benchmarks/straggler_proof.py [--rounds 60]
+    python benchmarks/straggler_proof.py --rounds 60
 """
 
 import argparse
