@@ -21,7 +21,7 @@ from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 
-WAIT_S = 40.0
+WAIT_S = 15.0
 """Longest wait for anything: far beyond what a loaded machine needs."""
 
 TINY = (
@@ -36,6 +36,7 @@ TINY = (
     "replay.capacity=4096",
     "checkpoint.every=1",
     "controller.join_deadline_s=30.0",
+    "controller.lost_after_s=60.0",  # fakes send no heartbeats
     "metrics.tensorboard=false",
 )
 """Rounds of some milliseconds."""
@@ -137,10 +138,11 @@ class Cluster:
     async def fake(
         self, fault: Fault, *, at: int = 0
     ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
-        """Attach a fake learner."""
+        """Attach a fake learner; its index is the lowest that is free now."""
         fake = FakeLearner(await self.address(), fault, at)
         task = asyncio.create_task(fake.run())
         self.fakes.append(task)
+        await asyncio.wait_for(fake.greeted.wait(), WAIT_S)
         return fake, task
 
     async def address(self) -> str:

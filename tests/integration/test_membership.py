@@ -57,7 +57,6 @@ async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> Non
         cluster.replay()
         cluster.controller()
         await cluster.fake(Fault.DIE_MID_STREAM, at=2)
-        await cluster.ready(1)
         cluster.learners(2)
         status = await cluster.status_when(
             lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
