@@ -21,7 +21,7 @@ from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 
-WAIT_S = 15.0
+WAIT_S = 40.0
 """Longest wait for anything: far beyond what a loaded machine needs."""
 
 TINY = (
@@ -163,6 +163,9 @@ class Cluster:
         for service in self.services:
             if service.task.done() and not service.stop.is_set():
                 service.task.result()
+        for fake in self.fakes:
+            if fake.done():
+                fake.result()
 
     async def status_when(
         self, condition: Callable[[pb.GetStatusResponse], bool], *, what: str

@@ -66,7 +66,7 @@ class ControllerServicer:
             try:
                 await self._serve(member, requests, context)
             except FullrankError as error:
-                log.warning("stream_ended learner=%d reason=%s", member.learner, error)
+                log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
                 self._run.roster.leave(member)
