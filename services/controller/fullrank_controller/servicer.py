@@ -75,9 +75,10 @@ class ControllerServicer:
 
     async def _greet(self, requests: Requests) -> str:
         message = await _next(requests, within_s=HELLO_S, what="hello")
-        if message.hello.version != __version__:
+        version = message.hello.version
+        if version != __version__:
             raise VersionMismatch(
-                f"version {message.hello.version[:32] or 'unknown'} of the learner differs from the "
+                f"version {version[:32] or 'unknown'} of the learner differs from the "
                 f"controller's {__version__}; install the same version on both"
             )
         return message.hello.host
