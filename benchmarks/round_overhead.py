@@ -29,7 +29,7 @@ from fullrank.algorithms.base import Section, algorithms
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.seeding import stream
-from fullrank.traffic import row_traffic
+from fullrank.traffic import traffic
 from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import snap
 from fullrank.v1.tensor_pb2 import Chunk
@@ -153,17 +153,14 @@ def formula() -> dict[str, int]:
     """Bytes of a round by kind, by ``fullrank.traffic``."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
     algorithm = Constant(specs, seed=0)
-    rows = [
-        row_traffic(
-            [unit],
-            needs=algorithm.needs,
-            section_sizes=[section.size for section in algorithm.sections],
-            vector_size=max(algorithm.unit_sizes),
-            batch_entries=algorithm.row_size,
-        )
-        for unit in range(AGENTS)
-    ]
-    return {kind: sum(getattr(row, kind) for row in rows) for kind in FORMULA}
+    moved = traffic(
+        np.eye(AGENTS),
+        needs=algorithm.needs,
+        section_sizes=[section.size for section in algorithm.sections],
+        vector_size=max(algorithm.unit_sizes),
+        batch_entries=algorithm.row_size,
+    )
+    return {kind: int(getattr(moved, kind).sum()) for kind in FORMULA}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Dimensions
 from fullrank.codes import Code
 from fullrank.errors import ConfigError, NotDecodable
 from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel
-from fullrank.traffic import RowTraffic, row_traffic, support
+from fullrank.traffic import Traffic, traffic
 from fullrank.types import BoolArray, IntArray, Matrix, Unit
 
 Times = NDArray[np.float64]
@@ -33,7 +33,7 @@ DEPENDENT = 1e-10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What an iteration moves: the arguments of ``traffic.row_traffic``. By default nothing."""
+    """What an iteration moves, as ``fullrank.traffic.traffic`` takes it. By default nothing."""
 
     section_sizes: tuple[int, ...] = ()
     """Entries of each section of the parameters."""
@@ -45,13 +45,23 @@ class Payload:
     """B x row_size, entries of the minibatch."""
 
     @classmethod
-    def of(cls, algorithm: Algorithm, *, batch_size: int) -> Self:
-        """What the services move for this algorithm."""
+    def of(cls, dimensions: Dimensions, *, batch_size: int) -> Self:
+        """What the services move for an algorithm of these dimensions."""
         return cls(
-            section_sizes=tuple(section.size for section in algorithm.sections),
-            needs=algorithm.needs,
-            vector_size=max(algorithm.unit_sizes),
-            batch_entries=batch_size * algorithm.row_size,
+            section_sizes=tuple(section.size for section in dimensions.sections),
+            needs=dimensions.needs,
+            vector_size=max(dimensions.unit_sizes),
+            batch_entries=batch_size * dimensions.row_size,
+        )
+
+    def traffic(self, matrix: Matrix) -> Traffic:
+        """Bytes of each row of C, shape (R, M)."""
+        return traffic(
+            matrix,
+            needs=self.needs,
+            section_sizes=self.section_sizes,
+            vector_size=self.vector_size,
+            batch_entries=self.batch_entries,
         )
 
 
@@ -120,9 +130,9 @@ def simulate(
         NotDecodable: Not even all rows determine the units.
     """
     learners = np.flatnonzero(code.load)
-    traffic = _traffic(code, cluster.payload)
-    ready_s = _ready(cluster, [traffic[learner] for learner in learners])
-    replies = np.array([traffic[learner].digests + traffic[learner].coded for learner in learners])
+    moved = cluster.payload.traffic(code.matrix[learners])
+    ready_s = _ready(cluster, moved)
+    replies = moved.digests + moved.coded
     rounds = []
     for iteration in range(iterations):
         delay_s = delay_model.delays(seed=seed, iteration=iteration, learners=code.rows)
@@ -138,7 +148,7 @@ def simulate(
         received=received_sets,
         late=tuple(np.setdiff1d(learners, received) for received in received_sets),
         waited=np.array(waited),
-        sent_bytes=sum(row.parameters for row in traffic),
+        sent_bytes=int(moved.parameters.sum()),
     )
 
 
@@ -211,14 +221,12 @@ def finish_times(start_s: Times, sizes: NDArray[np.int64], bandwidth: float) -> 
     return finish_s
 
 
-def _ready(cluster: Cluster, traffic: Sequence[RowTraffic]) -> Times:
+def _ready(cluster: Cluster, moved: Traffic) -> Times:
     """When each learner has its parameters and the minibatch, shape (learners,)."""
-    at_once = np.zeros(len(traffic))
-    parameters = np.array([row.parameters for row in traffic])
-    samples = np.array([row.sample for row in traffic])
-    parameters_s = finish_times(at_once, parameters, cluster.bandwidth) + cluster.latency_s
+    at_once = np.zeros(len(moved.sample))
+    parameters_s = finish_times(at_once, moved.parameters, cluster.bandwidth) + cluster.latency_s
     asked_s = at_once + 2 * cluster.latency_s  # the assignment, then the request to replay
-    samples_s = finish_times(asked_s, samples, cluster.replay_bandwidth) + cluster.latency_s
+    samples_s = finish_times(asked_s, moved.sample, cluster.replay_bandwidth) + cluster.latency_s
     return np.maximum(parameters_s, samples_s)
 
 
@@ -229,18 +237,3 @@ def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times
         raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.rows} rows")
     normal = stream(seed, "compute", iteration).standard_normal(code.rows)
     return np.asarray(code.load * unit_s * np.exp(cluster.spread * (normal - cluster.spread / 2)))
-
-
-def _traffic(code: Code, payload: Payload) -> list[RowTraffic]:
-    """Traffic of each row; rows with the same units share the work."""
-    known: dict[tuple[Unit, ...], RowTraffic] = {}
-    rows = [tuple(support(row)) for row in code.matrix]
-    for units in set(rows):
-        known[units] = row_traffic(
-            units,
-            needs=payload.needs,
-            section_sizes=payload.section_sizes,
-            vector_size=payload.vector_size,
-            batch_entries=payload.batch_entries,
-        )
-    return [known[units] for units in rows]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.algorithms import Algorithm, algorithms
+from fullrank.algorithms import Algorithm, AlgorithmConfig, algorithms
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.errors import Cancelled, CheckpointUnusable
 from fullrank.replay import Layout
@@ -41,11 +41,15 @@ def restore_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
-def build(name: str, *, batch: int = 100, hidden: int = 33, seed: int = SEED) -> Algorithm:
+def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
     wanted = {"batch_size": batch, "hidden": hidden}
     known = {field.name for field in fields(algorithms.get(name))}  # type: ignore[arg-type]
     params = {key: value for key, value in wanted.items() if key in known}
-    return algorithms.build(name, **params).make(UNEQUAL, seed=seed, device="cpu")
+    return algorithms.build(name, **params)
+
+
+def build(name: str, *, batch: int = 100, hidden: int = 33, seed: int = SEED) -> Algorithm:
+    return config(name, batch=batch, hidden=hidden).make(UNEQUAL, seed=seed, device="cpu")
 
 
 def layout() -> Layout:
@@ -131,6 +135,17 @@ def test_sections_are_numbered_and_sized_as_their_views(name: str) -> None:
         assert view.shape == (section.size,)
         assert view.dtype == np.float32
         assert view.flags.writeable
+
+
+def test_dimensions_are_those_of_what_is_made(name: str) -> None:
+    algorithm, dimensions = build(name), config(name).dimensions(UNEQUAL)
+    assert dimensions.units == algorithm.units == len(UNEQUAL)
+    assert dimensions.sections == algorithm.sections
+    assert dimensions.row_size == algorithm.row_size
+    assert dimensions.unit_sizes == algorithm.unit_sizes
+    for unit, update in algorithm.updates(transitions(100), range(len(UNEQUAL)), iteration=0):
+        assert update.shape == (dimensions.unit_sizes[unit],)
+        assert dimensions.needs(unit) == algorithm.needs(unit)
 
 
 def test_updates_leave_the_parameters_alone(name: str) -> None:

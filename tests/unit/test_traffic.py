@@ -2,22 +2,28 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.traffic import row_traffic, sections_of, support
+from fullrank.traffic import Traffic, sections_of, support, traffic
 from fullrank.updates import DIGEST_BYTES
 
 SIZES = [5, 7, 11, 13]
 NEEDS = {0: [0, 3], 1: [1, 3], 2: [2, 3]}
 
 
+def of(*rows: set[int]) -> Traffic:
+    """Traffic of a matrix with these supports."""
+    matrix = np.array([[float(unit in row) for unit in NEEDS] for row in rows])
+    return traffic(
+        matrix, needs=NEEDS.__getitem__, section_sizes=SIZES, vector_size=9, batch_entries=100
+    )
+
+
 def test_a_shared_section_is_sent_once() -> None:
     assert sections_of([0, 2], NEEDS.__getitem__) == [0, 2, 3]
-    traffic = row_traffic(
-        [0, 2], needs=NEEDS.__getitem__, section_sizes=SIZES, vector_size=9, batch_entries=100
-    )
-    assert traffic.parameters == 4 * (5 + 11 + 13)
-    assert traffic.sample == 4 * 100
-    assert traffic.digests == 2 * DIGEST_BYTES
-    assert traffic.coded == 8 * 9
+    moved = of({0, 2}, {1})
+    assert moved.parameters.tolist() == [4 * (5 + 11 + 13), 4 * (7 + 13)]
+    assert moved.sample.tolist() == [4 * 100] * 2
+    assert moved.digests.tolist() == [2 * DIGEST_BYTES, DIGEST_BYTES]
+    assert moved.coded.tolist() == [8 * 9] * 2
 
 
 def test_support_lists_the_units_of_a_row() -> None:
@@ -26,14 +32,14 @@ def test_support_lists_the_units_of_a_row() -> None:
 
 @given(units=st.sets(st.sampled_from(sorted(NEEDS))), added=st.sampled_from(sorted(NEEDS)))
 def test_one_more_unit_never_costs_more_than_its_own_sections(units: set[int], added: int) -> None:
-    def parameters(chosen: set[int]) -> int:
-        return row_traffic(
-            sorted(chosen),
-            needs=NEEDS.__getitem__,
-            section_sizes=SIZES,
-            vector_size=1,
-            batch_entries=1,
-        ).parameters
+    more, fewer, alone = of(units | {added}, units, {added}).parameters
+    assert 0 <= more - fewer <= alone
 
-    more = parameters(units | {added}) - parameters(units)
-    assert 0 <= more <= parameters({added})
+
+@given(rows=st.lists(st.sets(st.sampled_from(sorted(NEEDS))), min_size=1, max_size=5))
+def test_parameters_are_the_sections_that_the_units_need(rows: list[set[int]]) -> None:
+    expected = [
+        4 * sum(SIZES[section] for section in sections_of(sorted(row), NEEDS.__getitem__))
+        for row in rows
+    ]
+    assert of(*rows).parameters.tolist() == expected

@@ -1,5 +1,19 @@
 """Algorithms: one file each, reading like its paper."""
 
-from fullrank.algorithms.base import Algorithm, Section, algorithms, make_algorithm
+from fullrank.algorithms.base import (
+    Algorithm,
+    AlgorithmConfig,
+    Dimensions,
+    Section,
+    algorithms,
+    make_algorithm,
+)
 
-__all__ = ["Algorithm", "Section", "algorithms", "make_algorithm"]
+__all__ = [
+    "Algorithm",
+    "AlgorithmConfig",
+    "Dimensions",
+    "Section",
+    "algorithms",
+    "make_algorithm",
+]

@@ -27,10 +27,11 @@ class Section:
     """Entries, float32."""
 
 
-class Algorithm(Protocol):
-    """M units, their parameters, and the mathematics of one iteration."""
+class Dimensions(Protocol):
+    """What follows from the agents alone: how much an iteration moves, before anything is made."""
 
     units: int
+    """M."""
     sections: tuple[Section, ...]
     """All sections, by ascending id, which is their index."""
     unit_sizes: tuple[int, ...]
@@ -40,6 +41,10 @@ class Algorithm(Protocol):
 
     def needs(self, unit: Unit) -> Sequence[int]:
         """Ids of the sections that the update of ``unit`` reads."""
+
+
+class Algorithm(Dimensions, Protocol):
+    """M units, their parameters, and the mathematics of one iteration."""
 
     def view(self, section: int) -> FloatArray:
         """The section's parameters as a writable flat array on the CPU, shape (size,)."""
@@ -111,6 +116,9 @@ class AlgorithmConfig(Protocol):
     @property
     def batch_size(self) -> int:
         """B, transitions in one minibatch."""
+
+    def dimensions(self, agents: Sequence[AgentSpec]) -> Dimensions:
+        """Those of what ``make`` builds for the same agents; allocates no parameters."""
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Algorithm:
         """Build the algorithm with parameters drawn from ``seed``.

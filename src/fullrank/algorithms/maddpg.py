@@ -36,7 +36,7 @@ from fullrank.errors import CheckpointUnusable, ConfigError
 from fullrank.networks import kernels
 from fullrank.networks.adam import Adam
 from fullrank.networks.chunk import Chunk, Chunks
-from fullrank.networks.cohort import ROLES, make_cohorts
+from fullrank.networks.cohort import ROLES, make_cohorts, networks
 from fullrank.networks.heads import Head
 from fullrank.networks.minibatch import Minibatch
 from fullrank.networks.mlp import (
@@ -93,12 +93,45 @@ class MADDPGConfig:
         if self.payload != "gradients":
             raise ConfigError(f"algorithm.payload must be 'gradients', not {self.payload!r}")
 
+    def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
+        """Sizes of sections, updates and transitions."""
+        return MADDPGDimensions(_layout(agents), hidden=self.hidden)
+
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
         """Build policies, critics and targets for the agents."""
         return MADDPG(self, agents, seed=seed, device=_device(device))
 
 
-class MADDPG:
+class MADDPGDimensions:
+    """Sections role by role, in each the agents in order; u_i has critic and policy of agent i."""
+
+    def __init__(self, layout: Layout, *, hidden: int) -> None:
+        self.units = layout.agents
+        self.row_size = layout.row_size
+        nets = [networks(layout, agent, hidden=hidden) for agent in range(self.units)]
+        self.unit_sizes = tuple(policy.end for _, policy in nets)
+        sizes = [
+            {"critic": critic.end, "policy": policy.end - policy.start} for critic, policy in nets
+        ]
+        self.sections = tuple(
+            Section(
+                id=index * self.units + unit,
+                role=role,
+                unit=unit,
+                size=sizes[unit][role.removeprefix("target_")],
+            )
+            for index, role in enumerate(ROLES)
+            for unit in range(self.units)
+        )
+
+    def needs(self, unit: Unit) -> Sequence[int]:
+        """All target policies; the unit's own policy, critic and target critic."""
+        policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
+        targets = range(target_policy, target_policy + self.units)
+        return (policy + unit, critic + unit, *targets, target_critic + unit)
+
+
+class MADDPG(MADDPGDimensions):
     """Policies, critics, targets and moments of M agents; the contract is ``Algorithm``."""
 
     def __init__(
@@ -110,10 +143,8 @@ class MADDPG:
         device: torch.device,
     ) -> None:
         self._config, self._seed, self._device = config, seed, device
-        self._layout = Layout(
-            observation_sizes=tuple(spec.observation_size for spec in specs),
-            action_sizes=tuple(spec.action.size for spec in specs),
-        )
+        self._layout = _layout(specs)
+        super().__init__(self._layout, hidden=config.hidden)
         self._cohorts = make_cohorts(
             specs,
             self._layout,
@@ -135,23 +166,6 @@ class MADDPG:
         )
         self._minibatch: Minibatch | None = None
         self._chunks = [Chunks(cohort, clip_norm=config.clip_norm) for cohort in self._cohorts]
-        self.units = len(specs)
-        self.row_size = self._layout.row_size
-        self.unit_sizes = tuple(self._place[unit][0].size for unit in range(self.units))
-        self.sections = tuple(self._sections())
-
-    def _sections(self) -> Iterator[Section]:
-        for index, role in enumerate(ROLES):
-            for unit in range(self.units):
-                cohort, row = self._place[unit]
-                size = cohort.view(row, role).size
-                yield Section(id=index * self.units + unit, role=role, unit=unit, size=size)
-
-    def needs(self, unit: Unit) -> Sequence[int]:
-        """All target policies; the unit's own policy, critic and target critic."""
-        policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
-        targets = range(target_policy, target_policy + self.units)
-        return (policy + unit, critic + unit, *targets, target_critic + unit)
 
     def view(self, section: int) -> FloatArray:
         """The section's parameters as a writable flat array on the CPU."""
@@ -355,6 +369,13 @@ def _snapped(row: FloatArray, *, grid: float) -> FloatArray:
         block = slice(start, start + SNAP_ENTRIES)
         copy[block] = snap(row[block], grid=grid)
     return copy
+
+
+def _layout(agents: Sequence[AgentSpec]) -> Layout:
+    return Layout(
+        observation_sizes=tuple(agent.observation_size for agent in agents),
+        action_sizes=tuple(agent.action.size for agent in agents),
+    )
 
 
 def _device(name: str) -> torch.device:

@@ -22,6 +22,13 @@ ROLES = ("policy", "critic", "target_policy", "target_critic")
 """The networks of an agent that are broadcast."""
 
 
+def networks(layout: Layout, agent: int, *, hidden: int) -> tuple[Mlp, Mlp]:
+    """Where the agent's critic and policy lie in its row."""
+    critic = Mlp(0, layout.action.stop, hidden, 1)
+    own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
+    return critic, Mlp(critic.end, own, hidden, actions)
+
+
 class Cohort:
     """Agents with equal observation size and equal action specification.
 
@@ -47,11 +54,9 @@ class Cohort:
     ) -> None:
         self.agents = tuple(agents)
         self.head = head
-        inputs = layout.action.stop
-        own, actions = layout.observation_sizes[agents[0]], layout.action_sizes[agents[0]]
-        self.critic = Mlp(0, inputs, hidden, 1)
-        self.policy = Mlp(self.critic.end, own, hidden, actions)
+        self.critic, self.policy = networks(layout, agents[0], hidden=hidden)
         self.size = self.policy.end
+        inputs = self.critic.inputs
         shape = (len(agents), aligned(self.size))
         self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
         self._host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
