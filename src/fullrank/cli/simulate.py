@@ -11,15 +11,19 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fullrank.algorithms import algorithms
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
 from fullrank.codes import Code, codes, make_code
 from fullrank.config import RunConfig
-from fullrank.errors import CodeError, ConfigError
+from fullrank.environments import make_environment
+from fullrank.errors import CodeError, ConfigError, NotDecodable
 from fullrank.simulation import Cluster, Payload, Simulated
 from fullrank.simulation import simulate as run
 from fullrank.stragglers import delay_models
 from fullrank.types import JSON
-from fullrank.wiring import training_of
+
+MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
+"""What rounds tell about a code; null for a code that never decodes."""
 
 
 def simulate(
@@ -71,10 +75,13 @@ def simulate(
     )
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delay_models.build(resolved.stragglers.name, **resolved.stragglers.params)
-    found = {
-        label: _facts(each, run(cluster, each, delays, iterations=iterations, seed=resolved.seed))
-        for label, each in named
-    }
+    found = {}
+    for label, each in named:
+        try:
+            rounds = run(cluster, each, delays, iterations=iterations, seed=resolved.seed)
+        except NotDecodable:
+            rounds = None
+        found[label] = _facts(each, rounds)
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -82,12 +89,14 @@ def simulate(
 
 
 def _payload(config: RunConfig) -> Payload:
-    """What the configured algorithm moves."""
-    training = training_of(config)
-    try:
-        return Payload.of(training.algorithm, batch_size=training.batch_size)
-    finally:
-        training.close()
+    """What the configured algorithm moves; of its parameters only the sizes are made."""
+    settings = config.environment
+    environment = make_environment(
+        settings.name, agents=settings.agents, copies=1, **settings.params
+    )
+    environment.close()
+    algorithm = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    return Payload.of(algorithm.dimensions(environment.agents), batch_size=algorithm.batch_size)
 
 
 def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
@@ -125,29 +134,36 @@ def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
         )
 
 
-def _facts(code: Code, rounds: Simulated) -> JSON:
-    return {
+def _facts(code: Code, rounds: Simulated | None) -> JSON:
+    """What is printed of a code; without rounds, because it never decodes, its load alone."""
+    facts: JSON = {"load_mean": float(code.load.mean()), "load_max": int(code.load.max())}
+    if rounds is None:
+        return facts | dict.fromkeys(MEASURED)
+    return facts | {
         "median_s": float(np.median(rounds.round_s)),
         "p95_s": float(np.percentile(rounds.round_s, 95)),
         "waited": float(rounds.waited.mean()),
         "received_mean": float(np.mean([len(received) for received in rounds.received])),
-        "load_mean": float(code.load.mean()),
-        "load_max": int(code.load.max()),
         "sent_bytes": rounds.sent_bytes,
     }
 
 
 def _show(found: dict[str, JSON], *, title: str) -> None:
-    table = Table("code", title=title, caption="waits: share of rounds that a straggler ended")
+    table = Table(title=title, caption="waits: share of rounds that a straggler ended")
+    table.add_column("code", overflow="fold")
     for column in ("median round", "p95 round", "waits", "mean |J|", "load (max)"):
         table.add_column(column, justify="right")
-    for label, facts in sorted(found.items(), key=lambda item: item[1]["median_s"]):
+    for label, facts in sorted(found.items(), key=lambda item: item[1]["median_s"] or math.inf):
+        load = f"{facts['load_mean']:.1f} ({facts['load_max']})"
+        if facts["median_s"] is None:
+            table.add_row(label, "never", "never", "-", "-", load)
+            continue
         table.add_row(
             label,
             f"{facts['median_s']:.3f} s",
             f"{facts['p95_s']:.3f} s",
             f"{facts['waited']:.0%}",
             f"{facts['received_mean']:.1f}",
-            f"{facts['load_mean']:.1f} ({facts['load_max']})",
+            load,
         )
     Console().print(table)

@@ -58,6 +58,20 @@ def test_delay_models_are_set_as_in_a_run(run: Callable[..., str]) -> None:
     assert found["mds"]["median_s"] > 9
 
 
+def test_a_code_that_never_decodes_spares_the_others(run: Callable[..., str]) -> None:
+    words = ("--learners", "40", "--agents", "20", "--code", "vandermonde", "--code", "uncoded")
+    found = json.loads(run(*words, "--json"))
+    assert found["vandermonde"]["median_s"] is None
+    assert found["uncoded"]["median_s"] > 0
+    assert "never" in run(*words)
+
+
+def test_no_parameter_is_made_to_know_its_size(run: Callable[..., str]) -> None:
+    words = ("--learners", "1200", "--agents", "1000", "--bandwidth", "1e12", "--code", "uncoded")
+    found = json.loads(run(*words, "--json"))["uncoded"]
+    assert found["sent_bytes"] > 2**40  # more than any machine that runs this could hold
+
+
 def test_it_prints_a_table(run: Callable[..., str]) -> None:
     printed = run(*SIZES)
     assert "15 learners, 8 agents, 40 rounds" in printed
