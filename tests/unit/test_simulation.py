@@ -125,7 +125,7 @@ def test_a_shared_link_wastes_nothing_and_favours_nobody(
 
 
 @given(
-    name=st.sampled_from(["uncoded", "replication", "mds", "cyclic"]),
+    name=st.sampled_from(["uncoded", "replication", "mds", "cyclic", "ldgm", "random_sparse"]),
     sizes=st.tuples(st.integers(1, 9), st.integers(0, 6)),
     seed=st.integers(0, 1000),
 )
