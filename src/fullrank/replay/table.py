@@ -13,7 +13,6 @@ from fullrank.errors import InvalidContribution, OutOfRange
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
 
-
 TABLE = "transitions"
 """The one table of a run with a shared minibatch."""
 
