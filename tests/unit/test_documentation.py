@@ -83,3 +83,11 @@ def test_the_environment_in_the_guide_trains() -> None:
     command = [sys.executable, "-c", block + TRAIN_IT]  # elsewhere, for it registers a name
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+@pytest.mark.parametrize("index", ["mkdocs.yml", "docs/README.md"])
+def test_every_page_is_in_the_index(index: str) -> None:
+    text = (ROOT / index).read_text(encoding="utf-8")
+    pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
+    missing = [page for page in map(str, pages) if page not in text and page != "README.md"]
+    assert missing == []
