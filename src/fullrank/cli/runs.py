@@ -10,6 +10,23 @@ from fullrank.registry import nearest
 RUNS = Path("runs")
 
 
+def make_directory(path: Path, *, exist_ok: bool = True) -> None:
+    """Make it and what lies above it.
+
+    Raises:
+        FileExistsError: It is there already and ``exist_ok`` is false.
+        FullrankError: It cannot be made.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise FullrankError(
+            f"cannot make {path}: {error.strerror}; choose another --run-dir"
+        ) from error
+
+
 def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
     """Make and return ``<root>/<environment>-<algorithm>-<code>-seed<seed>-<counter>``."""
     environment = re.sub(r"[^\w.-]+", "_", config.environment.name)
@@ -18,7 +35,7 @@ def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
     while True:
         path = root / f"{stem}-{counter}"
         try:
-            path.mkdir(parents=True)
+            make_directory(path, exist_ok=False)
         except FileExistsError:
             counter += 1
         else:

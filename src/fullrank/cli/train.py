@@ -13,7 +13,7 @@ from rich.console import Console
 from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.cli.processes import Service, services
 from fullrank.cli.progress import View, view
-from fullrank.cli.runs import default_run_dir, find_run
+from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.codes import make_code
 from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
@@ -112,7 +112,7 @@ def _claim(config: RunConfig, run_dir: Path | None) -> Path:
         raise RunDirectoryInUse(
             f"{run_dir} is not empty; go on with `fullrank resume {run_dir}` or choose another"
         )
-    run_dir.mkdir(parents=True, exist_ok=True)
+    make_directory(run_dir)
     return run_dir
 
 
@@ -154,13 +154,15 @@ def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> No
     records = follow(path / "metrics.jsonl")
     said = ""
     while True:
+        committed = next(records)  # before the status, which then is no older than they are
         status = watch.status()
-        shown.show(next(records))
-        if status.state is RunState.FINISHED:
-            return
         if status.message != said:
             shown.say(status.message or f"training in {path}")
         said = status.message
+        shown.show(committed)
+        if status.state is RunState.FINISHED:
+            shown.show(next(records))
+            return
         for service in started:
             if (failure := service.failure()) is not None:
                 raise failure

@@ -1,0 +1,62 @@
+"""``fullrank train`` before it starts a service."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fullrank.cli import train
+from fullrank.rpc.watch import RunState
+
+
+@pytest.mark.parametrize("inside", ["file/run", "/proc/nothing/run"])
+def test_a_run_directory_that_cannot_be_made_is_one_line(
+    inside: str, tmp_path: Path, fullrank: Any
+) -> None:
+    (tmp_path / "file").write_text("")
+    outcome = fullrank("train", "--run-dir", str(tmp_path / inside))
+    assert outcome.code == 1
+    assert outcome.error.startswith(f"fullrank: cannot make {tmp_path / inside}: ")
+    assert len(outcome.error.splitlines()) == 1
+
+
+class Heard:
+    """A view that keeps what it was told."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def say(self, message: str) -> None:
+        self.lines.append(message)
+
+    def show(self, records: Iterable[str]) -> None:
+        self.lines.extend(records)
+
+    def close(self) -> None: ...
+
+
+def test_a_run_is_said_to_train_before_its_iterations_are_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def statuses() -> Iterator[SimpleNamespace]:
+        yield SimpleNamespace(state=RunState.STARTING, message="waiting for 4 learners")
+        yield SimpleNamespace(state=RunState.RUNNING, message="")
+        yield SimpleNamespace(state=RunState.FINISHED, message="")
+
+    def records(path: Path) -> Iterator[Sequence[str]]:
+        yield from ([], ["iteration 0", "iteration 1"], [], ["iteration 2"])
+
+    monkeypatch.setattr(train, "follow", records)
+    monkeypatch.setattr(train, "POLL_S", 0.0)
+    heard, every = Heard(), statuses()
+    watch: Any = SimpleNamespace(status=lambda: next(every))
+    train._follow(tmp_path, heard, watch, [])  # type: ignore[arg-type]
+    assert heard.lines == [
+        "waiting for 4 learners",
+        f"training in {tmp_path}",
+        "iteration 0",
+        "iteration 1",
+        "iteration 2",
+    ]
