@@ -146,9 +146,6 @@ class TensorBoard:
         directory: Where the event file goes.
         first_iteration: Later steps of an earlier event file are hidden from here on.
         clock: Wall-clock time of an event, seconds since 1970.
-
-    Raises:
-        ModuleNotFoundError: ``tensorboard`` is not installed.
     """
 
     def __init__(
@@ -204,18 +201,12 @@ class Fanout:
 
 
 def open_sinks(run_dir: Path, *, first_iteration: int, tensorboard: bool) -> Fanout:
-    """The sinks of a run: ``metrics.jsonl`` and, if wanted and installed, TensorBoard."""
+    """The sinks of a run: ``metrics.jsonl`` and, if wanted, TensorBoard."""
     sinks: list[MetricsSink] = [
         JsonLines(run_dir / "metrics.jsonl", first_iteration=first_iteration)
     ]
     if tensorboard:
-        try:
-            sinks.append(TensorBoard(run_dir / "tensorboard", first_iteration=first_iteration))
-        except ModuleNotFoundError:
-            logger.warning(
-                "tensorboard_missing: no events are written; pip install 'fullrank[tensorboard]', "
-                "or set metrics.tensorboard=false"
-            )
+        sinks.append(TensorBoard(run_dir / "tensorboard", first_iteration=first_iteration))
     return Fanout(sinks)
 
 

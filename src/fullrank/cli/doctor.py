@@ -17,8 +17,17 @@ from fullrank import __version__
 from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import RUNS
 
-_REQUIRED = ("numpy", "scipy", "torch", "grpcio", "protobuf", "pydantic", "safetensors")
-_OPTIONAL = {"mpe2": "mpe", "tensorboard": "tensorboard"}
+_REQUIRED = (
+    "numpy",
+    "scipy",
+    "torch",
+    "grpcio",
+    "protobuf",
+    "pydantic",
+    "safetensors",
+    "tensorboard",
+)
+_OPTIONAL = {"mpe2": "mpe"}
 _SERVICES = {"controller", "learner", "replay"}
 _LEAST_MEMORY_BYTES = 2 * 2**30
 

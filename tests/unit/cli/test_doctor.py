@@ -64,10 +64,10 @@ def test_a_missing_required_package_is_code_1(
 def test_a_missing_extra_is_said_and_forgiven(
     fullrank: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without("tensorboard", monkeypatch)
+    without("mpe2", monkeypatch)
     code, found = findings(fullrank)
     assert code == 0
-    assert found["tensorboard"]["detail"] == "missing: pip install 'fullrank[tensorboard]'"
+    assert found["mpe2"]["detail"] == "missing: pip install 'fullrank[mpe]'"
 
 
 def test_whatever_an_examination_raises_is_its_finding(
