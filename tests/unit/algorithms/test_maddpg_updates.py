@@ -214,7 +214,7 @@ def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[Agent
             torch.cat([torch.from_numpy(algorithm.view(id_).copy()) for id_ in online])
         )
         targets[unit] = parameters[unit].detach().clone()
-        optimisers[unit] = torch.optim.Adam([parameters[unit]], lr=0.01, foreach=False)
+        optimisers[unit] = torch.optim.Adam([parameters[unit]], lr=0.01, fused=True)
     for iteration in range(3):
         rows = random_batch(specs, 64, seed=iteration)
         decoded = np.zeros((algorithm.units, max(algorithm.unit_sizes)), np.float32)

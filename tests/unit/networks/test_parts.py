@@ -86,7 +86,7 @@ def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     start = torch.randn(3, 101)
     rows = Rows(start.clone(), start.clone(), torch.zeros(3, 101), torch.zeros(3, 101))
     parameter = torch.nn.Parameter(start.clone())
-    optimiser = torch.optim.Adam([parameter], lr=0.02, foreach=False)
+    optimiser = torch.optim.Adam([parameter], lr=0.02, fused=True)
     target = start.clone()
     for count in range(1, 5):
         parameter.grad = torch.randn(3, 101)
