@@ -24,7 +24,7 @@ Differs from the paper in:
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
@@ -80,8 +80,6 @@ class MADDPGConfig:
     """Continuous actions: standard deviation of the noise, as a share of half the range."""
     grid: float = GRID
     """Updates are multiples of this power of two."""
-    payload: Literal["gradients"] = "gradients"
-    """What u_i is."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hidden < 1:
@@ -90,8 +88,6 @@ class MADDPGConfig:
             raise ConfigError(f"algorithm.grid must be a power of two, not {self.grid}")
         if self.clip_norm <= 0:
             raise ConfigError("algorithm.clip_norm must be above 0")
-        if self.payload != "gradients":
-            raise ConfigError(f"algorithm.payload must be 'gradients', not {self.payload!r}")
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
         """Sizes of sections, updates and transitions."""
