@@ -156,13 +156,13 @@ def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> No
     while True:
         committed = next(records)  # before the status, which then is no older than they are
         status = watch.status()
+        if status.state is RunState.FINISHED:
+            shown.show([*committed, *next(records)])
+            return
         if status.message != said:
             shown.say(status.message or f"training in {path}")
         said = status.message
         shown.show(committed)
-        if status.state is RunState.FINISHED:
-            shown.show(next(records))
-            return
         for service in started:
             if (failure := service.failure()) is not None:
                 raise failure
