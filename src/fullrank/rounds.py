@@ -94,16 +94,10 @@ class Round:
         """
         if row in self._rows:
             return False
-        if coded is not None:
-            if coded.shape != (self._length,):
-                raise InvalidContribution(
-                    f"the coded vector of row {row} has shape {coded.shape}, "
-                    f"expected ({self._length},)"
-                )
-            if not np.isfinite(coded.sum()):  # one pass, and no array of booleans
-                raise InvalidContribution(
-                    f"the coded vector of row {row} holds a value that is not finite"
-                )
+        if coded is not None and coded.shape != (self._length,):
+            raise InvalidContribution(
+                f"the coded vector of row {row} has shape {coded.shape}, expected ({self._length},)"
+            )
         self._decoder.offer(row=row, vector=coded)
         self._rows.add(row)
         self._batches.add(batch_digest)

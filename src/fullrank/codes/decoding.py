@@ -133,7 +133,7 @@ class Decoder:
             raise InvalidContribution(
                 f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
             )
-        if not np.isfinite(coded).all():
+        if not np.isfinite(coded.sum()):  # one pass, and no array of booleans
             raise InvalidContribution(f"the vector of row {row} has values that are not finite")
         return coded
 
@@ -193,13 +193,10 @@ class Decoder:
         """After ``decode``: no entry is further from the truth, if the vectors are honest."""
         return self._error_bound
 
-    def decode(self, *, out: Matrix | None = None) -> Matrix:
+    def decode(self) -> Matrix:
         """The target on the grid; sets ``exact`` and ``error_bound``.
 
         All rows received are used, sorted, so that the arrival order cannot matter.
-
-        Args:
-            out: Where to write; by default a new array.
 
         Returns:
             Shape (M, P), or (1, P) for the sum.
@@ -208,14 +205,7 @@ class Decoder:
             NotDecodable: The rows do not determine the target, or came without vectors.
             Corrupted: No honest vectors look like these; leave rows out in turn or wait for more.
         """
-        blocks = self.blocks()
-        start, block = next(blocks)
-        if out is None:
-            out = np.empty((len(block), self._length()))
-        out[:, start : start + block.shape[1]] = block
-        for start, block in blocks:
-            out[:, start : start + block.shape[1]] = block
-        return out
+        return np.hstack([block for _, block in self.blocks()])
 
     def blocks(self) -> Iterator[tuple[int, Matrix]]:
         """``decode`` in column blocks: (first column, values); peak memory is one block.
