@@ -4,6 +4,7 @@ import json
 import math
 import warnings
 from collections.abc import Iterator
+from functools import partial
 from typing import Annotated, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from fullrank.environments import make_environment
 from fullrank.errors import CodeError, ConfigError, NotDecodable
 from fullrank.simulation import Cluster, Payload, Simulated
 from fullrank.simulation import simulate as run
-from fullrank.stragglers import delay_models
+from fullrank.stragglers import DelayModel, delay_models
 from fullrank.types import JSON
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
@@ -75,13 +76,8 @@ def simulate(
     )
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delay_models.build(resolved.stragglers.name, **resolved.stragglers.params)
-    found = {}
-    for label, each in named:
-        try:
-            rounds = run(cluster, each, delays, iterations=iterations, seed=resolved.seed)
-        except NotDecodable:
-            rounds = None
-        found[label] = _facts(each, rounds)
+    rounds = partial(_rounds, cluster, delays, iterations=iterations, seed=resolved.seed)
+    found = {label: _facts(each, rounds(each)) for label, each in named}
     if as_json:
         print(json.dumps(found, indent=2))
     else:
@@ -132,6 +128,16 @@ def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
             seed=config.seed,
             **params,
         )
+
+
+def _rounds(
+    cluster: Cluster, delays: DelayModel, code: Code, *, iterations: int, seed: int
+) -> Simulated | None:
+    """Simulated rounds; None for a code whose rows do not determine the units in float64."""
+    try:
+        return run(cluster, code, delays, iterations=iterations, seed=seed)
+    except NotDecodable:
+        return None
 
 
 def _facts(code: Code, rounds: Simulated | None) -> JSON:
