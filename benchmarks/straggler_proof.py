@@ -42,10 +42,10 @@ def pass_over(k: int) -> None:
     assign = Gathering._assign
     stragglers = FixedK(k=k, delay_s=DELAY_S)
 
-    def assign_to_others(self: Gathering, rows: list[int]) -> None:
+    async def assign_to_others(self: Gathering, rows: list[int]) -> None:
         iteration = self._round.iteration
         delays = stragglers.delays(seed=SEED, iteration=iteration, learners=LEARNERS)
-        assign(self, [row for row in rows if not delays[self._deal.holders[row].learner]])
+        await assign(self, [row for row in rows if not delays[self._deal.holders[row].learner]])
 
     Gathering._assign = assign_to_others  # type: ignore[method-assign]
 

@@ -1,5 +1,7 @@
 """An iteration's assignments as bytes: every section encoded once, shared by all streams."""
 
+from collections.abc import Iterator, Sequence
+
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_message
@@ -28,20 +30,22 @@ class Broadcast:
         self._units = [support(row) for row in matrix]
         self._needed = [sections_of(units, algorithm.needs) for units in self._units]
         self._common = sorted(set.intersection(*map(set, self._needed)))
-        self._fields: dict[int, list[bytes]] = {}
+        self._encoded: dict[int, list[bytes]] = {}
         self._shared: list[bytes] = []
 
     def refresh(self) -> None:
-        """Encode the parameters as they are now, for the assignments of one round."""
-        self._fields = {
-            section: list(
-                encode_chunks(
-                    self._algorithm.view(section), array_id=section, field=CONTROLLER_CHUNKS
-                )
-            )
-            for section in sorted(set.union(*map(set, self._needed)))
-        }
-        self._shared = list(bundle(field for each in self._common for field in self._fields[each]))
+        """Forget the last round's parameters; they are encoded anew as they are needed."""
+        self._encoded.clear()
+        self._shared = list(bundle(self._fields(self._common)))
+
+    def _fields(self, sections: Sequence[int]) -> Iterator[bytes]:
+        """The sections' chunks, encoded once a round."""
+        for section in sections:
+            if section not in self._encoded:
+                view = self._algorithm.view(section)
+                fields = encode_chunks(view, array_id=section, field=CONTROLLER_CHUNKS)
+                self._encoded[section] = list(fields)
+            yield from self._encoded[section]
 
     def parcel(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> Parcel:
         """Assignment of one row, the sections only it needs, then the common ones."""
@@ -56,7 +60,7 @@ class Broadcast:
             sections=[*own, *self._common],
         )
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
-        fields = [head, *(field for section in own for field in self._fields[section])]
+        fields = [head, *self._fields(own)]
         if sum(map(len, (*fields, *self._shared))) <= JOINED_BYTES:
             messages = [b"".join((*fields, *self._shared))]
         else:

@@ -76,14 +76,14 @@ class Gathering:
             Corrupted: Nothing more can come, or the deadline passed, and what came is corrupt.
         """
         self._extend()
-        self._assign(sorted(self._deal.holders))
+        await self._assign(sorted(self._deal.holders))
         while True:
             event = await self._next_event()
             if event is None:
                 self._speak_at_deadline()
                 self._extend()
                 continue
-            if self._note(event) and (decision := await self._decide()) is not None:
+            if await self._note(event) and (decision := await self._decide()) is not None:
                 return Gathered(
                     decision=decision,
                     compute_s=self._compute_s,
@@ -91,7 +91,8 @@ class Gathering:
                     decode_s=self._decode_s,
                 )
 
-    def _assign(self, rows: list[int]) -> None:
+    async def _assign(self, rows: list[int]) -> None:
+        """Encode and hand over one assignment after the other; the first ones already travel."""
         for row in rows:
             holder = self._deal.holders[row]
             parcel = self._broadcast.parcel(
@@ -99,6 +100,7 @@ class Gathering:
             )
             holder.outbox.assign(parcel, deadline_s=self._deadline_s)
             self._assigned.add(holder.learner)
+            await asyncio.sleep(0)
 
     def _extend(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._deadline_s
@@ -113,12 +115,12 @@ class Gathering:
         except TimeoutError:
             return None
 
-    def _note(self, event: Event) -> bool:
+    async def _note(self, event: Event) -> bool:
         """Take an event into the round; whether it may change the verdict."""
         if isinstance(event, MembershipChanged):
             if vacated := self._membership.mend(self._deal):
                 self._run.attempt += 1
-                self._assign(vacated)
+                await self._assign(vacated)
             return True
         if not self._run.is_current(event.ids):
             return False

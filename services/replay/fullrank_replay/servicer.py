@@ -85,9 +85,11 @@ class ReplayServicer:
 
     async def _gather(self, sample: Sample) -> list[bytes]:
         table = self._store.get(sample.table)
+
+        def encode() -> list[bytes]:
+            rows = table.gather(sample.positions())
+            return list(encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK))
+
         async with self._lock:
             table.check(sample)
-            rows = await asyncio.to_thread(table.gather, sample.positions())
-        return await asyncio.to_thread(
-            lambda: list(encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK))
-        )
+            return await asyncio.to_thread(encode)
