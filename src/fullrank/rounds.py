@@ -1,7 +1,7 @@
 """The synchronous round: which coded vectors have come, and may the iteration be committed.
 
-One state machine under every driver: services, one process, virtual time. It knows no network and
-no clock; the driver asks ``decide`` after each offer and acts on the verdict.
+One state machine under the drivers that carry updates, services and one process; virtual time is
+held to it by a test (docs/adr/0003). It knows no network and no clock; the driver asks ``decide`` after each offer and acts on the verdict.
 """
 
 from collections.abc import Sequence
@@ -51,8 +51,8 @@ class Round:
     Args:
         iteration: Its number.
         code: C, shape (R, M).
-        unit_sizes: P_i of each unit; coded vectors have length P = max P_i. Empty for a driver
-            that carries no vectors (virtual time).
+        unit_sizes: P_i of each unit; coded vectors have length P = max P_i. Empty where only ranks
+            matter.
         grid: The grid that updates were snapped to.
     """
 
