@@ -1,7 +1,8 @@
 """The synchronous round: which coded vectors have come, and may the iteration be committed.
 
 One state machine under the drivers that carry updates, services and one process; virtual time is
-held to it by a test (docs/adr/0003). It knows no network and no clock; the driver asks ``decide`` after each offer and acts on the verdict.
+held to it by a test (docs/adr/0003). It knows no network and no clock; the driver asks ``decide``
+after each offer and acts on the verdict.
 """
 
 from collections.abc import Sequence
