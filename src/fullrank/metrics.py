@@ -55,9 +55,10 @@ class IterationRecord:
     update_digest: str
     """Hexadecimal digest of the committed updates."""
     bytes_sent: Mapping[str, int]
-    """Payload bytes that the controller wrote, by kind."""
+    """Bytes that the controller wrote to learners: ``parameters`` (assignments with their sections),
+    ``commit`` and ``refused``. Minibatches come from replay and are not in it."""
     bytes_received: Mapping[str, int]
-    """Payload bytes that the controller read, by kind."""
+    """Payload bytes that the controller read: ``coded`` and ``digests``."""
 
 
 _RECORD = TypeAdapter(IterationRecord)
