@@ -5,6 +5,7 @@ held to it by a test (docs/adr/0003). It knows no network and no clock; the driv
 after each offer and acts on the verdict.
 """
 
+import os
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -16,6 +17,9 @@ from fullrank.codes import Code, Decoder
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.types import FloatArray, LearnerId, Unit, Vector
 from fullrank.updates import GRID, unit_digest
+
+THREADED_BYTES = 8 * 2**20
+"""Below, starting threads takes longer than hashing on one."""
 
 
 class Verdict(Enum):
@@ -139,9 +143,7 @@ class Round:
             updates = self._decode()
         except Corrupted as error:
             return _corrupt(str(error))
-        with ThreadPoolExecutor() as pool:  # hashing leaves the interpreter to other threads
-            owned = [updates[unit, :size] for unit, size in enumerate(self._unit_sizes)]
-            digests = tuple(pool.map(unit_digest, owned))
+        digests = _digests([updates[unit, :size] for unit, size in enumerate(self._unit_sizes)])
         if not self._decoder.exact:
             return Decision(
                 verdict=Verdict.INEXACT,
@@ -160,6 +162,14 @@ class Round:
         for start, block in self._decoder.blocks():
             updates[:, start : start + block.shape[1]] = block
         return updates
+
+
+def _digests(updates: Sequence[FloatArray]) -> tuple[bytes, ...]:
+    """Of each unit; large ones on all cores, for hashing leaves the interpreter to others."""
+    if sum(update.nbytes for update in updates) < THREADED_BYTES:
+        return tuple(map(unit_digest, updates))
+    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        return tuple(pool.map(unit_digest, updates))
 
 
 def _corrupt(reason: str) -> Decision:
