@@ -17,14 +17,15 @@ GRID = 2.0**-36
 DIGEST_BYTES = 16
 
 
-def snap(update: FloatArray, *, grid: float = GRID) -> FloatArray:
+def snap(update: FloatArray, *, grid: float = GRID, out: FloatArray | None = None) -> FloatArray:
     """Round to the grid, half to even, with +0.0 as the only zero.
 
     Args:
         update: u_i or several of them, any shape, float32; clipped, so |u| is far below 2^64 grid.
         grid: A power of two.
+        out: Where the result goes, if not into a new array.
     """
-    scaled = np.multiply(update, np.float32(1.0 / grid))  # a power of two: exact
+    scaled = np.multiply(update, np.float32(1.0 / grid), out=out)  # a power of two: exact
     np.rint(scaled, out=scaled)
     scaled *= np.float32(grid)
     scaled += np.float32(0.0)

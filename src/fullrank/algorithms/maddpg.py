@@ -38,7 +38,7 @@ from fullrank.networks.adam import Adam
 from fullrank.networks.chunk import Chunk, Chunks
 from fullrank.networks.cohort import ROLES, make_cohorts, networks
 from fullrank.networks.heads import Head
-from fullrank.networks.minibatch import Minibatch
+from fullrank.networks.minibatch import Minibatch, Tile
 from fullrank.networks.mlp import (
     Tape,
     aligned,
@@ -200,18 +200,20 @@ class MADDPG(MADDPGDimensions):
 
     def _load(self, batch: FloatArray) -> Minibatch:
         if self._minibatch is None or self._minibatch.size != len(batch):
-            self._minibatch = Minibatch(self._layout, size=len(batch), device=self._device)
+            self._minibatch = Minibatch(
+                self._layout, size=len(batch), hidden=self._config.hidden, device=self._device
+            )
         self._minibatch.load(batch)
         return self._minibatch
 
-    def _sample(
-        self, chunk: Chunk, outputs: Tensor, purpose: str, *, iteration: int, size: int
-    ) -> Tensor:
-        """A fresh differentiable action of each agent, keyed by (purpose, iteration, agent)."""
-        draws = chunk.space.draws
-        for agent, out in zip(chunk.agents, draws.numpy(), strict=True):
-            chunk.cohort.head.draw(stream(self._seed, purpose, iteration, agent), out[:, :size])
-        return chunk.cohort.head.sample(outputs, draws.to(outputs.device))
+    def _noise(self, chunk: Chunk, data: Minibatch, purpose: str, iteration: int) -> Tensor:
+        """What each agent's actions need of chance, keyed by (purpose, iteration, agent)."""
+        shape = (chunk.cohort.policy.outputs, data.size)
+        noise = torch.zeros(len(chunk.agents), shape[0], data.columns * len(data.tiles))
+        for agent, out in zip(chunk.agents, noise.numpy(), strict=True):
+            generator = stream(self._seed, purpose, iteration, agent)
+            out[:, : data.size] = chunk.cohort.head.draw(generator, shape)
+        return noise.to(self._device)
 
     def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
         """Target actions of all agents, into the joint input of the target critics."""
@@ -219,73 +221,75 @@ class MADDPG(MADDPGDimensions):
             for rows in chunks.split(range(len(cohort.agents)), data.columns):
                 proceed()
                 chunk = chunks.take(rows, data.columns)
+                noise = self._noise(chunk, data, "target_action", iteration)
                 space = chunk.space
-                own = chunk.own(data.next_joint)
-                outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
-                actions = self._sample(
-                    chunk, outputs, "target_action", iteration=iteration, size=data.size
-                )
-                actions *= data.acts_next.index_select(0, chunk.agent_index)
-                data.next_joint.index_copy_(0, chunk.action_rows, actions.flatten(0, 1))
+                for tile in data.tiles:
+                    own = chunk.own(tile.next_joint)
+                    outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
+                    actions = cohort.head.sample(outputs, noise[:, :, tile.span])
+                    actions *= tile.acts_next.index_select(0, chunk.agent_index)
+                    tile.next_joint.index_copy_(0, chunk.action_rows, actions.flatten(0, 1))
 
     def _gradient(
         self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        per_agent = data.per_agent.index_select(0, chunk.agent_index)
-        reward, continues, weight = per_agent.unbind(1)
-        proceed()
-        expected = self._expected_return(chunk, data, reward, continues)
-        proceed()
-        self._critic_gradient(chunk, data, expected, weight)
-        proceed()
-        self._policy_gradient(chunk, data, weight, iteration)
+        noise = self._noise(chunk, data, "policy_action", iteration)
+        torch.gather(chunk.critic.first, 2, chunk.action_columns, out=chunk.space.action_weights)
+        for tile in data.tiles:
+            reward, continues, weight = tile.per_agent.index_select(0, chunk.agent_index).unbind(1)
+            beta = float(tile is not data.tiles[0])
+            proceed()
+            expected = self._expected_return(chunk, tile, reward, continues)
+            proceed()
+            self._critic_gradient(chunk, tile, expected, weight, beta=beta)
+            proceed()
+            self._policy_gradient(chunk, tile, noise[:, :, tile.span], weight, beta=beta)
         proceed()
         chunk.space.clipper.clip()
         return chunk.space.gradient
 
     def _expected_return(
-        self, chunk: Chunk, data: Minibatch, reward: Tensor, continues: Tensor
+        self, chunk: Chunk, tile: Tile, reward: Tensor, continues: Tensor
     ) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, tape = chunk.target_critic, chunk.space.critic
-        self._kernel.shared_product(critic.first, data.next_joint, tape.first)
+        self._kernel.shared_product(critic.first, tile.next_joint, tape.first)
         value = upper(critic, tape, chunk.space.value)
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
     def _critic_gradient(
-        self, chunk: Chunk, data: Minibatch, expected: Tensor, weight: Tensor
+        self, chunk: Chunk, tile: Tile, expected: Tensor, weight: Tensor, *, beta: float
     ) -> None:
         """Leaves the pre-activation of the first layer in the critic's tape."""
         space = chunk.space
-        self._kernel.shared_product(chunk.critic.first, data.joint, space.critic.first)
+        self._kernel.shared_product(chunk.critic.first, tile.joint, space.critic.first)
         value = upper(chunk.critic, space.critic, space.value)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(chunk.critic, error, space.critic)
         first = space.critic_gradient[0]
-        self._kernel.shared_product(space.critic.below, data.joint_rows, first)
-        upper_gradients(error, space.critic, space.critic_gradient)
+        self._kernel.shared_product(space.critic.below, tile.joint_rows, first, beta=beta)
+        upper_gradients(error, space.critic, space.critic_gradient, beta=beta)
 
     def _policy_gradient(
-        self, chunk: Chunk, data: Minibatch, weight: Tensor, iteration: int
+        self, chunk: Chunk, tile: Tile, noise: Tensor, weight: Tensor, *, beta: float
     ) -> None:
         """Only own actions differ from the critic's pass, so only their columns are computed."""
         space, head = chunk.space, chunk.cohort.head
-        own = chunk.own(data.joint)
+        own = chunk.own(tile.joint)
         outputs = forward(chunk.policy, own, space.policy, space.outputs)
-        actions = self._sample(chunk, outputs, "policy_action", iteration=iteration, size=data.size)
-        replayed = data.joint.index_select(0, chunk.action_rows).view_as(actions)
-        columns = chunk.critic.first.gather(2, chunk.action_columns)
-        space.critic.first.baddbmm_(columns, actions - replayed)
+        actions = head.sample(outputs, noise)
+        replayed = tile.joint.index_select(0, chunk.action_rows).view_as(actions)
+        space.critic.first.baddbmm_(space.action_weights, actions - replayed)
         hidden(chunk.critic, space.critic)
         backward(chunk.critic, -weight, space.critic)
-        action_gradient = torch.bmm(columns.transpose(1, 2), space.critic.below)
+        action_gradient = torch.bmm(space.action_weights.transpose(1, 2), space.critic.below)
         gradient = head.gradient(outputs, actions, action_gradient)
         penalty = 2.0 * self._config.logit_penalty / chunk.cohort.policy.outputs
         gradient.addcmul_(outputs, weight, value=penalty)
         backward(chunk.policy, gradient, space.policy)
-        torch.bmm(space.policy.below, own.transpose(1, 2), out=space.policy_gradient[0])
-        upper_gradients(gradient, space.policy, space.policy_gradient)
+        space.policy_gradient[0].baddbmm_(space.policy.below, own.transpose(1, 2), beta=beta)
+        upper_gradients(gradient, space.policy, space.policy_gradient, beta=beta)
 
     def apply(self, updates: FloatArray) -> None:
         """Adam on every online row, then the targets; equal updates give equal parameters."""
@@ -363,7 +367,7 @@ def _snapped(row: FloatArray, *, grid: float) -> FloatArray:
     copy = np.empty_like(row)
     for start in range(0, row.size, SNAP_ENTRIES):
         block = slice(start, start + SNAP_ENTRIES)
-        copy[block] = snap(row[block], grid=grid)
+        snap(row[block], grid=grid, out=copy[block])
     return copy
 
 

@@ -19,10 +19,10 @@ SMALLEST_UNIFORM = np.float32(2.0**-25)
 class Head(Protocol):
     """How one kind of action is made."""
 
-    def draw(self, generator: np.random.Generator, out: FloatArray) -> None:
-        """Fill ``out`` with the draws of an action; made on the CPU for every device."""
+    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """The noise of actions; made on the CPU for every device."""
 
-    def sample(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """The differentiable action that critics and policy losses see."""
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
@@ -44,14 +44,16 @@ class Relaxed:
     def __init__(self, spec: Discrete) -> None:
         self._relaxed = spec.relaxed
 
-    def draw(self, generator: np.random.Generator, out: FloatArray) -> None:
-        """Uniform draws."""
-        np.maximum(generator.random(out.shape, dtype=np.float32), SMALLEST_UNIFORM, out=out)
+    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """Standard Gumbel noise, -log(-log u)."""
+        drawn = generator.random(shape, dtype=np.float32)
+        np.log(np.maximum(drawn, SMALLEST_UNIFORM, out=drawn), out=drawn)
+        np.log(np.negative(drawn, out=drawn), out=drawn)
+        return np.negative(drawn, out=drawn)
 
-    def sample(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """A point of the simplex."""
-        gumbel = draws.log().neg_().log_()
-        return _softmax(torch.sub(outputs, gumbel, out=gumbel))
+        return _softmax(outputs + noise)
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
         """Of the softmax."""
@@ -60,9 +62,8 @@ class Relaxed:
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
         """The sample itself where the environment takes it, else its largest entry as one-hot."""
-        draws = np.empty(outputs.shape, np.float32)
-        self.draw(generator, draws)
-        sample = self.sample(outputs, torch.from_numpy(draws).to(outputs.device))
+        noise = torch.from_numpy(self.draw(generator, tuple(outputs.shape)))
+        sample = self.sample(outputs, noise.to(outputs.device))
         return sample if self._relaxed else _one_hot(sample)
 
     def mode(self, outputs: Tensor) -> Tensor:
@@ -86,10 +87,11 @@ class Squashed:
         self._centre, self._half = (high + low) / 2, (high - low) / 2
         self._noise = noise
 
-    def draw(self, generator: np.random.Generator, out: FloatArray) -> None:
-        """Nothing: target actions and the policy loss are deterministic."""
+    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+        """Zeros: target actions and the policy loss are deterministic."""
+        return np.zeros(shape, np.float32)
 
-    def sample(self, outputs: Tensor, draws: Tensor) -> Tensor:
+    def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """The mean."""
         return self.mode(outputs)
 

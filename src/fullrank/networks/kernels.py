@@ -44,7 +44,9 @@ class Kernel:
         finally:
             torch.set_float32_matmul_precision(before)
 
-    def shared_product(self, weights: Tensor, inputs: Tensor, out: Tensor) -> None:
+    def shared_product(
+        self, weights: Tensor, inputs: Tensor, out: Tensor, *, beta: float = 0.0
+    ) -> None:
         """Multiply every unit's matrix by the one matrix that all share.
 
         oneDNN is far better at one wide product than at many, and its bits do not depend on the
@@ -54,11 +56,12 @@ class Kernel:
             weights: Shape (units, outputs, inputs).
             inputs: Shape (inputs, columns).
             out: Contiguous, shape (units, outputs, columns).
+            beta: The product is added to so much of ``out``.
         """
         if self.name == "onednn":
-            torch.mm(weights.flatten(0, 1), inputs, out=out.flatten(0, 1))
+            out.flatten(0, 1).addmm_(weights.flatten(0, 1), inputs, beta=beta)
         else:
-            torch.bmm(weights, inputs.expand(len(weights), -1, -1), out=out)
+            out.baddbmm_(weights, inputs.expand(len(weights), -1, -1), beta=beta)
 
 
 def choose(device: torch.device, *, least_product: int) -> Kernel:

@@ -141,13 +141,16 @@ def _mask(gradient: Tensor, relu: Tensor) -> None:
     _threshold_backward(gradient, relu, 0.0, grad_input=gradient)
 
 
-def upper_gradients(output_gradient: Tensor, tape: Tape, out: Sequence[Tensor]) -> None:
+def upper_gradients(
+    output_gradient: Tensor, tape: Tape, out: Sequence[Tensor], *, beta: float
+) -> None:
     """Gradients of layers 2 and 3 after ``backward``; that of layer 1 is ``below`` times its input.
 
     Args:
         output_gradient: Shape (units, outputs, columns).
         tape: Of the forward and the backward pass.
         out: Contiguous, one per layer.
+        beta: The gradients are added to so much of ``out``.
     """
-    torch.bmm(tape.second, tape.h1_rows, out=out[1])
-    torch.bmm(output_gradient, tape.h2_rows, out=out[2])
+    out[1].baddbmm_(tape.second, tape.h1_rows, beta=beta)
+    out[2].baddbmm_(output_gradient, tape.h2_rows, beta=beta)

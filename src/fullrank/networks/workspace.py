@@ -19,7 +19,7 @@ class Workspace:
         own: Own observations and ones, shape (units, own + 1, columns).
         value: Q, shape (units, 1, columns).
         outputs: Of the policies, shape (units, action size, columns).
-        draws: The same shape, on the CPU.
+        action_weights: Columns of the critics' first layer that the own action meets.
         critic_gradient: One per layer.
         policy_gradient: One per layer.
         gradient: Flat rows as the parameters', which ``clipper`` fills.
@@ -37,7 +37,7 @@ class Workspace:
         self.own = torch.empty(units, cohort.policy.inputs + 1, columns, device=device)
         self.value = torch.empty(units, 1, columns, device=device)
         self.outputs = torch.empty(units, actions, columns, device=device)
-        self.draws = torch.full((units, actions, columns), 0.5)
+        self.action_weights = torch.empty(units, hidden, actions, device=device)
         self.critic_gradient = _layers(cohort.critic, units, device)
         self.policy_gradient = _layers(cohort.policy, units, device)
         self.gradient = torch.zeros(units, cohort.rows.online.shape[1], device=device)

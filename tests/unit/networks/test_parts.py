@@ -45,11 +45,11 @@ def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> No
     head = make_head(spec, noise=0.1, device=CPU)
     torch.manual_seed(0)
     outputs, upstream = torch.randn(2, 4, 7), torch.randn(2, 4, 7)
-    draws = torch.rand(2, 4, 7)
-    actions = head.sample(outputs, draws)
+    noise = torch.randn(2, 4, 7)
+    actions = head.sample(outputs, noise)
     free = outputs.double().requires_grad_(True)
     if isinstance(spec, Discrete):
-        expected = torch.softmax(free - (-draws.double().log()).log(), 1)
+        expected = torch.softmax(free + noise.double(), 1)
     else:
         low = torch.tensor(spec.low).double().unsqueeze(1)
         high = torch.tensor(spec.high).double().unsqueeze(1)
@@ -60,24 +60,19 @@ def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> No
     torch.testing.assert_close(given.double(), wanted, atol=1e-5, rtol=1e-4)
 
 
-def test_extreme_uniform_draws_give_finite_actions() -> None:
-    head = make_head(Discrete(3), noise=0.0, device=CPU)
-    draws = torch.tensor([[[float(SMALLEST_UNIFORM)], [1 - 2.0**-24], [0.5]]])
-    actions = head.sample(torch.zeros(1, 3, 1), draws)
-    assert torch.isfinite(actions).all()
-    assert actions.argmax() == 1
+def test_noise_is_gumbels_and_finite_for_extreme_draws() -> None:
+    uniform = np.array([[0.0, 2.0**-24, 0.5, 1 - 2.0**-24]], np.float32)
 
-
-def test_a_zero_draw_is_replaced() -> None:
-    class Zeros:
+    class Extremes:
         def random(
             self, size: tuple[int, ...], dtype: type
         ) -> np.ndarray[tuple[int, ...], np.dtype]:
-            return np.zeros(size, dtype)
+            assert (size, dtype) == (uniform.shape, np.float32)
+            return uniform.copy()
 
-    out = np.ones((3, 5), np.float32)
-    make_head(Discrete(3), noise=0.0, device=CPU).draw(Zeros(), out)  # type: ignore[arg-type]
-    assert (out == SMALLEST_UNIFORM).all()
+    noise = make_head(Discrete(4), noise=0.0, device=CPU).draw(Extremes(), uniform.shape)  # type: ignore[arg-type]
+    expected = -np.log(-np.log(np.maximum(uniform.astype(np.float64), SMALLEST_UNIFORM)))
+    np.testing.assert_allclose(noise, expected, rtol=1e-6)
 
 
 def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
