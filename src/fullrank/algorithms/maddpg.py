@@ -209,7 +209,8 @@ class MADDPG(MADDPGDimensions):
     def _noise(self, chunk: Chunk, data: Minibatch, purpose: str, iteration: int) -> Tensor:
         """What each agent's actions need of chance, keyed by (purpose, iteration, agent)."""
         shape = (chunk.cohort.policy.outputs, data.size)
-        noise = torch.zeros(len(chunk.agents), shape[0], data.columns * len(data.tiles))
+        noise = torch.empty(len(chunk.agents), shape[0], data.columns * len(data.tiles))
+        noise[:, :, data.size :] = 0.0
         for agent, out in zip(chunk.agents, noise.numpy(), strict=True):
             generator = stream(self._seed, purpose, iteration, agent)
             out[:, : data.size] = chunk.cohort.head.draw(generator, shape)

@@ -23,10 +23,10 @@ class Head(Protocol):
         """The noise of actions; made on the CPU for every device."""
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """The differentiable action that critics and policy losses see."""
+        """The differentiable action that critics and policy losses see; may overwrite ``noise``."""
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
-        """Gradient at the outputs, from that at the actions that ``sample`` gave."""
+        """Gradient at the outputs, from that at the actions, which it may overwrite."""
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
         """The action to take while collecting."""
@@ -53,12 +53,12 @@ class Relaxed:
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """A point of the simplex."""
-        return _softmax(outputs + noise)
+        return _softmax(noise.add_(outputs))
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
         """Of the softmax."""
         inner = (actions * action_gradient).sum(1, keepdim=True)
-        return (action_gradient - inner).mul_(actions)
+        return action_gradient.sub_(inner).mul_(actions)
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
         """The sample itself where the environment takes it, else its largest entry as one-hot."""

@@ -46,7 +46,7 @@ def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> No
     torch.manual_seed(0)
     outputs, upstream = torch.randn(2, 4, 7), torch.randn(2, 4, 7)
     noise = torch.randn(2, 4, 7)
-    actions = head.sample(outputs, noise)
+    actions = head.sample(outputs, noise.clone())
     free = outputs.double().requires_grad_(True)
     if isinstance(spec, Discrete):
         expected = torch.softmax(free + noise.double(), 1)
@@ -56,7 +56,7 @@ def test_head_gradients_are_those_of_autograd(spec: Discrete | Continuous) -> No
         expected = low + (high - low) * (free.tanh() + 1) / 2
     torch.testing.assert_close(actions.double(), expected.detach(), atol=1e-5, rtol=1e-5)
     (wanted,) = torch.autograd.grad((expected * upstream).sum(), free)
-    given = head.gradient(outputs, actions, upstream)
+    given = head.gradient(outputs, actions, upstream.clone())
     torch.testing.assert_close(given.double(), wanted, atol=1e-5, rtol=1e-4)
 
 
