@@ -55,7 +55,7 @@ class IterationRecord:
     update_digest: str
     """Hexadecimal digest of the committed updates."""
     bytes_sent: Mapping[str, int]
-    """Bytes that the controller wrote to learners: ``parameters`` (assignments with their sections),
+    """Bytes that the controller wrote to learners: ``parameters`` (assignments and sections),
     ``commit`` and ``refused``. Minibatches come from replay and are not in it."""
     bytes_received: Mapping[str, int]
     """Payload bytes that the controller read: ``coded`` and ``digests``."""
