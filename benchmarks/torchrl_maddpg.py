@@ -4,6 +4,7 @@ Own networks per agent, centralised critics, continuous actions, a backward pass
 per loss, gradient clipping, soft target updates, sampling from a ``LazyTensorStorage``.
 """
 
+import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +16,8 @@ from torchrl.data import LazyTensorStorage, TensorDictReplayBuffer
 from torchrl.data.replay_buffers import RandomSampler
 from torchrl.modules import MultiAgentMLP, ProbabilisticActor, TanhDelta
 from torchrl.objectives import DDPGLoss, SoftUpdate, ValueEstimators
+
+logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs to the page otherwise
 
 OBSERVATION, ACTION = ("agents", "observation"), ("agents", "action")
 
