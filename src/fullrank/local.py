@@ -11,18 +11,17 @@ from functools import cached_property
 import numpy as np
 import torch
 
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, NotDecodable
 from fullrank.replay import Table
 from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.seeding import stream
-from fullrank.stragglers import delay_models
 from fullrank.traffic import support
 from fullrank.types import FloatArray, IntArray, LearnerId, Unit, Vector
 from fullrank.updates import add_scaled, unit_digest, update_digest
-from fullrank.wiring import training_of
+from fullrank.wiring import code_of, delays_of, training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class LocalRun:
         self._config = config
         self._coded = coded
         self._independent = independent_learners
-        self._delays = delay_models.build(config.stragglers.name, **config.stragglers.params)
+        self._delays = delays_of(config)
         self.training = training_of(config)
         self._algorithm = self.training.algorithm
         self._table = self._make_table()
@@ -86,14 +85,7 @@ class LocalRun:
     @cached_property
     def code(self) -> Code:
         """C, one row for each learner."""
-        settings = self._config.code
-        return make_code(
-            settings.name,
-            rows=self._config.learners,
-            units=self._algorithm.units,
-            seed=self._config.seed,
-            **settings.params,
-        )
+        return code_of(self._config, units=self._algorithm.units)
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; good for one pass."""

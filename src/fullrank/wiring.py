@@ -1,6 +1,8 @@
 """From the configuration tree to the objects that every driver needs."""
 
+from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
+from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training import Training
 
 
@@ -24,3 +26,20 @@ def training_of(config: RunConfig) -> Training:
         warmup=config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
     )
+
+
+def code_of(config: RunConfig, *, units: int) -> Code:
+    """The configured code for the configured learners, one row each.
+
+    Raises:
+        CodeError: No such code exists for N learners and M = ``units``.
+    """
+    settings = config.code
+    return make_code(
+        settings.name, rows=config.learners, units=units, seed=config.seed, **settings.params
+    )
+
+
+def delays_of(config: RunConfig) -> DelayModel:
+    """The configured delay model; ``ConfigError`` if it cannot be."""
+    return delay_models.build(config.stragglers.name, **config.stragglers.params)

@@ -68,7 +68,7 @@ class Run:
 
     def status(self) -> pb.GetStatusResponse:
         """What GetStatus answers."""
-        rows = {id(member): row for row, member in self.deal.holders.items()} if self.deal else {}
+        rows = {member: row for row, member in self.deal.holders.items()} if self.deal else {}
         return pb.GetStatusResponse(
             run=self.name,
             term=self.term,
@@ -83,7 +83,7 @@ class Run:
                 pb.LearnerStatus(
                     learner=member.learner,
                     host=member.host,
-                    rows=[rows[id(member)]] if id(member) in rows else [],
+                    rows=[rows[member]] if member in rows else [],
                     fingerprint=member.fingerprint,
                 )
                 for member in self.roster.members

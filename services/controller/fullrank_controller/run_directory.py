@@ -1,6 +1,5 @@
 """The run's own directory: one controller at a time, one run for ever, a term that only rises."""
 
-import fcntl
 import json
 import os
 import uuid
@@ -10,6 +9,7 @@ from typing import TextIO
 
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.errors import RunDirectoryInUse
+from fullrank.rpc.lock import lock_run
 from fullrank.types import JSON
 
 
@@ -35,13 +35,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
     """
     path.mkdir(parents=True, exist_ok=True)
-    lock = (path / "lock").open("a")
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        raise RunDirectoryInUse(
-            f"{path} is held by another controller; stop it or choose another --run-dir"
-        ) from None
+    lock = lock_run(path)
     facts = _facts(path / "run.json")
     digest = config_digest(config)
     if facts.get("config_digest", digest) != digest:

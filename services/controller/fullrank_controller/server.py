@@ -7,7 +7,6 @@ from pathlib import Path
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from fullrank.checkpoint import Checkpoint, newest, save, saved
-from fullrank.codes import make_code
 from fullrank.config import RunConfig, to_toml
 from fullrank.errors import CodeError, ConfigError, ServiceLost
 from fullrank.metrics import open_sinks
@@ -18,7 +17,7 @@ from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
+from fullrank.wiring import code_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.run import Run
 from fullrank_controller.run_directory import RunDirectory, hold
@@ -62,13 +61,7 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
 
 def _check_code(config: RunConfig, training: Training) -> None:
     """The configured code must exist for the configured learners and give every unit."""
-    code = make_code(
-        config.code.name,
-        rows=config.learners,
-        units=training.algorithm.units,
-        seed=config.seed,
-        **config.code.params,
-    )
+    code = code_of(config, units=training.algorithm.units)
     if code.target != "units":
         raise CodeError(
             f"{config.code.name} decodes only the sum of the updates, but "

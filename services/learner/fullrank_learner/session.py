@@ -25,10 +25,11 @@ from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, 
 from fullrank.rpc.errors import translated
 from fullrank.rpc.tasks import first
 from fullrank.seeding import stream
-from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers import DelayModel
 from fullrank.types import FloatArray, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
+from fullrank.wiring import delays_of
 from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
 
 log = logging.getLogger(__name__)
@@ -83,9 +84,7 @@ class Trainee:
             device=self.config.compute.device,
         )
         self.worker = Worker(self.algorithm)
-        self.delays: DelayModel = delay_models.build(
-            self.config.stragglers.name, **self.config.stragglers.params
-        )
+        self.delays: DelayModel = delays_of(self.config)
         self.probe: Probe = probe(self.algorithm, self._probe_batch(recipe.batch_size))
 
     def _probe_batch(self, size: int) -> FloatArray:

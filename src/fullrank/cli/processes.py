@@ -1,6 +1,5 @@
 """The services of a local run as child processes: started together, watched, none left behind."""
 
-import fcntl
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -10,8 +9,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from fullrank.errors import FullrankError, RunDirectoryInUse, ServiceLost
+from fullrank.errors import FullrankError, ServiceLost
 from fullrank.rpc.addresses import withdraw
+from fullrank.rpc.lock import lock_run
 
 STOP_S = 15.0
 """Grace for a service to checkpoint and drain before it is killed."""
@@ -75,15 +75,8 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
 
 def _ensure_idle(run_dir: Path) -> None:
     """Refuse a run that has a controller; forget where those of a killed one listened."""
-    lock = run_dir / "lock"
-    if lock.exists():
-        with lock.open("a") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise RunDirectoryInUse(
-                    f"{run_dir} is held by another controller; stop it or choose another --run-dir"
-                ) from None
+    if (run_dir / "lock").exists():
+        lock_run(run_dir).close()
     for name in STOP_ORDER:
         withdraw(run_dir, name)
 

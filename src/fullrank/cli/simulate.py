@@ -20,8 +20,9 @@ from fullrank.environments import make_environment
 from fullrank.errors import CodeError, ConfigError, NotDecodable
 from fullrank.simulation import Cluster, Payload, Simulated
 from fullrank.simulation import simulate as run
-from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers import DelayModel
 from fullrank.types import JSON
+from fullrank.wiring import delays_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """What rounds tell about a code; null for a code that never decodes."""
@@ -75,7 +76,7 @@ def simulate(
         payload=Payload() if math.isinf(bandwidth) else _payload(resolved),
     )
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
-    delays = delay_models.build(resolved.stragglers.name, **resolved.stragglers.params)
+    delays = delays_of(resolved)
     rounds = partial(_rounds, cluster, delays, iterations=iterations, seed=resolved.seed)
     found = {label: _facts(each, rounds(each)) for label, each in named}
     if as_json:

@@ -14,12 +14,11 @@ from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.cli.processes import Service, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
-from fullrank.codes import make_code
 from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.metrics import follow
 from fullrank.rpc.watch import RunState, Watch
-from fullrank.stragglers import delay_models
+from fullrank.wiring import code_of, delays_of
 
 POLL_S = 0.2
 """Time between two looks at the run."""
@@ -89,16 +88,9 @@ def _check_sizes(config: RunConfig) -> None:
 
     The algorithm and the environment are checked by the controller, which imports torch for them.
     """
-    delays = delay_models.build(config.stragglers.name, **config.stragglers.params)
-    delays.delays(seed=config.seed, iteration=0, learners=config.learners)
+    delays_of(config).delays(seed=config.seed, iteration=0, learners=config.learners)
     if config.environment.agents:
-        make_code(
-            config.code.name,
-            rows=config.learners,
-            units=config.environment.agents,
-            seed=config.seed,
-            **config.code.params,
-        )
+        code_of(config, units=config.environment.agents)
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:
