@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from fullrank.errors import ConfigError
 from fullrank.registry import Registry
 from fullrank.seeding import stream
+from fullrank.types import LearnerId
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""
@@ -180,6 +181,15 @@ class Trace:
         """The recorded delays; the seed changes nothing."""
         recorded = self._delays.get(iteration % (max(self._delays) + 1), {})
         return np.array([recorded.get(learner, 0.0) for learner in range(learners)])
+
+
+def delay_of(
+    model: DelayModel, *, seed: int, iteration: int, learner: LearnerId, learners: int
+) -> float:
+    """One learner's delay in an iteration, seconds; a learner beyond the configured N has none."""
+    if learner >= learners:
+        return 0.0
+    return float(model.delays(seed=seed, iteration=iteration, learners=learners)[learner])
 
 
 def _uniforms(seed: int, iteration: int, learners: int) -> tuple[Delays, Delays]:

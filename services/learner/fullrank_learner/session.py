@@ -23,9 +23,10 @@ from fullrank.errors import (
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
+from fullrank.rpc.health import Health
 from fullrank.rpc.tasks import first
 from fullrank.seeding import stream
-from fullrank.stragglers import DelayModel
+from fullrank.stragglers import DelayModel, delay_of
 from fullrank.types import FloatArray, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
@@ -97,12 +98,14 @@ class Trainee:
         return rows
 
     def delay_s(self, iteration: int, learner: int) -> float:
-        """Injected delay of this learner's return; learners beyond the configured N have none."""
-        learners = self.config.learners
-        if learner >= learners:
-            return 0.0
-        delays = self.delays.delays(seed=self.config.seed, iteration=iteration, learners=learners)
-        return float(delays[learner])
+        """Injected delay of this learner's return, seconds."""
+        return delay_of(
+            self.delays,
+            seed=self.config.seed,
+            iteration=iteration,
+            learner=learner,
+            learners=self.config.learners,
+        )
 
 
 class Session:
