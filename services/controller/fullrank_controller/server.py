@@ -13,6 +13,7 @@ from fullrank.metrics import open_sinks
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
+from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.training import Training
@@ -49,14 +50,15 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     """
     stop = stop or stop_event(launch)
     config = launch.resolved.check().config
-    training = training_of(config)
-    _check_code(config, training)
-    directory = hold(run_dir, config)
-    try:
-        await _serve(launch, config, directory, training, stop)
-    finally:
-        training.close()
-        directory.lock.close()
+    async with Health(config.health.address) as health:
+        training = training_of(config)
+        _check_code(config, training)
+        directory = hold(run_dir, config)
+        try:
+            await _serve(launch, config, directory, training, stop=stop, health=health)
+        finally:
+            training.close()
+            directory.lock.close()
 
 
 def _check_code(config: RunConfig, training: Training) -> None:
@@ -90,7 +92,9 @@ async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
+    *,
     stop: asyncio.Event,
+    health: Health,
 ) -> None:
     checkpoint = _restore(directory, training)
     committed = checkpoint.iteration + 1 if checkpoint else 0
@@ -104,7 +108,7 @@ async def _serve(
         ControllerServicer(run),
         prebuilt=frozenset({"Work"}),
     )
-    address = await server.start(config.controller.address)
+    address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
     sinks = open_sinks(
         directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
@@ -118,9 +122,11 @@ async def _serve(
         publish=sinks.write,
         checkpoint=lambda head: _save(directory, config, run, training, head),
     )
+    await health.at_work(True)
     try:
         await _drive(driver, run, stop, head=checkpoint.facts["replay_head"] if checkpoint else 0)
     finally:
+        await health.at_work(False)
         withdraw(directory.path, "controller")
         for member in run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))

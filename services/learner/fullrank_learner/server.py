@@ -10,8 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.algorithms import algorithms
-from fullrank.errors import FullrankError, InvalidContribution, ServiceLost
+from fullrank.errors import ConfigError, FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
+from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.tasks import first
 from fullrank_learner.session import Session, Trainee
@@ -27,6 +28,8 @@ def main(launch: Launch) -> int:
     """
     import torch
 
+    if launch.replicas > 1 and launch.config.health.address:
+        raise ConfigError("health.address is one learner's; leave it empty with --replicas")
     algorithms.get(launch.config.algorithm.name)  # its imports are shared too
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
@@ -80,7 +83,8 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
     Raises:
         FullrankError: Dialling again cannot help.
     """
-    await first(_dial_for_ever(launch), _until(stop or stop_event(launch)))
+    async with Health(launch.config.health.address) as health:
+        await first(_dial_for_ever(launch, health), _until(stop or stop_event(launch)))
 
 
 async def _until(stop: asyncio.Event) -> None:
@@ -92,7 +96,7 @@ def _say_why(state: RetryCallState) -> None:
         log.info("dialling_again reason=%s", state.outcome.exception())
 
 
-async def _dial_for_ever(launch: Launch) -> None:
+async def _dial_for_ever(launch: Launch, health: Health) -> None:
     trainee: Trainee | None = None
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution)),
@@ -104,7 +108,7 @@ async def _dial_for_ever(launch: Launch) -> None:
             with attempt:
                 config = launch.config.controller
                 address = resolve(config.address, launch.run_dir, "controller")
-                session = Session(address, pool=pool, trainee=trainee)
+                session = Session(address, pool=pool, trainee=trainee, health=health)
                 try:
                     await session.run()
                 finally:

@@ -115,12 +115,21 @@ class Session:
         address: The controller's ``host:port``.
         pool: One thread that computes.
         trainee: From an earlier session of this process, or None.
+        health: Told when the controller can give us work, and when not.
     """
 
-    def __init__(self, address: str, *, pool: ThreadPoolExecutor, trainee: Trainee | None) -> None:
+    def __init__(
+        self,
+        address: str,
+        *,
+        pool: ThreadPoolExecutor,
+        trainee: Trainee | None,
+        health: Health,
+    ) -> None:
         self.trainee = trainee
         self._client = ControllerClient(address)
         self._pool = pool
+        self._health = health
         self._job: Job | None = None
         self._assembler: Assembler | None = None
 
@@ -136,6 +145,7 @@ class Session:
                 call = self._client.work()
                 await self._dialogue(call)
         finally:
+            await self._health.at_work(False)
             if self._job is not None:
                 await self._job.abandon()
             await self._client.close()
@@ -164,6 +174,7 @@ class Session:
             stable=trainee.probe.stable,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
+        await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         while True:
             await self._hear(call, trainee, await _read(call))

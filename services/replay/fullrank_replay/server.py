@@ -3,6 +3,7 @@
 import asyncio
 
 from fullrank.rpc.addresses import announce, withdraw
+from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.v1 import replay_pb2
@@ -26,7 +27,12 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         ReplayServicer(store),
         prebuilt=frozenset({"GetSamples"}),
     )
-    announce(launch.run_dir, "replay", await server.start(launch.config.replay.address))
-    await stop.wait()
-    withdraw(launch.run_dir, "replay")
-    await server.stop()
+    settings = launch.config.replay
+    async with Health(launch.config.health.address) as health:
+        bound = await server.start(settings.listen or settings.address)
+        announce(launch.run_dir, "replay", bound)
+        await health.at_work(True)
+        await stop.wait()
+        await health.at_work(False)
+        withdraw(launch.run_dir, "replay")
+        await server.stop()

@@ -20,6 +20,7 @@ VERBS = {
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
+    "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
     "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner or replay."),
 }
 """Verb to where it is, a function or a group of commands, and its line of help.

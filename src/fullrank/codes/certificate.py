@@ -10,7 +10,6 @@ row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exac
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.linalg import solve_triangular
 
 from fullrank.codes.rowspace import RowSpace
 from fullrank.types import BoolArray, Matrix, Vector
@@ -45,7 +44,14 @@ def left_inverse(rows: Matrix) -> Matrix:
     Never through the normal equations, which square the condition.
     """
     orthogonal, triangle = np.linalg.qr(rows)
-    return np.asarray(solve_triangular(triangle, orthogonal.T, check_finite=False))
+    return _solve(triangle, orthogonal.T)
+
+
+def _solve(triangle: Matrix, right: Matrix) -> Matrix:
+    """X with T X = ``right``, T upper triangular."""
+    from scipy.linalg import solve_triangular  # large, and only who decodes needs it
+
+    return np.asarray(solve_triangular(triangle, right, check_finite=False))
 
 
 def snap(values: Matrix, grid: float | None) -> Matrix:
@@ -163,7 +169,7 @@ class SumSolver:
 def _combination(basis: Matrix, wanted: Matrix) -> Matrix:
     """Weights w with w ``basis`` = ``wanted``, shape (wanted, basis); basis of full row rank."""
     orthogonal, triangle = np.linalg.qr(basis.T)
-    return np.asarray(solve_triangular(triangle, orthogonal.T @ wanted.T, check_finite=False).T)
+    return _solve(triangle, orthogonal.T @ wanted.T).T
 
 
 def _residue(weights: Matrix, rows: Matrix, wanted: Matrix, limit: float) -> Vector:

@@ -26,6 +26,8 @@ def _address(value: str) -> str:
 
 
 Address: TypeAlias = Annotated[str, AfterValidator(_address)]
+OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
+"""Empty for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,9 @@ class ReplaySettings:
     """The replay service."""
 
     address: Address = "127.0.0.1:0"
-    """Where it listens, and where the others find it."""
+    """Where the others find it."""
+    listen: OptionalAddress = ""
+    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
     capacity: Count = 1_000_000
     """Transitions held; the oldest go first."""
     deadline_s: Duration = 30.0
@@ -83,7 +87,9 @@ class ControllerSettings:
     """The controller service and its patience."""
 
     address: Address = "127.0.0.1:0"
-    """Where it listens, and where the learners find it."""
+    """Where the learners find it."""
+    listen: OptionalAddress = ""
+    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
     undecodable: Literal["wait", "fail"] = "wait"
     """What to do when the deadline passes before the received rows decode."""
     inexact: Literal["commit", "fail"] = "fail"
@@ -100,6 +106,14 @@ class ControllerSettings:
     """Silence after which a learner counts as lost, seconds."""
     join_deadline_s: Duration = 120.0
     """Longest wait for the first learners to join, seconds."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HealthSettings:
+    """Health of every service, learners too, on an address of its own."""
+
+    address: OptionalAddress = ""
+    """Where grpc.health.v1 is served in plain text; empty: not at all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +163,7 @@ class RunConfig:
     collect: CollectSettings = field(default_factory=CollectSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
+    health: HealthSettings = field(default_factory=HealthSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

@@ -46,18 +46,10 @@ class Server:
         Raises:
             AddressInUse: The address is taken or cannot be bound.
         """
-        try:
-            port = self._server.add_insecure_port(address)
-        except RuntimeError:
-            port = 0
-        if not port:
-            raise AddressInUse(
-                f"cannot listen on {address}: it is taken or not an address of this machine; "
-                "stop the other process or choose another address"
-            )
+        bound = bind(self._server, address)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
-        return f"{address.rsplit(':', 1)[0]}:{port}"
+        return bound
 
     async def stop(self) -> None:
         """Refuse new calls, give running ones ``DRAIN_S``, then end them."""
@@ -67,6 +59,24 @@ class Server:
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", self._name):
             await self._health.set(service, status)
+
+
+def bind(server: grpc.aio.Server, address: str) -> str:
+    """Bind ``host:port`` (port 0 picks one); returns the address bound.
+
+    Raises:
+        AddressInUse: The address is taken or cannot be bound.
+    """
+    try:
+        port = server.add_insecure_port(address)
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise AddressInUse(
+            f"cannot listen on {address}: it is taken or not an address of this machine; "
+            "stop the other process or choose another address"
+        )
+    return f"{address.rsplit(':', 1)[0]}:{port}"
 
 
 def add_service(

@@ -1,0 +1,66 @@
+"""Health of a process, on an address of its own: probes speak neither TLS nor our protocol."""
+
+from typing import Self
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from fullrank.errors import ServiceLost
+from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.rpc.server import OPTIONS, bind
+
+LIVE = "live"
+"""Name of what is SERVING as long as the process answers, whatever its peers do."""
+
+
+class Health:
+    """Says whether the process does its work (the empty name) and whether it lives (``LIVE``).
+
+    Args:
+        address: ``host:port``; empty to serve nothing.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+        self._servicer = health.aio.HealthServicer()
+        self._server = grpc.aio.server(options=OPTIONS) if address else None
+
+    async def __aenter__(self) -> Self:
+        """Serve: alive, not at work yet.
+
+        Raises:
+            AddressInUse: The address is taken or cannot be bound.
+        """
+        if self._server is not None:
+            health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
+            bind(self._server, self._address)
+            await self.at_work(False)
+            await self._servicer.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
+            await self._server.start()
+        return self
+
+    async def at_work(self, working: bool) -> None:
+        """SERVING from now on, or NOT_SERVING."""
+        status = health_pb2.HealthCheckResponse
+        await self._servicer.set("", status.SERVING if working else status.NOT_SERVING)
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._server is not None:
+            await self._server.stop(None)
+
+
+def check(address: str, *, service: str, timeout_s: float) -> None:
+    """Return if ``service`` of the process at ``address`` is SERVING; blocking.
+
+    Raises:
+        ServiceLost: It is not, or it does not answer; the message says which.
+    """
+    request = health_pb2.HealthCheckRequest(service=service)
+    try:
+        with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+            answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
+    except grpc.RpcError as error:
+        raise ServiceLost(f"{address}: {error.code().name}: {error.details()}") from None
+    if answer.status != health_pb2.HealthCheckResponse.SERVING:
+        name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
+        raise ServiceLost(f"{address}: {name}")
