@@ -25,6 +25,8 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
     # A service that restarts is found again within a second or two, not after minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A container that is replaced keeps its name, not its address: look it up again each time.
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
 
