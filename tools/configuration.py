@@ -58,7 +58,9 @@ KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
 
 
 def texts(cls: type) -> dict[str, str]:
-    """Field to what its class says about it."""
+    """Field to what its class, or one that it extends, says about it."""
+    bases = [base for base in cls.__bases__ if dataclasses.is_dataclass(base)]
+    inherited = {name: text for base in bases for name, text in texts(base).items()}
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
     found = dict(_arguments(inspect.getdoc(cls) or ""))
@@ -67,7 +69,7 @@ def texts(cls: type) -> dict[str, str]:
             match below:
                 case ast.Expr(value=ast.Constant(value=str(text))):
                     found[field.target.id] = inspect.cleandoc(text)
-    return {name: " ".join(text.split()) for name, text in found.items()}
+    return inherited | {name: " ".join(text.split()) for name, text in found.items()}
 
 
 def _arguments(doc: str) -> Iterator[tuple[str, str]]:

@@ -1,6 +1,6 @@
 """Fullrank's environments as PettingZoo Parallel environments, for use by other libraries.
 
-``fullrank.environments.parallel:cooperative_navigation_v0`` is a factory in PettingZoo's sense.
+``fullrank.environments.parallel:predator_prey_v0`` is a factory in PettingZoo's sense.
 """
 
 from typing import Any
@@ -112,3 +112,37 @@ def parallel_env(name: str, *, agents: int = 0, **params: Any) -> ParallelFace:
 def cooperative_navigation_v0(*, agents: int = 3, horizon: int = 25) -> ParallelFace:
     """Cooperative navigation as a PettingZoo Parallel environment."""
     return parallel_env("cooperative_navigation", agents=agents, horizon=horizon)
+
+
+def predator_prey_v0(
+    *, agents: int = 8, adversaries: int = 0, landmarks: int = 2, horizon: int = 25
+) -> ParallelFace:
+    """Predator-prey as a PettingZoo Parallel environment."""
+    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
+    return parallel_env("predator_prey", agents=agents, **task)
+
+
+def physical_deception_v0(
+    *, agents: int = 8, adversaries: int = 0, landmarks: int = 0, horizon: int = 25
+) -> ParallelFace:
+    """Physical deception as a PettingZoo Parallel environment."""
+    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
+    return parallel_env("physical_deception", agents=agents, **task)
+
+
+def keep_away_v0(
+    *, agents: int = 8, adversaries: int = 0, landmarks: int = 2, horizon: int = 25
+) -> ParallelFace:
+    """Keep away as a PettingZoo Parallel environment."""
+    task = {"adversaries": adversaries, "landmarks": landmarks, "horizon": horizon}
+    return parallel_env("keep_away", agents=agents, **task)
+
+
+def speaker_listener_v0(*, horizon: int = 25) -> ParallelFace:
+    """Cooperative communication as a PettingZoo Parallel environment."""
+    return parallel_env("speaker_listener", horizon=horizon)
+
+
+def rover_tower_v0(*, agents: int = 8, landmarks: int = 6, horizon: int = 25) -> ParallelFace:
+    """Rover Tower as a PettingZoo Parallel environment."""
+    return parallel_env("rover_tower", agents=agents, landmarks=landmarks, horizon=horizon)

@@ -1,74 +1,170 @@
-"""The particle worlds replay recorded trajectories of the reference implementation bit for bit."""
+"""The particle worlds replay recorded trajectories of the reference implementations bit for bit."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pytest
 
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
-from fullrank.environments.particle.world import Bodies, World
+from fullrank.environments.particle.environment import ParticleEnvironment
+from fullrank.environments.particle.goal import GoalEnvironment
+from fullrank.environments.particle.keep_away import KeepAway
+from fullrank.environments.particle.physical_deception import PhysicalDeception
+from fullrank.environments.particle.predator_prey import PredatorPrey
+from fullrank.environments.particle.rover_tower import Guidance, RoverTower
+from fullrank.environments.particle.speaker_listener import SpeakerListener, Talk
 
 HERE = Path(__file__).parents[2] / "golden"
 FOLDERS = [HERE, *(Path(folder) for folder in [os.environ.get("FULLRANK_GOLDEN")] if folder)]
-SPREAD = sorted(path for folder in FOLDERS for path in folder.glob("mpe_simple_spread_*.npz"))
-ALL = sorted(path for folder in FOLDERS for path in folder.glob("mpe_simple_*.npz"))
+TASKS = {
+    "mpe_simple_spread": 3,
+    "mpe_simple_tag": 2,
+    "mpe_simple_adversary": 2,
+    "mpe_simple_push": 1,
+    "mpe_simple_speaker_listener": 1,
+    "rover_tower": 1,
+}
+"""Beginning of a recording's name to the number of sizes recorded."""
+RECORDINGS = sorted(
+    path for folder in FOLDERS for task in TASKS for path in folder.glob(f"{task}*.npz")
+)
 
-Recording = Mapping[str, np.ndarray[Any, Any]]
+Array: TypeAlias = np.ndarray[Any, Any]
+Recording: TypeAlias = Mapping[str, Array]
+Replay: TypeAlias = tuple[ParticleEnvironment, Recording]
+Make: TypeAlias = Callable[[Recording, int, int], ParticleEnvironment]
 
 
-def recording(path: Path) -> Recording:
-    return dict(np.load(path, allow_pickle=False))
+def navigation(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    return CooperativeNavigation().make(agents=agents, copies=copies)
 
 
-def start(world: World, data: Recording) -> None:
-    world.place(
-        range(len(data["init_pos"])),
-        position=np.concatenate([data["init_pos"], data["landmark"]], axis=1).T.copy(),
-        velocity=data["init_vel"].T.copy(),
+def predator_prey(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    prey = int((data["agent_adversary"] == 0).sum())
+    return PredatorPrey(adversaries=prey).make(agents=agents, copies=copies)
+
+
+def deception(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    adversaries = int(data["agent_adversary"].sum())
+    return PhysicalDeception(adversaries=adversaries).make(agents=agents, copies=copies)
+
+
+def keep_away(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    adversaries = int(data["agent_adversary"].sum())
+    return KeepAway(adversaries=adversaries).make(agents=agents, copies=copies)
+
+
+def speaker_listener(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    return SpeakerListener().make(agents=agents, copies=copies)
+
+
+def rover_tower(data: Recording, agents: int, copies: int) -> ParticleEnvironment:
+    return RoverTower().make(agents=agents, copies=copies)
+
+
+MAKERS: Mapping[str, Make] = dict(
+    zip(
+        TASKS,
+        (navigation, predator_prey, deception, keep_away, speaker_listener, rover_tower),
+        strict=True,
     )
+)
 
 
-def bodies(data: Recording) -> Bodies:
-    return Bodies(
-        size=np.concatenate([data["agent_size"], data["landmark_size"]]),
-        collides=np.concatenate([data["agent_collide"], data["landmark_collide"]]).astype(bool),
-        acceleration=np.nan_to_num(data["agent_accel"], nan=5.0),
-        max_speed=np.nan_to_num(data["agent_max_speed"], nan=np.inf),
-        movable=data["agent_movable"].astype(bool),
+def environment_of(path: Path, data: Recording) -> ParticleEnvironment:
+    """The task, in the recording's initial state."""
+    make = next(make for task, make in MAKERS.items() if path.stem.startswith(task))
+    copies, agents = data["init_pos"].shape[:2]
+    environment = make(data, agents, copies)
+    order = movers_first(data)
+    moving = data["init_vel"][:, movers(data)]
+    environment.world.place(
+        range(copies),
+        position=np.concatenate([data["init_pos"][:, order], data["landmark"]], axis=1).T.copy(),
+        velocity=moving.T.copy(),
     )
+    inject(environment, data)
+    return environment
 
 
-def test_recordings_are_there() -> None:
-    assert len(SPREAD) >= 3
-    assert len(ALL) >= 7
+def inject(environment: ParticleEnvironment, data: Recording) -> None:
+    """What a scenario holds beside positions and velocities."""
+    if isinstance(environment, GoalEnvironment):
+        environment.goal[:] = data["goal"]
+    if isinstance(environment, Talk):
+        environment.message[:] = data["init_comm"][:, 0].T
+    if isinstance(environment, Guidance):
+        environment.tower_rover[:] = data["tower_rover"].T
+        environment.tower_goal[:] = data["tower_goal"].T
+        towers = data["init_comm"].shape[1] // 2
+        environment.message[:] = data["init_comm"][:, towers:].transpose(1, 2, 0)
 
 
-@pytest.mark.parametrize("path", ALL, ids=lambda path: path.stem)
-def test_physics_equals_the_reference_to_the_last_bit(path: Path) -> None:
-    data = recording(path)
-    copies, steps, agents, _ = data["pos"].shape
-    world = World(bodies(data), copies=copies)
-    start(world, data)
-    for t in range(steps):
-        world.step(data["action"][:, t].transpose(1, 2, 0))
-        np.testing.assert_array_equal(world.position[:, :agents].T, data["pos"][:, t])
-        np.testing.assert_array_equal(world.velocity.T, data["vel"][:, t])
+def movers(data: Recording) -> Array:
+    return np.flatnonzero(data["agent_movable"])
 
 
-@pytest.mark.parametrize("path", SPREAD, ids=lambda path: path.stem)
-def test_cooperative_navigation_equals_the_reference(path: Path) -> None:
-    data = recording(path)
-    copies, steps, agents, _ = data["pos"].shape
-    environment = CooperativeNavigation().make(agents=agents, copies=copies)
-    start(environment.world, data)
-    first = data["init_obs"].reshape(copies, -1).astype(np.float32)
+def movers_first(data: Recording) -> Array:
+    """The world's order of the agents' bodies."""
+    return np.concatenate([movers(data), np.flatnonzero(data["agent_movable"] == 0)])
+
+
+def joint(by_agent: Array, lengths: Array) -> Array:
+    """Per agent and padded, shape (E, M, D), to joint rows (E, sum of lengths)."""
+    parts = [by_agent[:, agent, :length] for agent, length in enumerate(lengths)]
+    return np.concatenate(parts, axis=1)
+
+
+def action_lengths(data: Recording) -> Array:
+    everything = np.full(data["action"].shape[2], data["action"].shape[3])
+    return data.get("action_len", everything)
+
+
+def observation_lengths(data: Recording) -> Array:
+    everything = np.full(data["obs"].shape[1], data["obs"].shape[2])
+    return data.get("obs_len", everything)
+
+
+def test_every_task_is_recorded_in_every_size() -> None:
+    kept = [path.stem for path in RECORDINGS if path.parent == HERE]
+    for task, sizes in TASKS.items():
+        assert sum(name.startswith(task) for name in kept) == sizes, task
+
+
+@pytest.fixture(params=RECORDINGS, ids=lambda path: path.stem)
+def replay(request: pytest.FixtureRequest) -> Replay:
+    data = dict(np.load(request.param, allow_pickle=False))
+    return environment_of(request.param, data), data
+
+
+def test_bodies_are_the_reference_s(replay: Replay) -> None:
+    environment, data = replay
+    bodies, order = environment.world.bodies, movers_first(data)
+    sizes = [body.size for body in bodies]
+    np.testing.assert_array_equal(sizes, [*data["agent_size"][order], *data["landmark_size"]])
+    moving = bodies[: environment.world.movers]
+    speeds = np.nan_to_num(data["agent_max_speed"], nan=np.inf)[movers(data)]
+    np.testing.assert_array_equal([body.max_speed for body in moving], speeds)
+    if "agent_collide" in data:
+        collide = [*data["agent_collide"][order], *data["landmark_collide"]]
+        np.testing.assert_array_equal([body.collides for body in bodies], np.array(collide, bool))
+
+
+def test_trajectories_equal_the_reference_to_the_last_bit(replay: Replay) -> None:
+    environment, data = replay
+    world, order, moving = environment.world, movers_first(data), movers(data)
+    actions, seen = action_lengths(data), observation_lengths(data)
+    first = joint(data["init_obs"], seen).astype(np.float32)
     np.testing.assert_array_equal(environment.observation(), first)
-    for t in range(steps):
-        step = environment.step(data["action"][:, t].reshape(copies, -1))
-        expected = data["obs"][data["obs_row"][:, t]].reshape(copies, -1).astype(np.float32)
+    for t in range(data["pos"].shape[1]):
+        step = environment.step(joint(data["action"][:, t], actions))
+        agents = world.position[:, : len(order)].T
+        np.testing.assert_array_equal(agents, data["pos"][:, t, order])
+        np.testing.assert_array_equal(world.velocity.T, data["vel"][:, t, moving])
+        expected = joint(data["obs"][data["obs_row"][:, t]], seen).astype(np.float32)
         np.testing.assert_array_equal(step.observation, expected)
         np.testing.assert_allclose(step.reward, data["reward"][:, t], rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(environment.world.velocity.T, data["vel"][:, -1])
+        assert not step.terminated.any()

@@ -2,23 +2,42 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from fullrank.environments.base import AgentSpec, Step
-from fullrank.environments.particle.world import Array, Bodies, World
+from fullrank.environments.particle.scene import Scene
+from fullrank.environments.particle.world import Array, Body, World
+from fullrank.errors import ConfigError
 from fullrank.seeding import stream
 from fullrank.types import FloatArray
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParticleConfig:
+    """What can be set for every particle scenario."""
+
+    variant: ClassVar[str] = "openai"
+    """Dynamics and rewards are those of the original environments [Lowe17]."""
+
+    horizon: int = 25
+    """Steps of an episode."""
+
+    def __post_init__(self) -> None:
+        if self.horizon < 1:
+            raise ConfigError(f"environment.horizon must be at least 1: {self.horizon}")
+
+
 class ParticleEnvironment(ABC):
-    """An ``Environment`` whose agents all move; a scenario says where, what is seen, what pays.
+    """An ``Environment``; a scenario says where bodies start, what is seen and what pays.
 
     Nothing is terminal in these worlds: an episode ends at its horizon, which is a time limit.
     """
 
     def __init__(
-        self, agents: Sequence[AgentSpec], bodies: Bodies, *, copies: int, horizon: int
+        self, agents: Sequence[AgentSpec], bodies: Sequence[Body], *, copies: int, horizon: int
     ) -> None:
         self.agents = tuple(agents)
         self.copies = copies
@@ -31,8 +50,12 @@ class ParticleEnvironment(ABC):
         self._nobody.flags.writeable = self._everybody.flags.writeable = False
 
     @abstractmethod
-    def place(self, generator: np.random.Generator) -> Array:
-        """Initial positions of one copy's entities, shape (2, n)."""
+    def begin(self, copy: int, generator: np.random.Generator) -> Array:
+        """Draw one copy's start: set the scenario's own state, return positions, shape (2, n)."""
+
+    def act(self, action: FloatArray) -> None:
+        """Let the agents act; ``action`` has shape (sum of action sizes, E)."""
+        self.world.step(thrust(action))
 
     @abstractmethod
     def observe(self, out: FloatArray) -> None:
@@ -42,19 +65,28 @@ class ParticleEnvironment(ABC):
     def reward(self) -> Array:
         """What each agent earns in the present state, shape (M, E)."""
 
+    def scene(self, copy: int) -> Scene:
+        """What there is to draw of one copy."""
+        return Scene(
+            kinds=tuple(body.kind for body in self.world.bodies),
+            size=np.array([body.size for body in self.world.bodies]),
+            position=self.world.position[:, :, copy].T.copy(),
+        )
+
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
         """See ``Environment.reset``; agents start at rest."""
         if copies:
-            starts = [self.place(stream(seed, "particle")) for seed in seeds]
-            position = np.stack(starts, axis=-1)
-            rest = np.zeros((2, len(self.agents), len(starts)))
+            starts = zip(copies, seeds, strict=True)
+            placed = [self.begin(copy, stream(seed, "particle")) for copy, seed in starts]
+            position = np.stack(placed, axis=-1)
+            rest = np.zeros((2, self.world.movers, len(placed)))
             self.world.place(copies, position=position, velocity=rest)
             self._steps[copies] = 0
         return self.observation()
 
     def step(self, action: FloatArray) -> Step:
         """See ``Environment.step``."""
-        self.world.step(action.T.reshape(len(self.agents), 5, self.copies))
+        self.act(action.T)
         self._steps += 1
         return Step(
             observation=self.observation(),
@@ -72,3 +104,16 @@ class ParticleEnvironment(ABC):
 
     def close(self) -> None:  # noqa: B027
         """Nothing is held."""
+
+
+def thrust(action: FloatArray) -> Array:
+    """From actions nothing, +x, -x, +y, -y (any point of the simplex) to their net direction.
+
+    Args:
+        action: Shape (5 m, E).
+
+    Returns:
+        Shape (2, m, E).
+    """
+    by_agent = action.reshape(-1, 5, action.shape[1])
+    return np.subtract(by_agent[:, 1::2], by_agent[:, 2::2], dtype=np.float64).swapaxes(0, 1)

@@ -5,13 +5,14 @@ updated before the position, and contact forces are added one at a time in ascen
 other entity. Arrays keep the copies last, so that every operation runs along contiguous memory.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import BoolArray, FloatArray, IntArray
+from fullrank.types import BoolArray, IntArray
 
 Array = NDArray[np.float64]
 
@@ -25,42 +26,64 @@ CONTACT_REACH = 0.746
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bodies:
-    """What the entities are made of: M agents first, then the landmarks, n in all."""
+class Body:
+    """What an entity is made of; all have unit mass."""
 
-    size: Array
-    """Radii, shape (n,)."""
-    collides: BoolArray
-    """Shape (n,)."""
-    acceleration: Array
-    """Force of a full action, shape (M,); agents have unit mass."""
-    max_speed: Array
-    """Shape (M,), infinite where there is no limit."""
-    movable: BoolArray
-    """Shape (M,); landmarks never move."""
+    kind: str
+    """What it is, for pictures: ``agent``, ``adversary``, ``landmark``, ``obstacle``, ..."""
+    size: float
+    """Radius."""
+    collides: bool = False
+    """Pushes whatever else collides."""
+    acceleration: float = 0.0
+    """Force of a full thrust; 0: it never moves."""
+    max_speed: float = math.inf
 
 
 class World:
     """Positions and velocities of E copies, and what follows from them.
 
+    Args:
+        bodies: What is in it; entities that move come before those that never do.
+        copies: E.
+
     Attributes:
+        bodies: All entities, n of them.
+        movers: m, entities that move.
         position: Shape (2, n, E).
-        velocity: Shape (2, M, E).
-        relative: Entity b as seen from agent a, position b - position a, shape (2, M, n, E).
-        distance: Its length, shape (M, n, E).
+        velocity: Shape (2, m, E).
     """
 
-    def __init__(self, bodies: Bodies, *, copies: int) -> None:
-        self.agents, self.entities, self.copies = len(bodies.movable), len(bodies.size), copies
-        self.position = np.zeros((2, self.entities, copies))
-        self.velocity = np.zeros((2, self.agents, copies))
-        self._acceleration = bodies.acceleration[:, None]
-        self._max_speed = bodies.max_speed[:, None]
-        self._limited = bool(np.isfinite(bodies.max_speed).any())
-        self._frozen = np.flatnonzero(~bodies.movable)
-        self._touch_distance = bodies.size[: self.agents, None] + bodies.size
-        self._reach = np.where(_contacts(bodies), self._touch_distance + CONTACT_REACH, 0.0)
-        self._survey()
+    def __init__(self, bodies: Sequence[Body], *, copies: int) -> None:
+        self.bodies, self.copies = tuple(bodies), copies
+        self.movers = sum(body.acceleration > 0 for body in bodies)
+        moving = bodies[: self.movers]
+        self.position = np.zeros((2, len(bodies), copies))
+        self.velocity = np.zeros((2, self.movers, copies))
+        self._acceleration = np.array([[body.acceleration] for body in moving])
+        self._max_speed = np.array([[body.max_speed] for body in moving])
+        self._limited = bool(np.isfinite(self._max_speed).any())
+        size = np.array([body.size for body in bodies])
+        self._touch_distance = size[: self.movers, None] + size
+        contacts = _contacts(bodies, movers=self.movers)
+        self._solid = bool(contacts.any())
+        self._reach = np.where(contacts, self._touch_distance + CONTACT_REACH, 0.0)
+        self._relative: Array | None = None
+        self._distance: Array | None = None
+
+    @property
+    def relative(self) -> Array:
+        """Entity b as seen from mover a, position b - position a, shape (2, m, n, E)."""
+        if self._relative is None:
+            self._relative = self.position[:, None] - self.position[:, : self.movers, None]
+        return self._relative
+
+    @property
+    def distance(self) -> Array:
+        """The length of ``relative``, shape (m, n, E)."""
+        if self._distance is None:
+            self._distance = length(self.relative)
+        return self._distance
 
     def place(self, copies: Sequence[int], *, position: Array, velocity: Array) -> None:
         """Set the state of k copies.
@@ -68,65 +91,55 @@ class World:
         Args:
             copies: Their indices, k of them.
             position: Shape (2, n, k).
-            velocity: Shape (2, M, k).
+            velocity: Shape (2, m, k).
         """
         self.position[..., copies] = position
         self.velocity[..., copies] = velocity
-        self._survey()
+        self._relative = self._distance = None
 
-    def step(self, action: FloatArray) -> None:
+    def step(self, thrust: Array) -> None:
         """Advance all copies by 0.1 time units.
 
         Args:
-            action: Five entries for each agent, shape (M, 5, E): nothing, +x, -x, +y, -y; any
-                point of the simplex.
+            thrust: What each mover asks for, in units of its acceleration, shape (2, m, E).
         """
-        thrust = np.subtract(action[:, 1::2], action[:, 2::2], dtype=np.float64).swapaxes(0, 1)
         force = self._add_contacts(thrust * self._acceleration)
         velocity = self.velocity * (1 - DAMPING) + force * TIME_STEP
-        if self._limited:
-            velocity = self._limit(velocity)
-        velocity[:, self._frozen] = self.velocity[:, self._frozen]
-        self.velocity = velocity
-        moved = velocity * TIME_STEP
-        moved[:, self._frozen] = 0.0
-        self.position[:, : self.agents] += moved
-        self._survey()
+        self.velocity = self._limit(velocity) if self._limited else velocity
+        self.position[:, : self.movers] += self.velocity * TIME_STEP
+        self._relative = self._distance = None
 
     def touching(self) -> BoolArray:
-        """Which agents and entities overlap (an agent overlaps itself), shape (M, n, E)."""
+        """Which movers and entities overlap (a mover overlaps itself), shape (m, n, E)."""
         overlap: BoolArray = self.distance < self._touch_distance[..., None]
         return overlap
 
-    def _survey(self) -> None:
-        self.relative = self.position[:, None] - self.position[:, : self.agents, None]
-        squares = np.square(self.relative)
-        self.distance = np.sqrt(np.add(squares[0], squares[1], out=squares[0]))
-
     def _add_contacts(self, force: Array) -> Array:
-        """Add the contact forces of all pairs to the control force, shape (2, M, E).
+        """Add the contact forces of all pairs to the control force, shape (2, m, E).
 
         ``bincount`` adds its weights in the order given. Pairs come in ascending (own, other), so
-        each agent receives its control force, then what lower entities do, then higher ones.
+        each mover receives its control force, then what lower entities do, then higher ones.
         """
+        if not self._solid:
+            return force
         near = np.flatnonzero(self.distance < self._reach[..., None])
         if not near.size:
             return force
         pair, copy = np.divmod(near, self.copies)
-        own, other = np.divmod(pair, self.entities)
+        own, other = np.divmod(pair, len(self.bodies))
         push = self._push(near, self._touch_distance.ravel()[pair])
         receiver = np.concatenate(
             [
-                np.arange(self.agents * self.copies),
+                np.arange(self.movers * self.copies),
                 other * self.copies + copy,
                 own * self.copies + copy,
             ]
         )
         weights = np.concatenate([force.reshape(2, -1), push, -push], axis=1)
-        bins = self.entities * self.copies
+        bins = len(self.bodies) * self.copies
         per_axis = np.concatenate([receiver, receiver + bins])
         total = np.asarray(np.bincount(per_axis, weights.ravel(), 2 * bins), dtype=np.float64)
-        return total.reshape(2, self.entities, self.copies)[:, : self.agents]
+        return total.reshape(2, -1, self.copies)[:, : self.movers]
 
     def _push(self, near: IntArray, touch_distance: Array) -> Array:
         """Force of the nearer body on the other one of each pair, shape (2, pairs)."""
@@ -138,16 +151,20 @@ class World:
         return push
 
     def _limit(self, velocity: Array) -> Array:
-        speed = np.sqrt(np.square(velocity[0]) + np.square(velocity[1]))
+        speed = length(velocity)
         fast = speed > self._max_speed
         slowed = velocity / np.where(fast, speed, 1.0) * np.where(fast, self._max_speed, 1.0)
         return np.where(fast, slowed, velocity)
 
 
-def _contacts(bodies: Bodies) -> BoolArray:
-    """Pairs own < other that push each other, shape (M, n)."""
-    agents, entities = len(bodies.movable), len(bodies.size)
-    movable = np.concatenate([bodies.movable, np.zeros(entities - agents, dtype=bool)])
-    pushes = np.logical_and.outer(bodies.collides[:agents], bodies.collides)
-    moves = np.logical_or.outer(bodies.movable, movable)
-    return np.triu(pushes & moves, k=1)
+def length(vectors: Array) -> Array:
+    """Euclidean length along the first axis, x and y."""
+    squares = np.square(vectors)
+    result: Array = np.sqrt(np.add(squares[0], squares[1], out=squares[0]))
+    return result
+
+
+def _contacts(bodies: Sequence[Body], *, movers: int) -> BoolArray:
+    """Pairs own < other that push each other, shape (m, n)."""
+    collides = np.array([body.collides for body in bodies])
+    return np.triu(np.logical_and.outer(collides[:movers], collides), k=1)

@@ -1,0 +1,86 @@
+"""Cooperative communication [Lowe17]: a speaker that sees the goal, a listener that can go there.
+
+The speaker sees the colour of the goal, one of three landmarks, and says one of three symbols; the
+listener hears it in its next observation. Both earn twice minus the squared distance of the
+listener to the goal: the reference implementation sums the reward that they share.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.environments.base import Discrete, register
+from fullrank.environments.particle.environment import ParticleConfig, thrust
+from fullrank.environments.particle.goal import GoalEnvironment
+from fullrank.environments.particle.scene import Scene
+from fullrank.environments.particle.teams import group
+from fullrank.environments.particle.views import write
+from fullrank.environments.particle.world import Array, Body
+from fullrank.errors import ConfigError
+from fullrank.types import FloatArray
+
+LISTENER = Body(kind="agent", size=0.075, acceleration=5.0)
+SPEAKER = Body(kind="speaker", size=0.075)
+LANDMARK = Body(kind="landmark", size=0.04)
+LANDMARKS = 3
+SYMBOLS = 3
+COLOURS = 0.15 + 0.5 * np.eye(LANDMARKS)
+"""Of the landmarks, shape (L, 3)."""
+
+
+@register("speaker_listener")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SpeakerListener(ParticleConfig):
+    """Two agents, three landmarks, three symbols."""
+
+    def make(self, *, agents: int, copies: int) -> "Talk":
+        """See ``EnvironmentConfig.make``."""
+        if agents not in (0, 2):
+            raise ConfigError(f"speaker_listener: one speaks and one listens, so M = 2: {agents}")
+        return Talk(copies=copies, horizon=self.horizon)
+
+
+class Talk(GoalEnvironment):
+    """E copies of the task.
+
+    Attributes:
+        message: What was said last, shape (3, E).
+    """
+
+    def __init__(self, *, copies: int, horizon: int) -> None:
+        symbols = Discrete(SYMBOLS, relaxed=True)
+        heard = 2 + 2 * LANDMARKS + SYMBOLS
+        specs = [
+            *group("speaker", 1, observation=3, action=symbols, side="team"),
+            *group("listener", 1, observation=heard, side="team"),
+        ]
+        bodies = [LISTENER, SPEAKER] + [LANDMARK] * LANDMARKS
+        super().__init__(specs, bodies, landmarks=LANDMARKS, copies=copies, horizon=horizon)
+        self.message = np.zeros((SYMBOLS, copies))
+
+    def begin(self, copy: int, generator: np.random.Generator) -> Array:
+        """Silence, everything anywhere, any landmark the goal."""
+        self.message[:, copy] = 0.0
+        return super().begin(copy, generator)
+
+    def act(self, action: FloatArray) -> None:
+        """The speaker's three entries come first."""
+        self.message[...] = action[:SYMBOLS]
+        self.world.step(thrust(action[SYMBOLS:]))
+
+    def observe(self, out: FloatArray) -> None:
+        """Speaker: the goal's colour. Listener: own velocity, landmarks, what was just said."""
+        out[:3] = COLOURS[self.goal].T
+        landmarks = self.world.relative[:, :, 2:]
+        write(out[3:], self.world.velocity[:, :, None], landmarks, self.message[None])
+
+    def reward(self) -> Array:
+        """Twice minus the squared distance of the listener to the goal."""
+        squared = np.square(self.to_goal()[:, 0]).sum(axis=0)
+        return np.broadcast_to(-2.0 * squared, (2, self.copies))
+
+    def scene(self, copy: int) -> Scene:
+        """What there is to draw, with the loudest symbol."""
+        said = self.message[:, copy]
+        labels = {1: "ABC"[int(said.argmax())]} if said.any() else {}
+        return super().scene(copy)._replace(labels=labels)

@@ -1,0 +1,45 @@
+"""How many play on which side, and under which names."""
+
+from fullrank.environments.base import AgentSpec, Discrete
+from fullrank.errors import ConfigError
+
+MOVES = Discrete(5, relaxed=True)
+"""Nothing, +x, -x, +y, -y."""
+
+
+def group(
+    name: str, number: int, *, observation: int, action: Discrete = MOVES, side: str | None = None
+) -> list[AgentSpec]:
+    """Agents ``name_0``, ``name_1``, ...; their side is ``name`` unless it is given."""
+    return [
+        AgentSpec(
+            name=f"{name}_{i}", observation_size=observation, action=action, side=side or name
+        )
+        for i in range(number)
+    ]
+
+
+def opponents(task: str, *, agents: int, adversaries: int) -> tuple[int, int]:
+    """M - K and K.
+
+    Args:
+        task: For the message.
+        agents: M; 0 means 8.
+        adversaries: K; 0 means half of M.
+
+    Raises:
+        ConfigError: A side would be empty.
+    """
+    total = agents or 8
+    opposed = adversaries or total // 2
+    if not 1 <= opposed < total:
+        raise ConfigError(
+            f"{task}: M agents, K of them adversaries, need 1 <= K < M; M = {total}, K = {opposed}"
+        )
+    return total - opposed, opposed
+
+
+def require_landmarks(task: str, landmarks: int, *, least: int) -> None:
+    """``ConfigError`` unless L is at least ``least``."""
+    if landmarks < least:
+        raise ConfigError(f"{task}: L landmarks, at least {least}, are needed; L = {landmarks}")
