@@ -114,23 +114,24 @@ class Cluster:
     def replay(self) -> Service:
         """Start the replay service."""
         stop = asyncio.Event()
-        return self._started(stop, serve_replay(self.launch, stop))
+        return self.start(stop, serve_replay(self.launch, stop))
 
     def controller(self) -> Service:
         """Start the controller."""
         stop = asyncio.Event()
-        return self._started(stop, serve_controller(self.launch, self.run_dir, stop))
+        return self.start(stop, serve_controller(self.launch, self.run_dir, stop))
 
     def learner(self) -> Service:
         """Start a real learner that dials until it is ended."""
         stop = asyncio.Event()
-        return self._started(stop, attach(self.launch, stop))
+        return self.start(stop, attach(self.launch, stop))
 
     def learners(self, count: int) -> list[Service]:
         """Start several."""
         return [self.learner() for _ in range(count)]
 
-    def _started(self, stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> Service:
+    def start(self, stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> Service:
+        """Run a service of another kind until ``stop``."""
         service = Service(asyncio.create_task(serving), stop)
         self.services.append(service)
         return service

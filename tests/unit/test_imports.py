@@ -16,6 +16,7 @@ TORCH_FREE = [
     "fullrank.updates",
     "fullrank.cli",
     "fullrank_replay.server",
+    "fullrank_straggler.server",
 ]
 
 

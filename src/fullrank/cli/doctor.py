@@ -28,7 +28,7 @@ _REQUIRED = (
     "tensorboard",
 )
 _OPTIONAL = {"mpe2": "mpe"}
-_SERVICES = {"controller", "learner", "replay"}
+_SERVICES = {"controller", "learner", "replay", "straggler"}
 _LEAST_MEMORY_BYTES = 2 * 2**30
 
 

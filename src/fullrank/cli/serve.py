@@ -18,7 +18,7 @@ GROUP = "fullrank.services"
 
 
 def serve(
-    name: Annotated[str, typer.Argument(help="controller, learner or replay.")],
+    name: Annotated[str, typer.Argument(help="controller, learner, replay or straggler.")],
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", help="The run's own directory.")
     ] = None,

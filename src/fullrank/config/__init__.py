@@ -1,6 +1,8 @@
 """Configuration: one typed tree, read in layers, written beside every run."""
 
+from fullrank.config.faults import Corrupt, Drop, Fault, Hold, Throttle, fault_of
 from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
+from fullrank.config.plugins import complete_stragglers
 from fullrank.config.toml import config_digest, from_toml, to_toml
 from fullrank.config.tree import (
     CheckpointSettings,
@@ -13,6 +15,7 @@ from fullrank.config.tree import (
     PluginSettings,
     ReplaySettings,
     RunConfig,
+    StragglerSettings,
     as_tables,
 )
 
@@ -22,15 +25,23 @@ __all__ = [
     "CollectSettings",
     "ComputeSettings",
     "ControllerSettings",
+    "Corrupt",
+    "Drop",
     "EnvironmentSettings",
+    "Fault",
     "HealthSettings",
+    "Hold",
     "MetricsSettings",
     "PluginSettings",
     "ReplaySettings",
     "Resolved",
     "RunConfig",
+    "StragglerSettings",
+    "Throttle",
     "as_tables",
+    "complete_stragglers",
     "config_digest",
+    "fault_of",
     "from_toml",
     "load",
     "to_toml",

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Mapping
 from dataclasses import fields, replace
+from types import MappingProxyType
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
@@ -10,7 +11,7 @@ from pydantic_core import to_jsonable_python
 
 from fullrank.algorithms.base import algorithms
 from fullrank.codes.base import codes
-from fullrank.config.tree import RunConfig
+from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments
 from fullrank.errors import ConfigError
 from fullrank.registry import Registry
@@ -35,16 +36,28 @@ def complete(config: RunConfig, origin: Mapping[str, str]) -> RunConfig:
     for table in _REGISTRIES:
         settings = getattr(config, table)
         if ":" not in settings.name:  # a factory's arguments are known to the factory alone
-            params = _complete(table, settings.name, settings.params, origin)
-            completed[table] = replace(settings, params=params)
+            completed[table] = replace(settings, params=_complete(table, settings, origin))
     result = replace(config, **completed)
     model = delay_models.build(result.stragglers.name, **result.stragglers.params)
     model.delays(seed=config.seed, iteration=0, learners=config.learners)
     return result
 
 
-def _complete(table: str, name: str, params: Mapping[str, Any], origin: Mapping[str, str]) -> JSON:
-    registry = _REGISTRIES[table]
+def complete_stragglers(
+    settings: PluginSettings, origin: Mapping[str, str] = MappingProxyType({})
+) -> PluginSettings:
+    """One table [stragglers] with every parameter of its delay model, validated.
+
+    Raises:
+        ConfigError: As for ``complete``.
+    """
+    return replace(settings, params=_complete("stragglers", settings, origin))
+
+
+def _complete(
+    table: str, settings: PluginSettings | EnvironmentSettings, origin: Mapping[str, str]
+) -> JSON:
+    registry, name, params = _REGISTRIES[table], settings.name, settings.params
     registry.check_keys(name, params)
     hints = get_type_hints(registry.get(name), include_extras=True)
     typed = {}

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from fullrank.config.faults import Fault
 from fullrank.types import JSON
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
@@ -117,6 +118,21 @@ class HealthSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StragglerSettings:
+    """The straggler sidecar, a proxy before the controller that makes learners late on purpose.
+
+    Its delay model is the table [stragglers] of its own configuration.
+    """
+
+    address: Address = "127.0.0.1:0"
+    """Where learners find it instead of the controller."""
+    control: Address = "127.0.0.1:0"
+    """Where it serves StragglerService, health and reflection."""
+    faults: tuple[Fault, ...] = ()
+    """Tables such as `{kind = "hold", learners = [1], iterations = [3]}`; see the straggler lab."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSettings:
     """How a learner computes."""
 
@@ -164,6 +180,7 @@ class RunConfig:
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
+    straggler: StragglerSettings = field(default_factory=StragglerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
@@ -177,5 +194,11 @@ def as_tables(settings: Any) -> JSON:
         if name == "params":
             table.update(value)
         else:
-            table[name] = as_tables(value) if is_dataclass(value) else value
+            table[name] = _plain(value)
     return table
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(each) for each in value]
+    return as_tables(value) if is_dataclass(value) else value

@@ -1,11 +1,19 @@
 """Channel options, with the reason for each number."""
 
+from collections.abc import Sequence
+
 import grpc
 
 from fullrank import __version__
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 """No message is longer: arrays travel in chunks of at most 1 MiB."""
+
+UNLIMITED: list[tuple[str, int]] = [
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.max_send_message_length", -1),
+]
+"""For a proxy, which must not judge: given after other options, these win."""
 
 COMMON_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -31,7 +39,12 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-def open_channel(address: str) -> grpc.aio.Channel:
-    """A channel to ``host:port``; nothing is dialled before the first call."""
-    options = [*CHANNEL_OPTIONS, ("grpc.primary_user_agent", f"fullrank/{__version__}")]
-    return grpc.aio.insecure_channel(address, options=options)
+def open_channel(address: str, *, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
+    """A channel to ``host:port``; nothing is dialled before the first call.
+
+    Args:
+        address: ``host:port``.
+        options: Given after ours, so that they win.
+    """
+    agent = ("grpc.primary_user_agent", f"fullrank/{__version__}")
+    return grpc.aio.insecure_channel(address, options=[*CHANNEL_OPTIONS, agent, *options])

@@ -1,0 +1,19 @@
+"""One flipped byte in a chunk's data."""
+
+import google_crc32c
+
+from fullrank.config import Corrupt
+from fullrank_straggler.wire import ChunkHead
+
+
+def corrupted(message: bytes, chunk: ChunkHead, fault: Corrupt) -> bytes:
+    """The message with the byte flipped, or itself if this chunk does not hold it."""
+    position = chunk.data + (fault.byte % chunk.total if chunk.total else 0) - chunk.offset
+    if not chunk.data <= position < chunk.end:
+        return message
+    changed = bytearray(message)
+    changed[position] ^= 0xFF
+    if fault.mend_checksum and chunk.crc32c:
+        checksum = google_crc32c.value(bytes(changed[chunk.data : chunk.end]))
+        changed[chunk.crc32c : chunk.crc32c + 4] = checksum.to_bytes(4, "little")
+    return bytes(changed)

@@ -1,0 +1,198 @@
+"""The gate of one Work stream: which of a learner's messages may go on, and when.
+
+No clock, no network: times are arguments. Delayed vectors wait here and everything else goes by
+them. A vector is never interleaved with another one, for chunks belong to the Coded last announced.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from math import inf
+
+from fullrank.config import Corrupt, Drop, Throttle, from_toml
+from fullrank.errors import ServiceLost
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_straggler.corruption import corrupted
+from fullrank_straggler.injection import Identity, Injection
+from fullrank_straggler.wire import MALFORMED, LearnerParts, read_controller, read_learner
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(eq=False, slots=True, kw_only=True)
+class Vector:
+    """A coded vector on its way through."""
+
+    iteration: int
+    row: int
+    arrived: float
+    delayed: bool
+    """It waits, or waited; one that was not delayed when it came is never stopped."""
+    pieces: deque[bytes] = field(default_factory=deque)
+    whole: bool = False
+    """No further piece will come."""
+    dropped: bool = False
+
+
+class Gate:
+    """Takes what the learner sends and gives what may go on to the controller.
+
+    Args:
+        injection: What is injected now; asked each time, so that a change counts at once.
+    """
+
+    def __init__(self, injection: Callable[[], Injection]) -> None:
+        self._injection = injection
+        self.identity: Identity | None = None
+        """Whom it serves, from Welcome on."""
+        self._assigned = -1
+        self._over = -1
+        self._others: deque[bytes] = deque()
+        self._waiting: list[Vector] = []
+        self._arriving: Vector | None = None
+        self._leaving: Vector | None = None
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """What the stream may carry in each direction now; None if it is not throttled."""
+        if self.identity is None:
+            return None
+        fault = self._injection().fault(Throttle, self.identity, self._assigned)
+        return fault.bytes_per_s if fault else None
+
+    def hear(self, message: bytes) -> None:
+        """Note what the controller says, before the learner hears it.
+
+        Raises:
+            ConfigError: The delay model cannot be for this run.
+        """
+        try:
+            said = read_controller(message)
+        except MALFORMED:
+            return
+        match said.WhichOneof("message"):
+            case "welcome":
+                self.identity = _identity(said.welcome)
+                self._injection().check(self.identity)
+            case "assignment":
+                self._assigned = said.assignment.ids.iteration
+                self._over = self._assigned - 1
+                self._drop(until=inf)
+            case "commit":
+                self._over = said.commit.ids.iteration
+                self._drop(until=self._over)
+
+    def take(self, message: bytes, *, now: float) -> None:
+        """Let a message of the learner in.
+
+        Raises:
+            ServiceLost: A fault drops the connection.
+        """
+        try:
+            parts = read_learner(message)
+        except MALFORMED:
+            parts = None
+        if parts is not None and parts.coded is not None:
+            self._announce(parts.coded, now)
+        if parts is None or self._arriving is None:  # not ours to judge
+            self._others.append(message)
+        else:
+            self._add(self._arriving, message, parts)
+
+    def _announce(self, coded: pb.Coded, now: float) -> None:
+        if self._arriving is not None:
+            self._end(self._arriving)
+        iteration = coded.ids.iteration
+        delayed = False
+        if self.identity is not None:
+            if self._injection().fault(Drop, self.identity, iteration) is not None:
+                raise ServiceLost(f"the connection is dropped by a fault, iteration {iteration}")
+            delayed = self._injection().delay_s(self.identity, iteration) > 0.0
+        self._arriving = Vector(
+            iteration=iteration,
+            row=coded.row,
+            arrived=now,
+            delayed=delayed,
+            dropped=delayed and iteration <= self._over,
+        )
+        if not self._arriving.dropped:
+            self._waiting.append(self._arriving)
+
+    def _add(self, vector: Vector, message: bytes, parts: LearnerParts) -> None:
+        if self.identity is not None:
+            fault = self._injection().fault(Corrupt, self.identity, vector.iteration)
+            if fault is not None:
+                for chunk in parts.chunks:
+                    message = corrupted(message, chunk, fault)
+        if vector.delayed and parts.units:
+            units, message = parts.split(message)
+            self._others.append(units)
+        if vector.dropped:
+            return
+        vector.pieces.append(message)
+        vector.whole = any(chunk.last for chunk in parts.chunks)
+
+    def next(self, *, now: float) -> bytes | None:
+        """The next message that may go on; None if there is none yet."""
+        if self._others:
+            return self._others.popleft()
+        if self._leaving is None:
+            self._leaving = self._released(now)
+        vector = self._leaving
+        if vector is None or not vector.pieces:
+            return None
+        piece = vector.pieces.popleft()
+        if vector.whole and not vector.pieces:
+            self._leaving = None
+        return piece
+
+    def due(self) -> float:
+        """When ``next`` will have something by itself; ``inf`` if never."""
+        if self._leaving is not None or not self._waiting:
+            return inf
+        return min(map(self._due, self._waiting))
+
+    def _due(self, vector: Vector) -> float:
+        if not vector.delayed or self.identity is None:
+            return vector.arrived
+        return vector.arrived + self._injection().delay_s(self.identity, vector.iteration)
+
+    def _released(self, now: float) -> Vector | None:
+        """Of the vectors that are due, the first."""
+        vector = min(self._waiting, key=self._due, default=None)
+        if vector is None or self._due(vector) > now:
+            return None
+        self._waiting.remove(vector)
+        if vector.delayed and self.identity is not None:
+            log.info(
+                "vector_released learner=%d iteration=%d row=%d delay_s=%.4f held_s=%.4f",
+                self.identity.learner,
+                vector.iteration,
+                vector.row,
+                self._due(vector) - vector.arrived,
+                now - vector.arrived,
+            )
+        return vector
+
+    def _end(self, vector: Vector) -> None:
+        """Nothing more of it will come, whole or not."""
+        vector.whole = True
+        if self._leaving is vector and not vector.pieces:
+            self._leaving = None
+
+    def _drop(self, *, until: float) -> None:
+        """Drop the delayed vectors of iterations up to ``until``, also what has not left of one."""
+        here = [*self._waiting, *([self._leaving] if self._leaving else [])]
+        for vector in here:
+            if vector.delayed and vector.iteration <= until:
+                vector.dropped = True
+                vector.pieces.clear()
+        self._waiting = [vector for vector in self._waiting if not vector.dropped]
+        if self._leaving is not None and self._leaving.dropped:
+            self._leaving = None
+
+
+def _identity(welcome: pb.Welcome) -> Identity:
+    config = from_toml(welcome.configuration, origin="the run's configuration")
+    return Identity(learner=welcome.learner, seed=config.seed, learners=config.learners)

@@ -1,0 +1,69 @@
+"""The proxied port: every method of whatever service, passed on to the controller."""
+
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from fullrank.rpc.channel import UNLIMITED, open_channel
+from fullrank.rpc.errors import statuses
+from fullrank.rpc.server import OPTIONS, bind
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_straggler.control import Control
+from fullrank_straggler.relay import Context, Relay, Requests, dial
+from fullrank_straggler.work import WorkRelay
+
+WORK = f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work"
+
+
+class Proxy(grpc.GenericRpcHandler):
+    """A port that is the controller's to whoever dials it.
+
+    Args:
+        upstream: Where the controller listens now; ``ServiceLost`` if that is not known yet.
+        control: What is injected into Work.
+    """
+
+    def __init__(self, upstream: Callable[[], str], control: Control) -> None:
+        self._upstream = upstream
+        self._control = control
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._server = grpc.aio.server(options=[*OPTIONS, *UNLIMITED])
+        self._server.add_generic_rpc_handlers((self,))
+
+    async def start(self, address: str) -> str:
+        """Bind ``host:port`` (port 0 picks one), serve, and return the address bound.
+
+        Raises:
+            AddressInUse: The address is taken or cannot be bound.
+        """
+        bound = bind(self._server, address)
+        await self._server.start()
+        return bound
+
+    async def stop(self) -> None:
+        """Cut every call, as a lost connection would: peers dial again."""
+        await self._server.stop(None)
+        for channel in self._channels.values():
+            await channel.close()
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        """A handler for any method at all; messages stay bytes."""
+        method = handler_call_details.method
+
+        async def relay(requests: Requests, context: Context) -> None:
+            async with statuses(context):
+                call = dial(self._channel(), method, context)
+                if method == WORK:
+                    await WorkRelay(requests, context, call, self._control).run()
+                else:
+                    await Relay(requests, context, call).run()
+
+        return grpc.stream_stream_rpc_method_handler(relay)
+
+    def _channel(self) -> grpc.aio.Channel:
+        """The one channel to the controller, another one only if it has moved."""
+        address = self._upstream()
+        if address not in self._channels:
+            self._channels[address] = open_channel(address, options=UNLIMITED)
+        return self._channels[address]

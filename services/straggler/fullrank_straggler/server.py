@@ -1,0 +1,62 @@
+"""Composition root of the sidecar: configuration to a proxied port and a control port."""
+
+import asyncio
+import logging
+from functools import partial
+
+from fullrank.config import Resolved
+from fullrank.rpc.addresses import announce, resolve, withdraw
+from fullrank.rpc.health import Health
+from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.server import Server
+from fullrank.v1 import straggler_pb2 as pb
+from fullrank_straggler.control import Control
+from fullrank_straggler.injection import Injection, injection_of
+from fullrank_straggler.proxy import Proxy
+from fullrank_straggler.servicer import StragglerServicer
+
+log = logging.getLogger(__name__)
+
+
+def main(launch: Launch) -> int:
+    """Serve until told to stop; returns the exit code."""
+    tune_process(launch)
+    asyncio.run(serve(launch))
+    return 0
+
+
+async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
+    """Serve until ``stop`` is set, by default until the process is told to stop.
+
+    Raises:
+        ConfigError: The configured delay model cannot be.
+        AddressInUse: An address is taken.
+    """
+    stop = stop or stop_event(launch)
+    settings, run_dir = launch.config.straggler, launch.run_dir
+    control = Control(_configured(launch.resolved))
+    proxy = Proxy(
+        partial(resolve, launch.config.controller.address, run_dir, "controller"), control
+    )
+    descriptor = pb.DESCRIPTOR.services_by_name["StragglerService"]
+    server = Server(descriptor, StragglerServicer(control))
+    async with Health(launch.config.health.address) as health:
+        bound = {
+            "straggler": await proxy.start(settings.address),
+            "straggler-control": await server.start(settings.control),
+        }
+        for name, address in bound.items():
+            announce(run_dir, name, address)
+        log.info("serving address=%s control=%s", *bound.values())
+        await health.at_work(True)
+        await stop.wait()
+        await health.at_work(False)
+        for name in bound:
+            withdraw(run_dir, name)
+        await server.stop()
+        await proxy.stop()
+
+
+def _configured(resolved: Resolved) -> Injection:
+    config = resolved.config
+    return injection_of(config.stragglers, config.straggler.faults, origin=resolved.origin)

@@ -1,0 +1,66 @@
+"""StragglerService: requests to changes of the injection."""
+
+from dataclasses import replace
+from typing import Any, TypeAlias
+
+import grpc
+
+from fullrank.config import Fault
+from fullrank.errors import ConfigError, InvalidContribution
+from fullrank.rpc.errors import statuses
+from fullrank.rpc.injection import decode_fault, decode_model, encode_injection
+from fullrank.v1 import straggler_pb2 as pb
+from fullrank_straggler.control import Control
+from fullrank_straggler.injection import Injection, injection_of
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+
+
+class StragglerServicer:
+    """StragglerService over one process's injection."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+
+    async def GetInjection(
+        self, request: pb.GetInjectionRequest, context: Context
+    ) -> pb.GetInjectionResponse:
+        """What is injected now."""
+        return pb.GetInjectionResponse(injection=self._encoded())
+
+    async def SetInjection(
+        self, request: pb.SetInjectionRequest, context: Context
+    ) -> pb.SetInjectionResponse:
+        """Change what the request holds, all of it or nothing."""
+        async with statuses(context):
+            injection = self._control.injection()
+            if request.HasField("faults"):
+                faults = enumerate(request.faults.faults)
+                injection = replace(
+                    injection, faults=tuple(_fault(index, fault) for index, fault in faults)
+                )
+            if request.HasField("model"):
+                injection = _with_model(injection, request.model)
+            try:
+                self._control.change(injection)
+            except ConfigError as error:
+                raise InvalidContribution(f"model.params: {error}") from None
+            return pb.SetInjectionResponse(injection=self._encoded())
+
+    def _encoded(self) -> pb.Injection:
+        injection = self._control.injection()
+        return encode_injection(injection.settings, injection.faults)
+
+
+def _with_model(injection: Injection, model: pb.DelayModel) -> Injection:
+    try:
+        return injection_of(decode_model(model), injection.faults)
+    except ConfigError as error:
+        raise InvalidContribution(f"model: {error}") from None
+
+
+def _fault(index: int, fault: pb.Fault) -> Fault:
+    try:
+        return decode_fault(fault)
+    except ConfigError as error:
+        raise InvalidContribution(f"faults.{index}.{error}") from None

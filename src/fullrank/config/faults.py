@@ -1,0 +1,80 @@
+"""Faults that the straggler sidecar injects besides delays, as entries of ``straggler.faults``."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
+
+from fullrank.errors import ConfigError
+
+Index: TypeAlias = Annotated[int, Field(ge=0)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Fault:
+    """Whom a fault strikes, and when."""
+
+    learners: tuple[Index, ...] = ()
+    """Learner indices; none means all."""
+    iterations: tuple[Index, ...] = ()
+    """Iterations; none means all."""
+
+    __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
+
+    def strikes(self, *, learner: int, iteration: int) -> bool:
+        """Whether it acts on this learner in this iteration."""
+        return (not self.learners or learner in self.learners) and (
+            not self.iterations or iteration in self.iterations
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drop(_Fault):
+    """The learner's stream ends when its vector is announced; it may dial again."""
+
+    kind: Literal["drop"] = "drop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throttle(_Fault):
+    """The learner's stream carries only so much in each direction, whatever travels on it."""
+
+    kind: Literal["throttle"] = "throttle"
+    bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Corrupt(_Fault):
+    """Every bit of one byte of the vector is flipped."""
+
+    kind: Literal["corrupt"] = "corrupt"
+    byte: Index = 0
+    """Position in the vector, modulo its length."""
+    mend_checksum: bool = False
+    """Make the chunk's checksum match, so that only digests can tell."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hold(_Fault):
+    """The vector never comes."""
+
+    kind: Literal["hold"] = "hold"
+
+
+Fault: TypeAlias = Annotated[Drop | Throttle | Corrupt | Hold, Field(discriminator="kind")]
+
+
+def fault_of(table: dict[str, Any]) -> Fault:
+    """A fault from its table.
+
+    Raises:
+        ConfigError: A key is unknown or missing, or a value impossible; the message names the key.
+    """
+    try:
+        adapter: TypeAdapter[Fault] = TypeAdapter(Fault)
+        return adapter.validate_python(table)
+    except ValidationError as error:
+        fault = error.errors()[0]
+        key = ".".join(map(str, fault["loc"])) or "kind"
+        expected = fault["msg"].replace("Input should be", "must be")
+        raise ConfigError(f"{key}: {expected}") from None

@@ -1,0 +1,59 @@
+"""What a straggler sidecar injects, as messages and back."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from google.protobuf.json_format import MessageToDict
+
+from fullrank.config import Fault, PluginSettings, fault_of
+from fullrank.v1 import straggler_pb2 as pb
+
+
+def encode_injection(model: PluginSettings, faults: Sequence[Fault]) -> pb.Injection:
+    """A delay model and faults as a message."""
+    return pb.Injection(model=encode_model(model), faults=map(encode_fault, faults))
+
+
+def encode_model(settings: PluginSettings) -> pb.DelayModel:
+    """A delay model's settings as a message."""
+    model = pb.DelayModel(name=settings.name)
+    model.params.update(settings.params)
+    return model
+
+
+def decode_model(model: pb.DelayModel) -> PluginSettings:
+    """A delay model's settings, not yet validated, from their message."""
+    return PluginSettings(name=model.name, params=_whole(MessageToDict(model.params)))
+
+
+def _whole(value: Any) -> Any:
+    """Numbers without a fraction as integers: a Struct has no others."""
+    if isinstance(value, dict):
+        return {key: _whole(each) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_whole(each) for each in value]
+    return int(value) if isinstance(value, float) and value.is_integer() else value
+
+
+def encode_fault(fault: Fault) -> pb.Fault:
+    """A fault as a message."""
+    message = pb.Fault(learners=fault.learners, iterations=fault.iterations)
+    kind = getattr(message, fault.kind)
+    kind.SetInParent()
+    for field in kind.DESCRIPTOR.fields:
+        setattr(kind, field.name, getattr(fault, field.name))
+    return message
+
+
+def decode_fault(message: pb.Fault) -> Fault:
+    """A fault from its message.
+
+    Raises:
+        ConfigError: A value is impossible; the message names the field.
+    """
+    table: dict[str, Any] = {"learners": message.learners, "iterations": message.iterations}
+    name = message.WhichOneof("kind")
+    if name is not None:
+        kind = getattr(message, name)
+        table |= {field.name: getattr(kind, field.name) for field in kind.DESCRIPTOR.fields}
+    return fault_of(table | {"kind": name})

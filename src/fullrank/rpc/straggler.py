@@ -1,0 +1,68 @@
+"""A blocking look at a straggler sidecar, and a change of it, for the command line."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import grpc
+
+from fullrank.config import Fault, PluginSettings
+from fullrank.errors import ConfigError, InvalidContribution
+from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.rpc.errors import translated
+from fullrank.rpc.injection import decode_fault, decode_model, encode_fault, encode_model
+from fullrank.v1 import straggler_pb2 as pb
+from fullrank.v1.straggler_pb2_grpc import StragglerServiceStub
+
+CALL_S = 10.0
+"""Deadline of one call."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Injected:
+    """What a sidecar injects."""
+
+    model: PluginSettings
+    faults: tuple[Fault, ...]
+
+
+def get_injection(address: str) -> Injected:
+    """What the sidecar whose control port is ``address`` injects.
+
+    Raises:
+        ServiceLost: It does not answer.
+    """
+    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        stub = StragglerServiceStub(channel)
+        with translated(f"straggler {address}"):
+            response = stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S)
+    return _injected(response.injection)
+
+
+def set_injection(
+    address: str, *, model: PluginSettings | None = None, faults: Sequence[Fault] | None = None
+) -> Injected:
+    """Change it; what is None stays as it is.
+
+    Raises:
+        ConfigError: The sidecar refuses it; nothing has changed.
+        ServiceLost: It does not answer.
+    """
+    request = pb.SetInjectionRequest()
+    if model is not None:
+        request.model.CopyFrom(encode_model(model))
+    if faults is not None:
+        request.faults.CopyFrom(pb.Faults(faults=map(encode_fault, faults)))
+    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        stub = StragglerServiceStub(channel)
+        try:
+            with translated(f"straggler {address}"):
+                response = stub.SetInjection(request, timeout=CALL_S)
+        except InvalidContribution as error:
+            raise ConfigError(str(error)) from None
+    return _injected(response.injection)
+
+
+def _injected(injection: pb.Injection) -> Injected:
+    return Injected(
+        model=decode_model(injection.model), faults=tuple(map(decode_fault, injection.faults))
+    )
