@@ -17,13 +17,13 @@ from fullrank.replay import Layout
 from fullrank.types import FloatArray, Unit
 from fullrank.updates import GRID, unit_digest
 
-UNEQUAL = (
+UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
     AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
-    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="guard", observation_size=7, action=Discrete(3)),
+    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
     AgentSpec(name="scout_3", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
 )
 SIZES = [(333, 50), (16, 16), (100, 33), (48, 64), (1024, 64)]
 SEED = 11
@@ -42,7 +42,7 @@ def restore_threads() -> Iterator[None]:
 
 
 def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
-    wanted = {"batch_size": batch, "hidden": hidden}
+    wanted = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",)}
     known = {field.name for field in fields(algorithms.get(name))}  # type: ignore[arg-type]
     params = {key: value for key, value in wanted.items() if key in known}
     return algorithms.build(name, **params)

@@ -15,6 +15,14 @@ from fullrank.local import LocalRun
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {
     "three_alike": ({}, 3),
     "eight_alike": ({"environment.agents": 8}, 8),
+    "two_sides": (
+        {
+            "environment.name": "predator_prey",
+            "environment.agents": 3,
+            "algorithm.ddpg_sides": ["predator"],
+        },
+        3,
+    ),
     "two_unlike": (
         {
             "environment.name": "mpe2.simple_speaker_listener_v4:parallel_env",

@@ -17,11 +17,13 @@ Differs from the paper in:
   learners stay stateless and holders of the same unit agree to the bit.
 - Both gradients are taken at the broadcast parameters; the authors' code takes the critic's step
   before the policy's gradient.
+- Sides named in ``ddpg_sides`` learn by DDPG, as the adversaries in some runs of the authors: their
+  critics see their own observation and action in place of (s, a), and nothing else differs.
 - ``target_rate`` is the weight of the new parameters (0.01), as in the MADDPG paper; tau of
   [Wang21] is the weight of the old ones (0.99).
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,13 +31,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.base import Section, register
+from fullrank.algorithms.base import register
+from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions, layout_of
 from fullrank.environments.base import AgentSpec
 from fullrank.errors import CheckpointUnusable, ConfigError
 from fullrank.networks import kernels
 from fullrank.networks.adam import Adam
 from fullrank.networks.chunk import Chunk, Chunks
-from fullrank.networks.cohort import ROLES, make_cohorts, networks
+from fullrank.networks.cohort import make_cohorts
 from fullrank.networks.heads import Head
 from fullrank.networks.minibatch import Minibatch, Tile
 from fullrank.networks.mlp import (
@@ -47,7 +50,7 @@ from fullrank.networks.mlp import (
     upper,
     upper_gradients,
 )
-from fullrank.replay.layout import Layout
+from fullrank.registry import nearest
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import snap
@@ -77,6 +80,8 @@ class MADDPGConfig:
     """Weight of the mean square of the policy's outputs in its loss."""
     exploration_noise: float = 0.1
     """Continuous actions: standard deviation of the noise, as a share of half the range."""
+    ddpg_sides: tuple[str, ...] = ()
+    """Sides whose critics see only their own agent's observation and action."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hidden < 1:
@@ -86,40 +91,25 @@ class MADDPGConfig:
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
         """Sizes of sections, updates and transitions."""
-        return MADDPGDimensions(_layout(agents), hidden=self.hidden)
+        return MADDPGDimensions(layout_of(agents), hidden=self.hidden, local=self.local(agents))
+
+    def local(self, agents: Sequence[AgentSpec]) -> frozenset[Unit]:
+        """The agents that learn by DDPG.
+
+        Raises:
+            ConfigError: Nobody plays for a side that is named.
+        """
+        sides = sorted({agent.side for agent in agents})
+        for side in self.ddpg_sides:
+            if side not in sides:
+                raise ConfigError(
+                    f"algorithm.ddpg_sides: nobody plays for {side!r}{nearest(side, sides)}"
+                )
+        return frozenset(i for i, agent in enumerate(agents) if agent.side in self.ddpg_sides)
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
         """Build policies, critics and targets for the agents."""
         return MADDPG(self, agents, seed=seed, device=_device(device))
-
-
-class MADDPGDimensions:
-    """Sections role by role, in each the agents in order; u_i has critic and policy of agent i."""
-
-    def __init__(self, layout: Layout, *, hidden: int) -> None:
-        self.units = layout.agents
-        self.row_size = layout.row_size
-        nets = [networks(layout, agent, hidden=hidden) for agent in range(self.units)]
-        self.unit_sizes = tuple(policy.end for _, policy in nets)
-        sizes = [
-            {"critic": critic.end, "policy": policy.end - policy.start} for critic, policy in nets
-        ]
-        self.sections = tuple(
-            Section(
-                id=index * self.units + unit,
-                role=role,
-                unit=unit,
-                size=sizes[unit][role.removeprefix("target_")],
-            )
-            for index, role in enumerate(ROLES)
-            for unit in range(self.units)
-        )
-
-    def needs(self, unit: Unit) -> Sequence[int]:
-        """All target policies; the unit's own policy, critic and target critic."""
-        policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
-        targets = range(target_policy, target_policy + self.units)
-        return (policy + unit, critic + unit, *targets, target_critic + unit)
 
 
 class MADDPG(MADDPGDimensions):
@@ -134,11 +124,12 @@ class MADDPG(MADDPGDimensions):
         device: torch.device,
     ) -> None:
         self._config, self._seed, self._device = config, seed, device
-        self._layout = _layout(specs)
-        super().__init__(self._layout, hidden=config.hidden)
+        self._layout = layout_of(specs)
+        super().__init__(self._layout, hidden=config.hidden, local=config.local(specs))
         self._cohorts = make_cohorts(
             specs,
             self._layout,
+            local=self._local,
             hidden=config.hidden,
             noise=config.exploration_noise,
             device=device,
@@ -182,7 +173,7 @@ class MADDPG(MADDPGDimensions):
         """
         with self._kernel.active():
             data = self._load(batch)
-            self._target_actions(data, iteration, proceed)
+            self._target_actions(self.asked(units), data, iteration, proceed)
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
             for rows in chunks.split(wanted, data.columns):
@@ -211,10 +202,17 @@ class MADDPG(MADDPGDimensions):
             out[:, : data.size] = chunk.cohort.head.draw(generator, shape)
         return noise.to(self._device)
 
-    def _target_actions(self, data: Minibatch, iteration: int, proceed: Callable[[], None]) -> None:
-        """Target actions of all agents, into the joint input of the target critics."""
+    def _target_actions(
+        self,
+        agents: Collection[Unit],
+        data: Minibatch,
+        iteration: int,
+        proceed: Callable[[], None],
+    ) -> None:
+        """Target actions of the agents, into the joint input of the target critics."""
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
-            for rows in chunks.split(range(len(cohort.agents)), data.columns):
+            wanted = [row for row, agent in enumerate(cohort.agents) if agent in agents]
+            for rows in chunks.split(wanted, data.columns):
                 proceed()
                 chunk = chunks.take(rows, data.columns)
                 noise = self._noise(chunk, data, "target_action", iteration)
@@ -249,9 +247,9 @@ class MADDPG(MADDPGDimensions):
         self, chunk: Chunk, tile: Tile, reward: Tensor, continues: Tensor
     ) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
-        critic, tape = chunk.target_critic, chunk.space.critic
-        self._kernel.shared_product(critic.first, tile.next_joint, tape.first)
-        value = upper(critic, tape, chunk.space.value)
+        critic, space = chunk.target_critic, chunk.space
+        self._first_layer(chunk, critic.first, tile.next_joint)
+        value = upper(critic, space.critic, space.value)
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
     def _critic_gradient(
@@ -259,13 +257,23 @@ class MADDPG(MADDPGDimensions):
     ) -> None:
         """Leaves the pre-activation of the first layer in the critic's tape."""
         space = chunk.space
-        self._kernel.shared_product(chunk.critic.first, tile.joint, space.critic.first)
+        self._first_layer(chunk, chunk.critic.first, tile.joint)
         value = upper(chunk.critic, space.critic, space.value)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(chunk.critic, error, space.critic)
         first = space.critic_gradient[0]
-        self._kernel.shared_product(space.critic.below, tile.joint_rows, first, beta=beta)
+        if chunk.local:
+            first.baddbmm_(space.critic.below, space.seen.transpose(1, 2), beta=beta)
+        else:
+            self._kernel.shared_product(space.critic.below, tile.joint_rows, first, beta=beta)
         upper_gradients(error, space.critic, space.critic_gradient, beta=beta)
+
+    def _first_layer(self, chunk: Chunk, weights: Tensor, joint: Tensor) -> None:
+        """Critics' pre-activation of their first layer, into their tape."""
+        if chunk.local:
+            torch.bmm(weights, chunk.seen(joint), out=chunk.space.critic.first)
+        else:
+            self._kernel.shared_product(weights, joint, chunk.space.critic.first)
 
     def _policy_gradient(
         self, chunk: Chunk, tile: Tile, noise: Tensor, weight: Tensor, *, beta: float
@@ -365,13 +373,6 @@ def _snapped(row: FloatArray) -> FloatArray:
         block = slice(start, start + SNAP_ENTRIES)
         snap(row[block], out=copy[block])
     return copy
-
-
-def _layout(agents: Sequence[AgentSpec]) -> Layout:
-    return Layout(
-        observation_sizes=tuple(agent.observation_size for agent in agents),
-        action_sizes=tuple(agent.action.size for agent in agents),
-    )
 
 
 def _device(name: str) -> torch.device:

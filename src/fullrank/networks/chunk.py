@@ -27,7 +27,8 @@ class Chunk:
         critic, policy, target_critic, target_policy: Their weights.
         own_rows: Rows of own observations and of the ones in a joint input, flat.
         action_rows: Rows of own actions in a joint input, flat.
-        action_columns: The same as columns of the critics' first layer, to gather with.
+        action_columns: Own actions as columns of the critics' first layer, to gather with.
+        local: Whether the critics see own observations and actions only.
     """
 
     def __init__(self, cohort: Cohort, rows: tuple[int, ...], space: Workspace) -> None:
@@ -49,7 +50,12 @@ class Chunk:
         self.own_rows = cohort.observation_index[self._index].flatten()
         actions = cohort.action_index[self._index]
         self.action_rows = actions.flatten()
-        self.action_columns = actions.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
+        columns, self.local = actions, cohort.critic_index is not None
+        if cohort.critic_index is not None:
+            self._critic_rows = cohort.critic_index[self._index].flatten()
+            inputs = torch.arange(cohort.critic.inputs, device=online.device)
+            columns = inputs[cohort.policy.inputs :].expand(len(rows), -1)
+        self.action_columns = columns.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
         self.agent_index = torch.tensor(self.agents, device=online.device)
 
     def refresh(self) -> None:
@@ -64,6 +70,12 @@ class Chunk:
         flat = self.space.own.view(-1, joint.shape[1])
         torch.index_select(joint, 0, self.own_rows, out=flat)
         return self.space.own
+
+    def seen(self, joint: Tensor) -> Tensor:
+        """What local critics see of a joint input, and ones, (units, inputs + 1, columns)."""
+        flat = self.space.seen.view(-1, joint.shape[1])
+        torch.index_select(joint, 0, self._critic_rows, out=flat)
+        return self.space.seen
 
 
 class Chunks:

@@ -5,7 +5,7 @@ last column of its layer. Unit i's update has exactly the order and the length o
 Rows are padded at the end, so that every one starts on 64 bytes.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -22,25 +22,34 @@ ROLES = ("policy", "critic", "target_policy", "target_critic")
 """The networks of an agent that are broadcast."""
 
 
-def networks(layout: Layout, agent: int, *, hidden: int) -> tuple[Mlp, Mlp]:
-    """Where the agent's critic and policy lie in its row."""
-    critic = Mlp(0, layout.action.stop, hidden, 1)
+def networks(layout: Layout, agent: int, *, hidden: int, local: bool) -> tuple[Mlp, Mlp]:
+    """Where the agent's critic and policy lie in its row.
+
+    Args:
+        layout: Of a transition.
+        agent: Its index.
+        hidden: Width of the hidden layers.
+        local: Whether the critic sees the agent's own observation and action only.
+    """
     own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
+    critic = Mlp(0, own + actions if local else layout.action.stop, hidden, 1)
     return critic, Mlp(critic.end, own, hidden, actions)
 
 
 class Cohort:
-    """Agents with equal observation size and equal action specification.
+    """Agents with equal observation size, equal action specification and equal kind of critic.
 
     Attributes:
         agents: Their indices, ascending; row r belongs to ``agents[r]``.
         head: Makes their actions.
-        critic: Inputs: all observations, all actions.
+        critic: Inputs: all observations, all actions; of local critics, own ones.
         policy: Inputs: own observation.
         size: Entries of a row without its padding.
         rows: Parameters, targets and moments on the device, each (agents, padded size).
         observation_index: Own observation and the row of ones in a joint input, per agent.
         action_index: Own action in a joint input, per agent.
+        critic_index: What local critics see in a joint input, and the row of ones, per agent;
+            None where critics see all of it.
     """
 
     def __init__(
@@ -50,21 +59,24 @@ class Cohort:
         head: Head,
         *,
         hidden: int,
+        local: bool,
         device: torch.device,
     ) -> None:
         self.agents = tuple(agents)
         self.head = head
-        self.critic, self.policy = networks(layout, agents[0], hidden=hidden)
+        self.critic, self.policy = networks(layout, agents[0], hidden=hidden, local=local)
         self.size = self.policy.end
-        inputs = self.critic.inputs
         shape = (len(agents), aligned(self.size))
         self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
         self._host = (self.rows.online.cpu(), self.rows.target.cpu())  # the same tensors on a CPU
-        every = torch.arange(inputs + 1)
-        observed = [[*every[layout.observation_of(i)], inputs] for i in agents]
-        acted = [[*every[layout.action][layout.action_of(i)]] for i in agents]
-        self.observation_index = torch.tensor(observed, device=device)
-        self.action_index = torch.tensor(acted, device=device)
+        every = torch.arange(layout.action.stop + 1, device=device)
+        observed = torch.stack([every[layout.observation_of(agent)] for agent in agents])
+        ones = every[-1:].expand(len(agents), 1)
+        self.observation_index = torch.cat([observed, ones], 1)
+        self.action_index = torch.stack(
+            [every[layout.action][layout.action_of(agent)] for agent in agents]
+        )
+        self.critic_index = torch.cat([observed, self.action_index, ones], 1) if local else None
 
     def initialise(self, seed: int) -> None:
         """Glorot-uniform weights and zero biases, keyed by (seed, agent); targets equal."""
@@ -105,18 +117,35 @@ class Cohort:
 
 
 def make_cohorts(
-    specs: Sequence[AgentSpec], layout: Layout, *, hidden: int, noise: float, device: torch.device
+    specs: Sequence[AgentSpec],
+    layout: Layout,
+    *,
+    local: Collection[int],
+    hidden: int,
+    noise: float,
+    device: torch.device,
 ) -> tuple[Cohort, ...]:
-    """Agents grouped by shape, in the order of each shape's first agent."""
+    """Agents grouped by shape, in the order of each shape's first agent.
+
+    Args:
+        specs: All agents.
+        layout: Of a transition.
+        local: Agents whose critics see their own observation and action only.
+        hidden: Width of the hidden layers.
+        noise: Of continuous actions.
+        device: Where parameters lie.
+    """
     groups: dict[object, list[int]] = {}
     for agent, spec in enumerate(specs):
-        groups.setdefault((spec.observation_size, spec.action), []).append(agent)
+        shape = (spec.observation_size, spec.action, agent in local)
+        groups.setdefault(shape, []).append(agent)
     return tuple(
         Cohort(
             agents,
             layout,
             make_head(specs[agents[0]].action, noise=noise, device=device),
             hidden=hidden,
+            local=agents[0] in local,
             device=device,
         )
         for agents in groups.values()

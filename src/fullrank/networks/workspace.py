@@ -48,6 +48,13 @@ class Workspace:
         )
 
     @cached_property
+    def seen(self) -> Tensor:
+        """Room for what local critics see and ones, shape (units, inputs + 1, columns)."""
+        units, _, columns = self.value.shape
+        inputs = self.critic_gradient[0].shape[2]
+        return torch.empty(units, inputs, columns, device=self.value.device)
+
+    @cached_property
     def parameters(self) -> tuple[Tensor, Tensor]:
         """Room for online and target rows of units that do not lie side by side."""
         return torch.empty_like(self.gradient), torch.empty_like(self.gradient)

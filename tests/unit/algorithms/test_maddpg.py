@@ -7,6 +7,7 @@ from fullrank.algorithms import make_algorithm
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.errors import ConfigError
+from fullrank.networks.cohort import ROLES
 from fullrank.replay import Layout
 from fullrank.types import FloatArray
 
@@ -35,6 +36,21 @@ def test_impossible_configurations_are_refused(params: dict[str, object]) -> Non
 def test_an_unknown_parameter_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'hidden'"):
         make_algorithm("maddpg", team(), seed=0, hiden=3)
+
+
+def test_a_side_that_nobody_plays_for_cannot_learn_by_ddpg() -> None:
+    config = MADDPGConfig(ddpg_sides=("taem",))
+    for build in (config.dimensions, lambda agents: config.make(agents, seed=0, device="cpu")):
+        with pytest.raises(ConfigError, match="nobody plays for 'taem'; did you mean 'team'"):
+            build(team())
+
+
+def test_ddpg_needs_nothing_of_the_other_agents() -> None:
+    dimensions = MADDPGConfig(ddpg_sides=("team",), hidden=16).dimensions(team(4))
+    for unit in range(4):
+        needed = [dimensions.sections[section] for section in dimensions.needs(unit)]
+        assert {section.unit for section in needed} == {unit}
+        assert sorted(s.role for s in needed) == sorted(ROLES)
 
 
 def test_an_unknown_device_is_refused() -> None:

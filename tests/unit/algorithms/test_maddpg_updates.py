@@ -1,4 +1,4 @@
-"""The updates of MADDPG against the equations, one agent at a time, in float64 with autograd."""
+"""MADDPG and DDPG against the equations, one agent at a time, in float64 with autograd."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -53,6 +53,7 @@ class Reference:
         hidden = self.config.hidden
         own, actions = self.layout.observation_sizes[unit], self.layout.action_sizes[unit]
         joint = sum(self.layout.observation_sizes) + sum(self.layout.action_sizes)
+        joint = own + actions if self.is_local(unit) else joint
         sizes = (joint, hidden, hidden, 1) if "critic" in role else (own, hidden, hidden, actions)
         values = torch.tensor(flat, dtype=torch.float64)
         net, start = [], 0
@@ -63,6 +64,15 @@ class Reference:
             start = end
         assert start == len(values)
         return net
+
+    def is_local(self, unit: Unit) -> bool:
+        return self.specs[unit].side in self.config.ddpg_sides
+
+    def critic_input(self, unit: Unit, state: Tensor, actions: Tensor) -> Tensor:
+        if self.is_local(unit):
+            state = state[:, self.layout.observation_of(unit)]
+            actions = actions[:, self.layout.action_of(unit)]
+        return torch.cat([state, actions], 1)
 
     def update(
         self, batch: FloatArray, unit: Unit, *, iteration: int, clip: bool = True
@@ -80,7 +90,8 @@ class Reference:
             ],
             dim=1,
         )
-        value = evaluate(self.nets["target_critic", unit], torch.cat([next_state, next_actions], 1))
+        following = self.critic_input(unit, next_state, next_actions)
+        value = evaluate(self.nets["target_critic", unit], following)
         going_on = 1 - terminated[:, unit]
         expected = rows[:, layout.reward][:, unit] + config.discount * going_on * value[:, 0]
 
@@ -89,14 +100,13 @@ class Reference:
             for variable in (v for layer in net for v in layer):
                 variable.requires_grad_(True)
         counted = alive[:, unit] / max(1.0, float(alive[:, unit].sum()))
-        critic_loss = (
-            counted * (expected - evaluate(critic, torch.cat([state, actions], 1))[:, 0]) ** 2
-        ).sum()
+        taken = evaluate(critic, self.critic_input(unit, state, actions))[:, 0]
+        critic_loss = (counted * (expected - taken) ** 2).sum()
         own, outputs = self.action("policy", "policy_action", unit, state, iteration)
         replaced = actions.clone()
         replaced[:, layout.action_of(unit)] = own
         policy_loss = (
-            -(counted * evaluate(critic, torch.cat([state, replaced], 1))[:, 0]).sum()
+            -(counted * evaluate(critic, self.critic_input(unit, state, replaced))[:, 0]).sum()
             + config.logit_penalty * (counted * outputs.square().mean(1)).sum()
         )
         parts = []
@@ -135,8 +145,10 @@ DISCRETE = tuple(
     for index in range(3)
 )
 MIXED = (
-    AgentSpec(name="a", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="b", observation_size=11, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
+    AgentSpec(name="a", observation_size=7, action=Discrete(5, relaxed=True), side="red"),
+    AgentSpec(
+        name="b", observation_size=11, action=Continuous((-1.0, 0.0), (1.0, 3.0)), side="red"
+    ),
     AgentSpec(name="c", observation_size=7, action=Discrete(5, relaxed=True)),
     AgentSpec(name="d", observation_size=4, action=Discrete(3)),
 )
@@ -150,12 +162,16 @@ def updates_of(
     return updates, Reference(algorithm, config, specs, seed=3)
 
 
-@pytest.mark.parametrize("specs", [DISCRETE, MIXED], ids=["equal", "mixed"])
+@pytest.mark.parametrize(
+    ("specs", "ddpg_sides"),
+    [(DISCRETE, ()), (MIXED, ()), (MIXED, ("red",)), (MIXED, ("red", "team"))],
+    ids=["equal", "mixed", "one side by DDPG", "all by DDPG"],
+)
 @pytest.mark.parametrize(("batch", "hidden"), [(64, 16), (333, 50), (17, 33)])
 def test_updates_are_the_gradients_of_both_losses(
-    specs: tuple[AgentSpec, ...], batch: int, hidden: int
+    specs: tuple[AgentSpec, ...], ddpg_sides: tuple[str, ...], batch: int, hidden: int
 ) -> None:
-    config = MADDPGConfig(batch_size=batch, hidden=hidden)
+    config = MADDPGConfig(batch_size=batch, hidden=hidden, ddpg_sides=ddpg_sides)
     rows = random_batch(specs, batch)
     updates, reference = updates_of(config, specs, rows, iteration=7)
     for unit, update in updates.items():

@@ -92,15 +92,21 @@ def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(rows.target, target)
 
 
-def cohorts() -> tuple[Cohort, ...]:
+def cohorts(*, local: tuple[int, ...] = ()) -> tuple[Cohort, ...]:
     actions = [Discrete(2), Discrete(3), Discrete(2), Discrete(2)]
     specs = [AgentSpec(name=str(i), observation_size=3, action=a) for i, a in enumerate(actions)]
     layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
-    return make_cohorts(specs, layout, hidden=4, noise=0.0, device=CPU)
+    return make_cohorts(specs, layout, local=local, hidden=4, noise=0.0, device=CPU)
 
 
 def test_agents_of_one_shape_share_a_cohort() -> None:
     assert [cohort.agents for cohort in cohorts()] == [(0, 2, 3), (1,)]
+
+
+def test_agents_with_local_critics_have_a_cohort_of_their_own() -> None:
+    shared, local, other = cohorts(local=(1, 2))
+    assert [shared.agents, local.agents, other.agents] == [(0, 3), (1,), (2,)]
+    assert [shared.critic.inputs, local.critic.inputs, other.critic.inputs] == [21, 6, 5]
 
 
 def test_every_parameter_row_starts_on_sixty_four_bytes() -> None:
