@@ -1,9 +1,13 @@
 """Whole runs over real servers in one event loop: they commit the bits of the one-process run."""
 
+import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+
+from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
 
@@ -31,3 +35,17 @@ async def test_services_commit_what_one_process_commits(
     assert status.iterations_committed == cluster.config.iterations
     assert cluster.digests() == reference_digests(cluster.config)
     assert all(record.exact for record in cluster.records())
+
+
+async def test_learners_that_are_told_so_end_with_the_run(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("controller.heartbeat_s=0.05")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        launch, stop = replace(cluster.launch, until_finished=True), asyncio.Event()
+        learners = [cluster.start(stop, attach(launch, stop)) for _ in range(4)]
+        await cluster.finished()
+        async with asyncio.timeout(WAIT_S):
+            await asyncio.gather(*(learner.task for learner in learners))
+        standing = cluster.learner()
+        await cluster.ready(1)
+        assert not standing.task.done()

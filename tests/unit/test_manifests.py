@@ -346,8 +346,9 @@ def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() ->
     elsewhere = {"nodeSelector", "tolerations", "terminationGracePeriodSeconds"}
     shared = set(standing.pod) - elsewhere - {"containers"}
     assert {key: job.pod[key] for key in shared} == {key: standing.pod[key] for key in shared}
-    image = {"image": standing.pod["containers"][0]["image"]}
-    assert [{**job.pod["containers"][0], **image}] == standing.pod["containers"]
+    (ending,), (lasting,) = job.pod["containers"], standing.pod["containers"]
+    assert ending["args"][-1] == "--until-finished"
+    assert {**ending, "args": None} == {**lasting, "args": None, "image": ending["image"]}
 
 
 def test_on_eks_learners_live_on_spot_machines_and_what_has_state_does_not() -> None:

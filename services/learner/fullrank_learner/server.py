@@ -6,15 +6,18 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.algorithms import algorithms
 from fullrank.errors import ConfigError, FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
+from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.tasks import first
+from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.session import Session, Trainee
 
 log = logging.getLogger(__name__)
@@ -78,17 +81,44 @@ def _replica(launch: Launch) -> int:
 async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Dial until ``stop`` is set, by default until the process is told to stop.
 
-    A controller that restarts finds its learners again.
+    A controller that restarts finds its learners again. With ``launch.until_finished`` the end of
+    the run ends the learner too.
 
     Raises:
         FullrankError: Dialling again cannot help.
     """
     async with Health(launch.config.health.address) as health:
-        await first(_dial_for_ever(launch, health), _until(stop or stop_event(launch)))
+        doings = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
+        if launch.until_finished:
+            doings.append(_until_finished(launch))
+        await first(*doings)
 
 
 async def _until(stop: asyncio.Event) -> None:
     await stop.wait()
+
+
+async def _until_finished(launch: Launch) -> None:
+    settings = launch.config.controller
+    while True:
+        await asyncio.sleep(settings.heartbeat_s)
+        if await _is_finished(settings.address, launch.run_dir):
+            log.info("run_finished")
+            return
+
+
+async def _is_finished(configured: str, run_dir: Path | None) -> bool:
+    """Whether the controller says so; one that cannot be reached says nothing."""
+    try:
+        client = ControllerClient(resolve(configured, run_dir, "controller"))
+    except ServiceLost:
+        return False
+    try:
+        return (await client.status()).state == pb.RUN_STATE_FINISHED
+    except ServiceLost:
+        return False
+    finally:
+        await client.close()
 
 
 def _say_why(state: RetryCallState) -> None:

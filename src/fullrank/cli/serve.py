@@ -27,6 +27,10 @@ def serve(
     replicas: Annotated[
         int, typer.Option("--replicas", min=1, help="Learner processes to run (learner only).")
     ] = 1,
+    until_finished: Annotated[
+        bool,
+        typer.Option("--until-finished", help="End when the run is finished (learner only)."),
+    ] = False,
     stop_with_stdin: Annotated[
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
@@ -41,6 +45,7 @@ def serve(
         resolved=load(config, environ=os.environ, overrides=overrides or ()),
         run_dir=run_dir,
         replicas=replicas,
+        until_finished=until_finished,
         stop_with_stdin=stop_with_stdin,
     )
     raise typer.Exit(services[name].load()(launch))

@@ -24,6 +24,8 @@ class Launch:
     run_dir: Path | None = None
     replicas: int = 1
     """Learners in this process's care (learner only)."""
+    until_finished: bool = False
+    """End when the run is finished (learner only)."""
     stop_with_stdin: bool = False
     """Stop when standard input closes: the parent is gone, however it died."""
 
