@@ -28,7 +28,7 @@ class Proxy(grpc.GenericRpcHandler):
         self._upstream = upstream
         self._control = control
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._server = grpc.aio.server(options=[*OPTIONS, *UNLIMITED])
+        self._server = grpc.aio.server(options=[*UNLIMITED, *OPTIONS])
         self._server.add_generic_rpc_handlers((self,))
 
     async def start(self, address: str) -> str:

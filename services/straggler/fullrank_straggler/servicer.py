@@ -9,6 +9,7 @@ from fullrank.config import Fault
 from fullrank.errors import ConfigError, InvalidContribution
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.injection import decode_fault, decode_model, encode_injection
+from fullrank.stragglers import delay_models
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import Injection, injection_of
@@ -53,10 +54,13 @@ class StragglerServicer:
 
 
 def _with_model(injection: Injection, model: pb.DelayModel) -> Injection:
+    settings = decode_model(model)
+    field = "model.params" if settings.name in delay_models else "model.name"
+    origin = {f"stragglers.{key}": "the request" for key in settings.params}
     try:
-        return injection_of(decode_model(model), injection.faults)
+        return injection_of(settings, injection.faults, origin=origin)
     except ConfigError as error:
-        raise InvalidContribution(f"model: {error}") from None
+        raise InvalidContribution(f"{field}: {error}") from None
 
 
 def _fault(index: int, fault: pb.Fault) -> Fault:

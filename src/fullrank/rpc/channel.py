@@ -13,7 +13,7 @@ UNLIMITED: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 ]
-"""For a proxy, which must not judge: given after other options, these win."""
+"""For a proxy, which must not judge. Given before other options they win: the first one counts."""
 
 COMMON_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -44,7 +44,7 @@ def open_channel(address: str, *, options: Sequence[tuple[str, int]] = ()) -> gr
 
     Args:
         address: ``host:port``.
-        options: Given after ours, so that they win.
+        options: Instead of ours, where both say something.
     """
     agent = ("grpc.primary_user_agent", f"fullrank/{__version__}")
-    return grpc.aio.insecure_channel(address, options=[*CHANNEL_OPTIONS, agent, *options])
+    return grpc.aio.insecure_channel(address, options=[*options, *CHANNEL_OPTIONS, agent])

@@ -29,7 +29,7 @@ def decode_model(model: pb.DelayModel) -> PluginSettings:
 def _whole(value: Any) -> Any:
     """Numbers without a fraction as integers: a Struct has no others."""
     if isinstance(value, dict):
-        return {key: _whole(each) for key, each in value.items()}
+        return {key: _whole(value[key]) for key in sorted(value)}
     if isinstance(value, list):
         return [_whole(each) for each in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value

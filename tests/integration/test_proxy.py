@@ -1,0 +1,225 @@
+"""The sidecar's port is the peer behind it: any call of any service goes as it would directly."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from typing import Any, TypeAlias
+
+import grpc
+import pytest
+from tests.integration.cluster import WAIT_S, eventually
+
+from fullrank.config import PluginSettings
+from fullrank.errors import AddressInUse, ServiceLost
+from fullrank.rpc.channel import MESSAGE_BYTES, UNLIMITED, open_channel
+from fullrank_straggler.control import Control
+from fullrank_straggler.injection import injection_of
+from fullrank_straggler.proxy import Proxy
+
+pytestmark = pytest.mark.integration
+
+Seen: TypeAlias = list[tuple[dict[str, Any], float | None]]
+"""Metadata and remaining seconds of each call that the peer got."""
+
+EARLY = (("early", "1"), ("early-bin", b"\x00\xff"))
+TRAILING = (("late", "2"), ("grpc-status-details-bin", b"\x01\x02"))
+
+OPTIONS = [("grpc.so_reuseport", 0), *UNLIMITED]
+
+
+class Peer(grpc.GenericRpcHandler):
+    """Doubles what it gets; some words make it behave otherwise."""
+
+    def __init__(self) -> None:
+        self.seen: Seen = []
+        self.calls = 0
+        self.cancelled = 0
+
+    def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
+        if handler_call_details.method == "/any.Service/Method":
+            return grpc.stream_stream_rpc_method_handler(self._answer)
+        return None
+
+    async def _answer(self, requests: AsyncIterator[bytes], context: Any) -> None:
+        self.calls += 1
+        self.seen.append((dict(context.invocation_metadata()), context.time_remaining()))
+        await context.send_initial_metadata(EARLY)
+        context.set_trailing_metadata(TRAILING)
+        try:
+            async for request in requests:
+                await self._respond(request, context)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+
+    async def _respond(self, request: bytes, context: Any) -> None:
+        if request.startswith(b"fail "):
+            code = grpc.StatusCode[request.split()[1].decode()]
+            await context.abort(code, "details, ünïcode and 100 %")
+        if request == b"hang":
+            await asyncio.Event().wait()
+        await context.write(2 * request)
+
+
+@asynccontextmanager
+async def standing() -> AsyncIterator[tuple[Peer, grpc.aio.Channel, grpc.aio.Channel]]:
+    """A peer, a channel straight to it, and one through the proxy."""
+    peer, server = Peer(), grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((peer,))
+    beyond = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    proxy = Proxy(lambda: beyond, Control(injection_of(PluginSettings(name="none"))))
+    here = await proxy.start("127.0.0.1:0")
+    direct, through = (open_channel(each, options=OPTIONS) for each in (beyond, here))
+    try:
+        async with asyncio.timeout(WAIT_S):
+            yield peer, direct, through
+    finally:
+        await direct.close()
+        await through.close()
+        await proxy.stop()
+        await server.stop(None)
+
+
+Outcome: TypeAlias = tuple[Any, ...]
+"""Messages, initial metadata, trailing metadata, code, details."""
+
+
+async def stream(channel: grpc.aio.Channel, requests: list[bytes], **options: Any) -> Outcome:
+    """How a call of a stream of requests goes."""
+    method: Any = channel.stream_stream("/any.Service/Method")
+    call = method(iter(requests), **options)
+    return await outcome(call, lambda: collected(call))
+
+
+async def unary(channel: grpc.aio.Channel, request: bytes, **options: Any) -> Outcome:
+    """How a unary call goes."""
+    method: Any = channel.unary_unary("/any.Service/Method")
+    call = method(request, **options)
+
+    async def response() -> bytes:
+        answer: bytes = await call
+        return answer
+
+    return await outcome(call, response)
+
+
+async def collected(call: Any) -> list[bytes]:
+    return [message async for message in call]
+
+
+async def outcome(call: Any, answers: Callable[[], Awaitable[Any]]) -> Outcome:
+    try:
+        came = await answers()
+    except grpc.RpcError:
+        came = None
+    facts = (call.initial_metadata, call.trailing_metadata, call.code, call.details)
+    return (came, *[await fact() for fact in facts])
+
+
+@pytest.mark.parametrize("request_", [b"x", b"", bytes(3 * MESSAGE_BYTES)], ids=len)
+async def test_a_unary_call_goes_as_it_does_directly(request_: bytes) -> None:
+    async with standing() as (peer, direct, through):
+        expected = await unary(direct, request_)
+        assert await unary(through, request_) == expected
+        assert expected[0] == 2 * request_
+        assert peer.calls == 2
+
+
+@pytest.mark.parametrize("count", [0, 1, 100])
+async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
+    requests = [bytes([index]) * index for index in range(count)]
+    async with standing() as (peer, direct, through):
+        expected = await stream(direct, requests)
+        assert await stream(through, requests) == expected
+        assert expected[0] == [2 * request for request in requests]
+        assert peer.calls == 2
+
+
+@pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "UNAVAILABLE"])
+async def test_status_details_and_metadata_come_through(code: str) -> None:
+    async with standing() as (_, direct, through):
+        for call in (stream(direct, []), stream(through, [])):
+            assert (await call)[1:3] == (EARLY, TRAILING)
+        expected = await stream(direct, [b"a", f"fail {code}".encode(), b"b"])
+        assert await stream(through, [b"a", f"fail {code}".encode(), b"b"]) == expected
+        assert expected[3] is grpc.StatusCode[code]
+
+
+async def test_a_method_that_does_not_exist_is_unimplemented_as_it_is_directly() -> None:
+    async with standing() as (_, direct, through):
+        codes = []
+        for channel in (direct, through):
+            other: Any = channel.unary_unary("/any.Service/Other")
+            with pytest.raises(grpc.RpcError) as error:
+                await other(b"")
+            codes.append((error.value.code(), error.value.details()))
+        assert codes[0] == codes[1]
+        assert codes[0][0] is grpc.StatusCode.UNIMPLEMENTED
+
+
+async def test_request_metadata_and_deadline_reach_the_peer() -> None:
+    metadata = (("key", "value"), ("key-bin", b"\x00\x01"))
+    async with standing() as (peer, _, through):
+        await unary(through, b"x", metadata=metadata, timeout=30.0)
+        await unary(through, b"x")
+    [(came, remaining_s), (_, unlimited)] = peer.seen
+    assert came.items() >= dict(metadata).items()
+    assert remaining_s is not None
+    assert 0.0 < remaining_s <= 30.5
+    assert unlimited is None
+
+
+async def test_a_cancelled_call_is_cancelled_at_the_peer() -> None:
+    async with standing() as (peer, _, through):
+        call: Any = through.stream_stream("/any.Service/Method")()
+        await call.write(b"1")
+        assert await call.read() == b"11"
+        await call.write(b"hang")
+        call.cancel()
+        await eventually(lambda: peer.cancelled == 1, what="cancelled")
+
+
+async def test_a_deadline_that_passes_ends_the_call_on_both_sides() -> None:
+    async with standing() as (peer, _, through):
+        _, *_, code, _ = await unary(through, b"hang", timeout=0.2)
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        await eventually(lambda: peer.cancelled == 1, what="cancelled")
+
+
+async def test_a_peer_that_takes_nothing_stops_the_sender() -> None:
+    async with standing() as (_, _, through):
+        call: Any = through.stream_stream("/any.Service/Method")()
+        await call.write(b"hang")
+        sent = 0
+        with suppress(TimeoutError):
+            while sent < 2**28:
+                async with asyncio.timeout(1.0):
+                    await call.write(bytes(2**20))
+                sent += 2**20
+        assert sent < 2**26  # what windows and one message a hop hold, not a queue
+
+
+async def test_a_peer_that_is_not_there_is_unavailable() -> None:
+    def nowhere() -> str:
+        raise ServiceLost("the controller has not announced its address yet")
+
+    proxy = Proxy(nowhere, Control(injection_of(PluginSettings(name="none"))))
+    address = await proxy.start("127.0.0.1:0")
+    async with open_channel(address) as channel:
+        _, *_, code, details = await unary(channel, b"")
+    await proxy.stop()
+    assert code is grpc.StatusCode.UNAVAILABLE
+    assert "not announced" in details
+
+
+async def test_a_taken_address_is_refused() -> None:
+    first, second = (
+        Proxy(lambda: "127.0.0.1:1", Control(injection_of(PluginSettings(name="none"))))
+        for _ in range(2)
+    )
+    address = await first.start("127.0.0.1:0")
+    with pytest.raises(AddressInUse, match="cannot listen on"):
+        await second.start(address)
+    await second.stop()
+    await first.stop()
