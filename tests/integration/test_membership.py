@@ -1,6 +1,7 @@
 """Learners come and go, controllers restart: the run goes on and its bits stay the same."""
 
 import asyncio
+import socket
 from pathlib import Path
 
 import pytest
@@ -96,6 +97,25 @@ async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: P
     assert status.term == 2
     assert [record.iteration for record in records] == [0, 1, 2, 3]
     assert [record.term for record in records] == [1, 1, 2, 2]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_nobody_notices_a_replay_service_that_restarts(tmp_path: Path) -> None:
+    with socket.socket() as probe:  # learners know the address from Welcome, so it must stay
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    async with Cluster(tmp_path, resolved(*UNCODED, f"replay.address={address}")) as cluster:
+        replay = cluster.replay()
+        cluster.controller()
+        stalled, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await asyncio.wait_for(stalled.assigned.wait(), WAIT_S)
+        await replay.end()
+        stalled.release.set()  # the round ends; the next one needs replay
+        cluster.replay()
+        status = await cluster.finished()
+    assert status.term == 1
+    assert [record.epoch for record in cluster.records()] == [0, 0, 0, 0]
     assert cluster.digests() == reference_digests(cluster.config)
 
 

@@ -96,6 +96,7 @@ class Driver:
             await self._iterate(current)
         self._run.state = pb.RUN_STATE_FINISHED
         self._run.message = f"{self._run.committed} iterations committed"
+        log.info("finished: %s", self._run.message)
 
     async def watch(self) -> None:
         """End the streams of learners that have been silent for too long; for ever."""

@@ -23,6 +23,7 @@ class Membership:
         """Wait for the N learners of the configuration, or go on without them after a deadline."""
         wanted, roster = self._config.learners, self._run.roster
         self._run.message = f"waiting for {wanted} learners"
+        log.info(self._run.message)
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) < wanted:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
@@ -9,7 +10,8 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, to_toml
 from fullrank.errors import CodeError, ConfigError, ServiceLost
-from fullrank.metrics import open_sinks
+from fullrank.metrics import Fanout, open_sinks
+from fullrank.progress import Lines
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
@@ -110,9 +112,10 @@ async def _serve(
     )
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
-    sinks = open_sinks(
+    kept = open_sinks(
         directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
     )
+    sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
     driver = Driver(
         config,

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
+from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
 from fullrank.errors import ConfigError, InvalidContribution, NotFound
@@ -12,6 +13,8 @@ from fullrank.replay import Table
 
 S = TypeVar("S", bound=np.generic)
 
+ROWS, CURSOR = ".rows.npy", ".cursor.npy"
+"""Endings of a table's two files; NumPy's headers hold its row size and capacity."""
 NAME = re.compile(r"[\w-]{1,64}", re.ASCII)
 
 
@@ -19,15 +22,21 @@ class Store:
     """Tables by name.
 
     Args:
-        directory: Where tables are mapped to files, so that a restarted service finds every
-            acknowledged row again; None keeps them in memory. Files are sparse: pages take space
-            as they are written. A crash of the machine itself may lose what it had not yet written
-            back.
+        directory: Where tables are mapped to files, so that a restarted service serves every
+            acknowledged row at once, to callers that need not notice; None keeps them in memory.
+            Files are sparse: pages take space as they are written. A crash of the machine itself
+            may lose what it had not yet written back.
+
+    Raises:
+        ConfigError: A file in the directory is damaged.
     """
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
         self._tables: dict[str, Table] = {}
+        for path in sorted(directory.glob(f"*{ROWS}")) if directory is not None else ():
+            name = path.name.removesuffix(ROWS)
+            self._tables[name] = self._reopened(name)
 
     def open(self, name: str, *, row_size: int, capacity: int) -> Table:
         """The table called ``name``, made if it does not exist.
@@ -54,10 +63,21 @@ class Store:
         except KeyError:
             raise NotFound(f"there is no table {name!r}; the controller opens it") from None
 
+    def _reopened(self, name: str) -> Table:
+        assert self._directory is not None
+        try:
+            rows = open_memmap(self._directory / f"{name}{ROWS}", mode="r+")
+            cursor = open_memmap(self._directory / f"{name}{CURSOR}", mode="r+")
+        except (OSError, ValueError) as error:
+            raise ConfigError(
+                f"table {name!r} in {self._directory} is damaged ({error}); restore or remove it"
+            ) from None
+        return Table(rows, cursor)
+
     def _map(self, name: str, *, row_size: int, capacity: int) -> Table:
         try:
-            rows = self._array(f"{name}.rows", np.dtype(np.float32), (capacity, row_size))
-            cursor = self._array(f"{name}.cursor", np.dtype(np.int64), (2,))
+            cursor = self._array(f"{name}{CURSOR}", np.dtype(np.int64), (2,))
+            rows = self._array(f"{name}{ROWS}", np.dtype(np.float32), (capacity, row_size))
         except (OSError, MemoryError, OverflowError, ValueError) as error:
             raise ConfigError(
                 f"there is no room for {capacity} rows of {row_size} float32 ({error}); lower "
@@ -66,15 +86,8 @@ class Store:
         return Table(rows, cursor)
 
     def _array(self, file: str, dtype: np.dtype[S], shape: tuple[int, ...]) -> NDArray[S]:
-        """A zeroed array, or what the file of an earlier process holds."""
+        """A zeroed array."""
         if self._directory is None:
             return np.zeros(shape, dtype)
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / file
-        expected = int(np.prod(shape)) * dtype.itemsize
-        if path.exists() and path.stat().st_size != expected:
-            raise ConfigError(
-                f"{path} has {path.stat().st_size} bytes, not the {expected} that this run needs; "
-                "use another run directory"
-            )
-        return np.memmap(path, dtype, "r+" if path.exists() else "w+", shape=shape)
+        return open_memmap(self._directory / file, mode="w+", dtype=dtype, shape=shape)

@@ -1,8 +1,9 @@
 """Typed async clients of the services; every call has a deadline."""
 
 import asyncio
-from collections.abc import Iterator
-from typing import TypeAlias
+from collections.abc import Awaitable, Callable, Iterator
+from functools import partial
+from typing import TypeAlias, TypeVar
 
 import google_crc32c
 import grpc
@@ -23,8 +24,14 @@ SamplesCall: TypeAlias = grpc.aio.StreamStreamCall[
     replay_pb2.GetSamplesRequest, replay_pb2.GetSamplesResponse
 ]
 
+T = TypeVar("T")
+
 CALL_S = 10.0
 """Deadline of a small unary call."""
+
+
+AGAIN_S = 0.1
+"""Pause before a call that broke is made again."""
 
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
@@ -54,9 +61,12 @@ def sample_of(message: common_pb2.Sample) -> Sample:
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
 
+    A service that restarts within the deadline is not noticed: positions make every call one that
+    may be repeated.
+
     Args:
         address: ``host:port``.
-        deadline_s: For appends and samples.
+        deadline_s: For appends and samples, repetitions included.
     """
 
     def __init__(self, address: str, *, deadline_s: float) -> None:
@@ -92,10 +102,26 @@ class ReplayClient:
                 rows=data,
                 crc32c=google_crc32c.value(data),
             )
-            with translated(self._peer):
-                await self._stub.Append(request, timeout=self._deadline_s, wait_for_ready=True)
+            await self._insist(
+                partial(self._stub.Append, request, timeout=self._deadline_s, wait_for_ready=True)
+            )
             head += len(piece)
         return head
+
+    async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a call whose connection broke, until the deadline."""
+        last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
+        try:
+            async with asyncio.timeout(self._deadline_s):
+                while True:
+                    try:
+                        with translated(self._peer):
+                            return await call()
+                    except ServiceLost as error:
+                        last = error
+                    await asyncio.sleep(AGAIN_S)
+        except TimeoutError:
+            raise last from None
 
     async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
         """Fill ``out``, shape (size, row_size), with the minibatch.
@@ -103,18 +129,17 @@ class ReplayClient:
         One stream serves a learner's whole life; samples asked for at once follow one another.
         """
         async with self._sampling:
-            try:
-                with translated(self._peer):
-                    async with asyncio.timeout(self._deadline_s):
-                        await self._fill(sample, out)
-            except BaseException as error:
-                if self._samples is not None:
-                    self._samples.cancel()
-                self._samples = None
-                if isinstance(error, TimeoutError):
-                    text = f"{self._peer}: no minibatch within {self._deadline_s:.0f} s"
-                    raise ServiceLost(text) from None
-                raise
+            await self._insist(lambda: self._sampled(sample, out))
+
+    async def _sampled(self, sample: common_pb2.Sample, out: FloatArray) -> None:
+        """Fill ``out``; whatever goes wrong, the next sample begins a stream of its own."""
+        try:
+            await self._fill(sample, out)
+        except BaseException:
+            if self._samples is not None:
+                self._samples.cancel()
+            self._samples = None
+            raise
 
     async def _fill(self, sample: common_pb2.Sample, out: FloatArray) -> None:
         if self._samples is None:

@@ -60,7 +60,7 @@ def check(address: str, *, service: str, timeout_s: float) -> None:
         with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
     except grpc.RpcError as error:
-        raise ServiceLost(f"{address}: {error.code().name}: {error.details()}") from None
+        raise ServiceLost(f"{address}: {error.code().name} {error.details()}".rstrip()) from None
     if answer.status != health_pb2.HealthCheckResponse.SERVING:
         name = health_pb2.HealthCheckResponse.ServingStatus.Name(answer.status)
         raise ServiceLost(f"{address}: {name}")

@@ -11,9 +11,13 @@ from fullrank_replay.store import Store
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)
 
 
-def test_acknowledged_rows_survive_reopening(tmp_path: Path) -> None:
+def test_a_restarted_store_serves_acknowledged_rows_before_anybody_opens_the_table(
+    tmp_path: Path,
+) -> None:
     Store(tmp_path).open("t", row_size=3, capacity=4).append(0, ROWS)
-    table = Store(tmp_path).open("t", row_size=3, capacity=4)
+    store = Store(tmp_path)
+    table = store.get("t")
+    assert table is store.open("t", row_size=3, capacity=4)
     assert (table.tail, table.head) == (0, 2)
     assert table.gather(np.array([1, 0])).tolist() == [[3, 4, 5], [0, 1, 2]]
 
@@ -37,9 +41,18 @@ def test_another_size_is_refused(
 
 def test_a_file_of_another_size_is_refused_and_kept(tmp_path: Path) -> None:
     Store(tmp_path).open("t", row_size=3, capacity=4).append(0, ROWS)
-    with pytest.raises(ConfigError, match=r"t\.rows has 48 bytes, not the 60"):
+    with pytest.raises(ConfigError, match="row size 3 and capacity 4, not 3 and 5"):
         Store(tmp_path).open("t", row_size=3, capacity=5)
     assert Store(tmp_path).open("t", row_size=3, capacity=4).head == 2
+
+
+@pytest.mark.parametrize("file", ["t.rows.npy", "t.cursor.npy"])
+def test_a_damaged_file_is_named_and_kept(tmp_path: Path, file: str) -> None:
+    Store(tmp_path).open("t", row_size=3, capacity=4)
+    (tmp_path / file).write_bytes(b"torn")
+    with pytest.raises(ConfigError, match=r"table 't' in .* is damaged"):
+        Store(tmp_path)
+    assert (tmp_path / file).read_bytes() == b"torn"
 
 
 @pytest.mark.parametrize("name", ["", "../t", "a/b", ".", "a.b", "é", "x" * 65, "t\n"])
