@@ -30,6 +30,8 @@ class IterationRecord:
     attempt: int
     """Rises when rows are added within an iteration."""
     code: str
+    variant: str = ""
+    """Whose dynamics and rewards the environment has, for example ``openai`` or ``mpe2``."""
     return_mean: float | None
     """Mean return of the episodes that ended, summed over agents; None when none ended."""
     side_returns: Mapping[str, float | None] = field(default_factory=dict)

@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from fullrank.algorithms.base import algorithms
-from fullrank.environments import Environment, make_environment
+from fullrank.environments import Environment, make_environment, variant_of
 from fullrank.replay import TABLE, Layout, Sample
 from fullrank.rollouts import Collected, Rollout
 from fullrank.seeding import derive
@@ -47,6 +47,7 @@ class Training:
         algorithm: The truth about all parameters.
         layout: Of one transition.
         batch_size: B.
+        variant: Whose dynamics and rewards the environment has.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Training:
         self._seed, self._steps = seed, steps
         self._warmup, self._warmup_copies = warmup, warmup_copies
         self._environment_table = (environment, agents, dict(environment_params))
+        self.variant = variant_of(environment, environment_params)
         self._environment = self._make_environment(copies)
         self.agents = specs = self._environment.agents
         config = algorithms.build(algorithm, **algorithm_params)

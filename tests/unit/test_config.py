@@ -112,6 +112,12 @@ def test_naming_another_class_drops_the_old_ones_parameters(tmp_path: Path) -> N
     assert (moved.environment.agents, moved.environment.name) == (5, "other")
 
 
+def test_another_environment_has_its_own_number_of_agents() -> None:
+    assert load(overrides=["environment.name=other"]).config.environment.agents == 0
+    given = load(overrides=["environment.name=other", "environment.agents=4"]).config
+    assert given.environment.agents == 4
+
+
 def test_name_and_parameters_of_one_command_line_belong_together() -> None:
     resolved = load(overrides=["code.tolerance=2"], options={"code.name": "mds"})
     assert resolved.config.code == PluginSettings(name="mds", params={"tolerance": 2})

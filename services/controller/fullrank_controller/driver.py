@@ -144,6 +144,7 @@ class Driver:
                 _record(
                     run,
                     current,
+                    variant=self._training.variant,
                     opened=opened,
                     collected=collected,
                     gathered=gathered,
@@ -236,6 +237,7 @@ def _record(
     run: Run,
     current: Deal,
     *,
+    variant: str,
     opened: Round,
     collected: Collected,
     gathered: Gathered,
@@ -250,6 +252,7 @@ def _record(
         epoch=current.epoch,
         attempt=run.attempt,
         code=current.code.name,
+        variant=variant,
         return_mean=float(returns.mean()) if len(returns) else None,
         side_returns={
             side: float(values.mean())

@@ -13,7 +13,7 @@ from fullrank.checkpoint import newest
 from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run, read_config
 from fullrank.config import RunConfig
-from fullrank.environments import make_environment
+from fullrank.environments import make_environment, variant_of
 from fullrank.rollouts import Act, Evaluation, random_actions
 from fullrank.rollouts import evaluate as play
 from fullrank.statistics import bootstrap
@@ -36,6 +36,7 @@ def evaluate(
     """Play a run's newest policies greedily on fixed seeds; random ones on the same seeds."""
     directory = find_run(run)
     config = read_config(directory)
+    variant = variant_of(config.environment.name, config.environment.params)
     iteration, greedy = _trained(directory, config)
     policies: dict[str, Act | None] = {"trained": greedy}
     if with_random:
@@ -45,9 +46,12 @@ def evaluate(
     }
     if as_json:
         facts = {name: _facts(evaluation) for name, evaluation in played.items()}
-        print(json.dumps({"iteration": iteration, "episodes": episodes, "seed": seed, **facts}))
+        what = {"environment": config.environment.name, "variant": variant}
+        how = {"iteration": iteration, "episodes": episodes, "seed": seed}
+        print(json.dumps({**what, **how, **facts}))
     else:
-        _show(played, title=f"{directory.name} after iteration {iteration}, {episodes} episodes")
+        title = f"{directory.name} ({variant}) after iteration {iteration}, {episodes} episodes"
+        _show(played, title=title)
 
 
 def _trained(directory: Path, config: RunConfig) -> tuple[int, Act]:

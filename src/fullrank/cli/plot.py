@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from fullrank.cli.runs import find_run, read_config
 from fullrank.config import PluginSettings, RunConfig
+from fullrank.environments import variant_of
 from fullrank.errors import FullrankError
 from fullrank.metrics import IterationRecord, read_records
 
@@ -120,8 +121,9 @@ def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
 
 def _title(config: RunConfig) -> str:
     units = f", M = {config.environment.agents}" if config.environment.agents else ""
+    variant = variant_of(config.environment.name, config.environment.params)
     return (
-        f"{config.algorithm.name} on {config.environment.name}, seed {config.seed}\n"
+        f"{config.algorithm.name} on {config.environment.name} ({variant}), seed {config.seed}\n"
         f"code: {_named(config.code)} · N = {config.learners}{units} · "
         f"stragglers: {_named(config.stragglers)}"
     )

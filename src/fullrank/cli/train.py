@@ -52,7 +52,7 @@ def train(
     """Train a team with coded updates on local services; Ctrl-C leaves a run to resume."""
     options = {
         "environment.name": env,
-        "environment.agents": 0 if agents is None and env is not None and ":" in env else agents,
+        "environment.agents": agents,
         "learners": learners,
         "code.name": code,
         "stragglers.name": None if stragglers is None and delay is None else "fixed_k",

@@ -205,8 +205,11 @@ def _overlap(key: Key, other: Key) -> bool:
 
 
 def _nested(leaves: Layer) -> str:
-    # A plug-in table that is given without its name keeps its default name.
+    # A plug-in table that is given without its name keeps its default name. The default number of
+    # agents belongs to the default environment; another one has its own.
     root: JSON = {section: {"name": _TABLES[section].name, "params": {}} for section in _PLUGINS}
+    if _name(leaves, ("environment", "name")) != _DEFAULTS.environment.name:
+        root["environment"]["agents"] = 0
     for key, leaf in leaves.items():
         free = key[0] in _PLUGINS and key[1] not in _SECTIONS[key[0]]
         path = (key[0], "params", *key[1:]) if free else key

@@ -48,7 +48,7 @@ class EnvironmentSettings:
     name: str = "cooperative_navigation"
     """Registered environment, or ``package.module:factory`` of a PettingZoo environment."""
     agents: NonNegative = 3
-    """M; 0 asks for the environment's own number."""
+    """M; 0 asks for the environment's own number, as does naming another environment."""
     copies: Count = 4
     """E, copies stepped together."""
     params: Mapping[str, Any] = field(default_factory=dict)

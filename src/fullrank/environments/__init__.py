@@ -8,6 +8,7 @@ from fullrank.environments.base import (
     Step,
     environments,
     make_environment,
+    variant_of,
 )
 
 __all__ = [
@@ -18,4 +19,5 @@ __all__ = [
     "Step",
     "environments",
     "make_environment",
+    "variant_of",
 ]

@@ -5,8 +5,8 @@ joint observation that a central critic reads is the array itself and nothing is
 Actions are packed in the same way.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
@@ -125,6 +125,25 @@ class EnvironmentConfig(Protocol):
 
 environments: Registry[EnvironmentConfig] = Registry("environment", "fullrank.environments")
 register = environments.register
+
+
+def variant_of(name: str, params: Mapping[str, Any]) -> str:
+    """Whose dynamics and rewards an environment has, since two packages' may differ in both.
+
+    Args:
+        name: Registered name, or ``package.module:factory``.
+        params: Its parameters.
+
+    Returns:
+        The package of a factory, for example ``mpe2``; else the registered class's ``variant``, for
+        example ``openai``; else that class's own package.
+    """
+    factory = name if ":" in name else params.get("factory", "")
+    if factory:
+        return str(factory).partition(":")[0].partition(".")[0]
+    registered = environments.get(name)
+    defaults = {field.name: field.default for field in fields(registered)}  # type: ignore[arg-type]
+    return str(defaults.get("variant", registered.__module__.partition(".")[0]))
 
 
 def make_environment(name: str, *, agents: int = 0, copies: int, **params: Any) -> Environment:

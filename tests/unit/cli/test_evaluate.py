@@ -45,6 +45,7 @@ def test_it_plays_trained_and_random_policies_on_the_same_states(
 ) -> None:
     facts = json.loads(evaluate(str(run_dir), "--episodes", "70", "--json"))
     assert (facts["iteration"], facts["episodes"], facts["seed"]) == (1, 70, 1000)
+    assert (facts["environment"], facts["variant"]) == ("cooperative_navigation", "openai")
     for policy in ("trained", "random"):
         assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
 

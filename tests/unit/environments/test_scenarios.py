@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.environments import make_environment
+from fullrank.environments import make_environment, variant_of
 from fullrank.environments.particle.keep_away import KeepAway
 from fullrank.environments.particle.physical_deception import PhysicalDeception
 from fullrank.environments.particle.predator_prey import PredatorPrey
@@ -179,3 +179,17 @@ def test_every_episode_pairs_each_tower_with_a_rover_of_its_own(seed: int) -> No
     assert np.array_equal(np.sort(guidance.tower_rover, axis=0), np.tile(np.arange(4), (2, 1)).T)
     assert guidance.tower_goal.min() >= 0
     assert guidance.tower_goal.max() < 6
+
+
+@pytest.mark.parametrize(
+    ("name", "params", "variant"),
+    [
+        ("predator_prey", {}, "openai"),
+        ("mpe2.simple_tag_v3:parallel_env", {}, "mpe2"),
+        ("pettingzoo", {"factory": "mpe2.simple_tag_v3:parallel_env"}, "mpe2"),
+    ],
+)
+def test_results_can_name_whose_rules_were_played(
+    name: str, params: dict[str, str], variant: str
+) -> None:
+    assert variant_of(name, params) == variant

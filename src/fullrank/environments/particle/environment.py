@@ -3,7 +3,7 @@
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Literal
 
 import numpy as np
 
@@ -19,11 +19,10 @@ from fullrank.types import FloatArray
 class ParticleConfig:
     """What can be set for every particle scenario."""
 
-    variant: ClassVar[str] = "openai"
-    """Dynamics and rewards are those of the original environments [Lowe17]."""
-
     horizon: int = 25
     """Steps of an episode."""
+    variant: Literal["openai"] = "openai"
+    """Whose dynamics and rewards: the original's [Lowe17]; others come through PettingZoo."""
 
     def __post_init__(self) -> None:
         if self.horizon < 1:
