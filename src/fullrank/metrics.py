@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.errors import FullrankError
-from fullrank.types import LearnerId
+from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
 
@@ -66,9 +66,20 @@ class IterationRecord:
 _RECORD = TypeAdapter(IterationRecord)
 
 
+def to_facts(record: IterationRecord) -> JSON:
+    """The record as JSON."""
+    facts: JSON = _finite(asdict(record))
+    return facts
+
+
+def from_facts(facts: JSON) -> IterationRecord:
+    """The record that ``to_facts`` was given, also after a way through text."""
+    return _RECORD.validate_json(json.dumps(facts))
+
+
 def to_line(record: IterationRecord) -> str:
     """The record as one line of JSON, without the newline."""
-    return json.dumps(_finite(asdict(record)), allow_nan=False)
+    return json.dumps(to_facts(record), allow_nan=False)
 
 
 def read_records(path: Path) -> list[IterationRecord]:

@@ -6,14 +6,14 @@ the local driver and an evaluation play the same episodes.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.algorithms.base import Algorithm
 from fullrank.environments.base import AgentSpec, Discrete, Environment, Step
-from fullrank.errors import CheckpointUnusable
+from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
 from fullrank.seeding import derive, stream
 from fullrank.types import FloatArray, IntArray
@@ -97,6 +97,8 @@ class Rollout:
         self._environment, self._algorithm, self._layout = environment, algorithm, layout
         self._seed = seed
         self._finished = np.zeros(environment.copies, dtype=np.int64)
+        self._steps = np.zeros(environment.copies, dtype=np.int64)
+        self._actions: list[FloatArray] = []
         self._episodes = _Episodes(environment)
 
     def collect(self, steps: int, iteration: int) -> Collected:
@@ -123,42 +125,85 @@ class Rollout:
                 alive=alive,
                 out=rows[step],
             )
-            self._finished += episodes.ended
+            self._note(action)
             earned.append(episodes.earned())
         by_agent = np.concatenate(earned)
         sides = _by_side(self._environment.agents, by_agent)
         return Collected(rows.reshape(steps * copies, -1), by_agent.sum(axis=1), sides)
 
+    def _note(self, action: FloatArray) -> None:
+        """Count the step, and keep the actions that lead to where running episodes are."""
+        ended = self._episodes.ended
+        self._finished += ended
+        self._steps = np.where(ended, 0, self._steps + 1)
+        self._actions.append(action)
+        del self._actions[: len(self._actions) - int(self._steps.max())]
+
     def _begin(self) -> None:
         waiting = self._episodes.waiting()
         if waiting.size:
-            numbers = self._finished[waiting].tolist()
-            keys = zip(waiting.tolist(), numbers, strict=True)
-            seeds = [derive(self._seed, "episode", copy, number) for copy, number in keys]
-            self._episodes.begin(waiting, seeds)
+            self._start(waiting)
 
-    def state(self) -> dict[str, IntArray]:
-        """Where the collection stands: episodes finished by each copy, shape (E,).
+    def _start(self, copies: IntArray) -> None:
+        """Reset copies to the first state of their current episodes."""
+        keys = zip(copies.tolist(), self._finished[copies].tolist(), strict=True)
+        seeds = [derive(self._seed, "episode", copy, number) for copy, number in keys]
+        self._episodes.begin(copies, seeds)
 
-        Running episodes are not kept. A resumed collection starts them again from the same seeds,
-        which changes nothing where episodes end with the iteration.
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Where the collection stands, from which ``load`` steps every environment there again.
+
+        Episodes finished by each copy and steps taken in the running one, shape (E,); the actions
+        of the last steps, shape (steps, E, sum of action sizes); what is seen now.
         """
-        return {"episodes_finished": self._finished.copy()}
+        size = sum(self._layout.action_sizes)
+        actions = np.array(self._actions, np.float32).reshape(-1, self._environment.copies, size)
+        return {
+            "episodes_finished": self._finished.copy(),
+            "episode_steps": self._steps.copy(),
+            "actions": actions,
+            "observation": self._episodes.observation.copy(),
+        }
 
-    def load(self, state: Mapping[str, IntArray]) -> None:
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``state`` gave.
 
         Raises:
             CheckpointUnusable: The state is missing or belongs to another number of copies.
+            EnvironmentFailed: Equal seeds and actions do not lead where they led before.
         """
-        finished = state.get("episodes_finished")
-        if finished is None or finished.shape != self._finished.shape:
+        finished, steps = state.get("episodes_finished"), state.get("episode_steps")
+        if finished is None or steps is None or finished.shape != self._finished.shape:
             raise CheckpointUnusable(
                 f"the checkpoint does not hold the episodes of {len(self._finished)} copies; "
-                "resume with the number of copies that the run was started with"
+                "resume with the version and the number of copies that the run was started with"
             )
-        self._finished = finished.astype(np.int64)
+        self._finished, self._steps = finished.astype(np.int64), steps.astype(np.int64)
+        self._actions = list(state["actions"])
         self._episodes = _Episodes(self._environment)
+        self._repeat()
+        running = self._steps > 0
+        if not np.array_equal(
+            self._episodes.observation[running], state["observation"][running], equal_nan=True
+        ):
+            raise EnvironmentFailed(
+                "the environment does not repeat itself: the same seeds and actions lead to other "
+                "observations, so that episodes which cross iterations cannot be resumed; draw "
+                "only from the generator that reset(seed) seeds, or let episodes end with "
+                "iterations (collect.steps a multiple of their length)"
+            )
+
+    def _repeat(self) -> None:
+        """Play the kept actions; a copy joins when its running episode began.
+
+        Until then it plays something, for copies are stepped together.
+        """
+        episodes, steps = self._episodes, len(self._actions)
+        for number, action in enumerate(self._actions):
+            left = steps - number
+            self._start(np.flatnonzero((self._steps == left) | episodes.ended))
+            episodes.advance(action)
+        episodes.ended[:] = self._steps == 0
 
 
 def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:

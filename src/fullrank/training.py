@@ -79,7 +79,7 @@ class Training:
             action_sizes=tuple(agent.action.size for agent in specs),
         )
         self._rollout = Rollout(self._environment, self.algorithm, self.layout, seed=seed)
-        self._before = (WARM_UP, self._rollout.state())  # the last collection, and its start
+        self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
 
     def warm_up(self) -> FloatArray:
         """Transitions to append before the first iteration, shape (warmup, row_size).
@@ -98,9 +98,10 @@ class Training:
             environment.close()
 
     def collect(self, iteration: int) -> Collected:
-        """Play the iteration's steps with the current policies."""
-        self._before = (iteration, self._rollout.state())
-        return self._rollout.collect(self._steps, iteration=iteration)
+        """Play the iteration's steps with the current policies, unless they were played before."""
+        if self._last is None or self._last[0] != iteration:
+            self._last = iteration, self._rollout.collect(self._steps, iteration=iteration)
+        return self._last[1]
 
     def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
         """The iteration's minibatch, over what the table held when it was fixed."""
@@ -122,23 +123,43 @@ class Training:
 
         Call it when ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
-        collected, before = self._before
-        rollout = before if collected == resume_at else self._rollout.state()
-        parts = {"algorithm": self.algorithm.state(), "rollout": rollout}
+        ahead: dict[str, np.ndarray[Any, Any]] = {}
+        if self._last is not None and self._last[0] == resume_at:
+            collected = self._last[1]
+            sides = {f"side.{side}": value for side, value in collected.side_returns.items()}
+            ahead = {"rows": collected.rows, "returns": collected.returns, **sides}
+        parts: dict[str, Mapping[str, np.ndarray[Any, Any]]] = {
+            "algorithm": self.algorithm.state(),
+            "rollout": self._rollout.state(),
+            "collected": ahead,
+        }
         return {
             f"{part}.{name}": array
             for part, arrays in parts.items()
             for name, array in arrays.items()
         }
 
-    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Go on from what ``state`` gave.
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
+        """Go on with iteration ``resume_at`` from what ``state`` gave.
 
         Raises:
             CheckpointUnusable: It belongs to another environment, algorithm or number of copies.
+            EnvironmentFailed: The environments do not repeat themselves.
+        """
+        self.load_algorithm(state)
+        self._rollout.load(_part(state, "rollout"))
+        ahead = _part(state, "collected")
+        if ahead:
+            sides = _part(ahead, "side")
+            self._last = resume_at, Collected(ahead["rows"], ahead["returns"], sides)
+
+    def load_algorithm(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Restore the algorithm alone, to play with its policies.
+
+        Raises:
+            CheckpointUnusable: It belongs to another algorithm or environment.
         """
         self.algorithm.load(_part(state, "algorithm"))
-        self._rollout.load(_part(state, "rollout"))
 
     def digest(self) -> str:
         """Of the parameters, targets and optimiser: equal digests mean equal bits."""

@@ -98,17 +98,21 @@ def test_a_wrong_computation_is_never_committed(monkeypatch: pytest.MonkeyPatch)
         run.train()
 
 
-def test_training_goes_on_from_its_state_as_if_it_had_not_stopped() -> None:
-    aligned = config(collect__steps=25)
-    stopped, resumed = (LocalRun(aligned, coded=False) for _ in range(2))
+@pytest.mark.parametrize("steps", [25, 7])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_training_goes_on_from_its_state_as_if_it_had_not_stopped(steps: int, ahead: bool) -> None:
+    stopped, resumed = (LocalRun(config(collect__steps=steps), coded=False) for _ in range(2))
     iterations = iter(stopped)
     for _ in range(3):
         next(iterations)
+    if ahead:
+        stopped.training.collect(3)
     assert resumed.parameter_digest() != stopped.parameter_digest()
-    resumed.training.load(stopped.training.state(resume_at=3))
+    resumed.training.load(stopped.training.state(resume_at=3), resume_at=3)
     assert resumed.parameter_digest() == stopped.parameter_digest()
-    rows = [run.training.collect(3).rows for run in (stopped, resumed)]
-    assert rows[0].tobytes() == rows[1].tobytes()
+    for iteration in (3, 4):
+        rows = [run.training.collect(iteration).rows for run in (stopped, resumed)]
+        assert rows[0].tobytes() == rows[1].tobytes()
 
 
 @pytest.mark.parametrize("name", ["quickstart", "bring_your_environment"])

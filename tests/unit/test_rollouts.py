@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms.base import Algorithm
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
-from fullrank.errors import CheckpointUnusable
+from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
 from fullrank.rollouts import Rollout, evaluate, random_actions
 from fullrank.seeding import derive
@@ -146,18 +146,39 @@ def test_episodes_go_on_from_call_to_call(cuts: list[int]) -> None:
     np.testing.assert_array_equal(np.concatenate([part.returns for part in parts]), whole.returns)
 
 
-def test_a_resumed_rollout_restarts_the_running_episodes() -> None:
-    first, second = Countdown(3), Countdown(3)
-    interrupted, resumed = rollout(first), rollout(second)
-    interrupted.collect(10, iteration=0)
+@given(before=st.integers(1, 12), after=st.integers(1, 6), copies=st.integers(1, 4))
+def test_a_resumed_rollout_goes_on_in_the_midst_of_episodes(
+    before: int, after: int, copies: int
+) -> None:
+    interrupted, resumed = rollout(Countdown(copies)), rollout(Countdown(copies))
+    interrupted.collect(before, iteration=0)
     resumed.load(interrupted.state())
-    resumed.collect(1, iteration=1)
-    for copy in range(3):
-        seeds = [seed for own, seed in first.seeds if own == copy]
-        finished = int((np.cumsum([length(seed) for seed in seeds]) <= 10).sum())
-        assert (copy, derive(SEED, "episode", copy, finished)) in second.seeds
-    assert len(second.seeds) == 3
-    assert len(set(first.seeds) & set(second.seeds)) > 0  # at least one was running
+    for iteration in (1, 2):
+        one, other = (each.collect(after, iteration=iteration) for each in (interrupted, resumed))
+        assert one.rows.tobytes() == other.rows.tobytes()
+        assert one.returns.tobytes() == other.returns.tobytes()
+
+
+def test_only_the_actions_of_running_episodes_are_kept() -> None:
+    going = rollout(Countdown(2))
+    going.collect(100, iteration=0)
+    assert len(going.state()["actions"]) == going.state()["episode_steps"].max() < 4
+
+
+def test_an_environment_that_does_not_repeat_itself_is_named() -> None:
+    class Drifting(Countdown):
+        def __init__(self, drift: float) -> None:
+            super().__init__(copies=8)
+            self._drift = np.float32(drift)
+
+        def step(self, action: FloatArray) -> Step:
+            step = super().step(action)
+            return step._replace(observation=step.observation + self._drift)
+
+    interrupted, resumed = rollout(Drifting(0.0)), rollout(Drifting(1.0))
+    interrupted.collect(1, iteration=0)  # episodes take two steps at least
+    with pytest.raises(EnvironmentFailed, match="does not repeat itself"):
+        resumed.load(interrupted.state())
 
 
 def test_resuming_between_episodes_equals_going_on() -> None:

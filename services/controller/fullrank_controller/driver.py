@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections import Counter, deque
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from statistics import median
 
 from fullrank.config import RunConfig
 from fullrank.errors import ServiceLost
-from fullrank.metrics import IterationRecord
+from fullrank.journal import Entry, Journal
+from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.replay import Sample
 from fullrank.rollouts import Collected
 from fullrank.rounds import Round, Verdict
@@ -47,6 +48,7 @@ class Driver:
         run: Shared with the servicer.
         training: Environments, parameters, optimiser.
         replay: Client of the replay service.
+        journal: Told of each iteration before it is committed.
         publish: Called with each committed iteration's record.
         checkpoint: Called, off the event loop, with the replay head to resume from.
     """
@@ -58,6 +60,7 @@ class Driver:
         training: Training,
         replay: ReplayClient,
         *,
+        journal: Journal,
         publish: Callable[[IterationRecord], None],
         checkpoint: Callable[[int], None],
     ) -> None:
@@ -65,6 +68,7 @@ class Driver:
         self._run = run
         self._training = training
         self._replay = replay
+        self._journal = journal
         self._publish = publish
         self._checkpoint = checkpoint
         self._membership = Membership(config, run)
@@ -76,11 +80,12 @@ class Driver:
         self._resume_head = 0
         self._committing: asyncio.Task[None] | None = None
 
-    async def drive(self, *, head: int) -> None:
+    async def drive(self, *, head: int, journalled: Sequence[Entry] = ()) -> None:
         """Run from ``run.committed`` to the end.
 
         Args:
             head: Replay position to go on from; 0 for a new run.
+            journalled: Iterations committed after that, whose updates are applied again.
 
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
@@ -89,7 +94,10 @@ class Driver:
             ServiceLost: The replay service is gone.
         """
         if self._run.committed < self._run.iterations:
-            await asyncio.gather(self._fill_replay(head), self._membership.assemble())
+            beginning = [self._restore(head, journalled)]
+            if self._run.committed + len(journalled) < self._run.iterations:
+                beginning.append(self._membership.assemble())
+            await asyncio.gather(*beginning)
             self._run.state = pb.RUN_STATE_RUNNING
         while self._run.committed < self._run.iterations:
             current = await self._membership.settle(deadline_s=self._deadline_s)
@@ -114,6 +122,32 @@ class Driver:
             return settings.deadline_s
         return max(LEAST_DEADLINE_S, settings.deadline_factor * median(self._round_times))
 
+    async def _restore(self, head: int, journalled: Sequence[Entry]) -> None:
+        """Fill replay, then repeat what was committed after the checkpoint."""
+        await self._fill_replay(head)
+        for entry in journalled:
+            await self._repeat(entry)
+        if journalled:
+            log.info("repeated iterations=%d committed=%d", len(journalled), self._run.committed)
+            await self.save()
+
+    async def _repeat(self, entry: Entry) -> None:
+        """Commit an iteration as it was committed before: same transitions, same updates."""
+        assert entry.updates is not None
+        await self._collect(entry.iteration)
+        if self._looks_ahead:
+            self._ahead = self._start_collecting(entry.iteration + 1)
+            await asyncio.wait({self._ahead})
+        await asyncio.to_thread(self._training.apply, entry.updates)
+        self._resume_head = self._head
+        self._run.committed += 1
+        self._publish(from_facts(entry.facts["record"]))
+
+    @property
+    def _looks_ahead(self) -> bool:
+        """Whether the next iteration is collected with the current parameters."""
+        return bool(self._config.collect.lag) and self._run.committed + 1 < self._run.iterations
+
     async def _fill_replay(self, head: int) -> None:
         """Open the table; warm it up when it is empty."""
         self._tail, held = await self._replay.open_table(
@@ -137,24 +171,18 @@ class Driver:
         dispatched = clock()
         opened, gathered = await self._gather(current, sample)
 
-        def publish() -> None:
-            timings = Timings(collect_s=dispatched - started, round_s=clock() - dispatched)
-            self._round_times.append(timings.round_s)
-            self._publish(
-                _record(
-                    run,
-                    current,
-                    variant=self._training.variant,
-                    opened=opened,
-                    collected=collected,
-                    gathered=gathered,
-                    timings=timings,
-                    sent=run.roster.bytes_sent() - sent,
-                    received=run.bytes_received - received,
-                )
-            )
-
-        await self._update(gathered, publish)
+        record = _record(
+            run,
+            current,
+            variant=self._training.variant,
+            opened=opened,
+            collected=collected,
+            gathered=gathered,
+            timings=Timings(collect_s=dispatched - started, round_s=clock() - dispatched),
+            sent=run.roster.bytes_sent() - sent,
+            received=run.bytes_received - received,
+        )
+        await self._update(gathered, record, dispatched=dispatched)
 
     async def _collect(self, iteration: int) -> Collected:
         """The iteration's transitions, acknowledged by replay before they count."""
@@ -179,7 +207,7 @@ class Driver:
         run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
         broadcast = self._broadcast_of(current)
         broadcast.refresh()
-        if self._config.collect.lag and run.committed + 1 < run.iterations:
+        if self._looks_ahead:
             self._ahead = self._start_collecting(run.committed + 1)
         gathering = Gathering(
             self._config,
@@ -204,19 +232,29 @@ class Driver:
             self._broadcast = (current, Broadcast(self._training.algorithm, current.code.matrix))
         return self._broadcast[1]
 
-    async def _update(self, gathered: Gathered, publish: Callable[[], None]) -> None:
+    async def _update(
+        self, gathered: Gathered, record: IterationRecord, *, dispatched: float
+    ) -> None:
         """Apply the update, whole even if the run is told to stop meanwhile."""
         if self._ahead is not None:
             await asyncio.wait({self._ahead})  # it still acts with the old parameters
-        self._committing = asyncio.create_task(self._commit(gathered, publish))
+        self._committing = asyncio.create_task(self._commit(gathered, record, dispatched))
         await asyncio.shield(self._committing)
 
-    async def _commit(self, gathered: Gathered, publish: Callable[[], None]) -> None:
-        assert gathered.decision.updates is not None
-        await asyncio.to_thread(self._training.apply, gathered.decision.updates)
+    async def _commit(self, gathered: Gathered, record: IterationRecord, dispatched: float) -> None:
+        """Journal, apply, publish: what is published survives any crash."""
+        updates = gathered.decision.updates
+        assert updates is not None
+        facts = {"record": to_facts(record)}
+        await asyncio.to_thread(
+            self._journal.append, record.iteration, facts=facts, updates=updates
+        )
+        await asyncio.to_thread(self._training.apply, updates)
         self._resume_head = self._head
         self._run.committed += 1
-        publish()
+        round_s = asyncio.get_running_loop().time() - dispatched
+        self._round_times.append(round_s)
+        self._publish(replace(record, round_s=round_s))
         every = self._config.checkpoint.every
         if self._run.committed % every == 0 or self._run.committed == self._run.iterations:
             await self.save()

@@ -27,6 +27,11 @@ class RunDirectory:
         """Where checkpoints lie."""
         return self.path / "checkpoints"
 
+    @property
+    def journal(self) -> Path:
+        """Where the journal lies."""
+        return self.path / "journal"
+
 
 def hold(path: Path, config: RunConfig) -> RunDirectory:
     """Lock the directory, check that it is this run's, and raise its term.

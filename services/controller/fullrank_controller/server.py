@@ -3,6 +3,8 @@
 import asyncio
 import logging
 import time
+from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
@@ -10,6 +12,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, to_toml
 from fullrank.errors import CodeError, ConfigError, ServiceLost
+from fullrank.journal import Entry, Journal, read
 from fullrank.metrics import Fanout, open_sinks
 from fullrank.progress import Lines
 from fullrank.rpc.addresses import announce, resolve, withdraw
@@ -84,7 +87,7 @@ def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
     checkpoint = newest(directory.checkpoints)
     for reason in checkpoint.passed_over:
         log.warning("checkpoint_passed_over reason=%s", reason)
-    training.load(checkpoint.arrays)
+    training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
     log.info("resumed path=%s iterations=%d", checkpoint.path, checkpoint.iteration + 1)
     return checkpoint
 
@@ -100,6 +103,7 @@ async def _serve(
 ) -> None:
     checkpoint = _restore(directory, training)
     committed = checkpoint.iteration + 1 if checkpoint else 0
+    journalled = _journalled(directory, committed)
     replay_address = config.replay.address  # a finished run needs no replay
     if committed < config.iterations:
         replay_address = await _replay_address(launch, stop)
@@ -117,17 +121,20 @@ async def _serve(
     )
     sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
+    journal = Journal(directory.journal, term=directory.term, first=committed + len(journalled))
     driver = Driver(
         config,
         run,
         training,
         replay,
+        journal=journal,
         publish=sinks.write,
-        checkpoint=lambda head: _save(directory, config, run, training, head),
+        checkpoint=lambda head: _save(directory, config, run, training, journal=journal, head=head),
     )
     await health.at_work(True)
     try:
-        await _drive(driver, run, stop, head=checkpoint.facts["replay_head"] if checkpoint else 0)
+        head = checkpoint.facts["replay_head"] if checkpoint else 0
+        await _drive(driver, run, stop, head=head, journalled=journalled)
     finally:
         await health.at_work(False)
         withdraw(directory.path, "controller")
@@ -135,13 +142,25 @@ async def _serve(
             member.expel(ServiceLost("the controller is stopping"))
         await server.stop()
         sinks.close()
+        journal.close()
         await replay.close()
 
 
-async def _drive(driver: Driver, run: Run, stop: asyncio.Event, *, head: int) -> None:
+def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
+    """What was committed after the checkpoint, up to the first update that is not stored.
+
+    From there on learners compute again what the journal only knows by its digest.
+    """
+    entries = read(directory.journal, first=committed)
+    return list(takewhile(lambda entry: entry.updates is not None, entries))
+
+
+async def _drive(
+    driver: Driver, run: Run, stop: asyncio.Event, *, head: int, journalled: Sequence[Entry]
+) -> None:
     """Run until told to stop, also when the run is finished; then checkpoint what is committed."""
     resumed = run.committed
-    driving = asyncio.create_task(driver.drive(head=head))
+    driving = asyncio.create_task(driver.drive(head=head, journalled=journalled))
     watching = asyncio.create_task(driver.watch())
     stopping = asyncio.create_task(stop.wait())
     await asyncio.wait({driving, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -199,7 +218,13 @@ def _run(
 
 
 def _save(
-    directory: RunDirectory, config: RunConfig, run: Run, training: Training, head: int
+    directory: RunDirectory,
+    config: RunConfig,
+    run: Run,
+    training: Training,
+    *,
+    journal: Journal,
+    head: int,
 ) -> None:
     save(
         directory.checkpoints,
@@ -208,3 +233,5 @@ def _save(
         facts={"run": directory.run, "term": directory.term, "replay_head": head},
         keep=config.checkpoint.keep,
     )
+    oldest = saved(directory.checkpoints)[-1]
+    journal.begin_segment(run.committed, keep_from=int(oldest.name) + 1)

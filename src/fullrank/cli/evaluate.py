@@ -59,7 +59,7 @@ def _trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
     checkpoint = newest(directory / "checkpoints")
     training = training_of(config)
     try:
-        training.load(checkpoint.arrays)
+        training.load_algorithm(checkpoint.arrays)
     finally:
         training.close()
     return checkpoint.iteration, training.algorithm.act_greedily

@@ -1,0 +1,190 @@
+"""The journal: what every iteration committed, on disk before anybody hears of it.
+
+``<directory>/000100-000002.journal`` holds the iterations from 100 on that the controller of term 2
+committed, one record each: JSON facts, and the updates themselves where they are small enough. A
+segment begins at every start of a controller and after every checkpoint; it is only ever appended
+to. A record cut short by a crash was never acknowledged and is passed over.
+"""
+
+import json
+import mmap
+import os
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import BinaryIO, TypeVar
+
+import google_crc32c
+import numpy as np
+
+from fullrank.errors import FullrankError
+from fullrank.types import JSON, FloatArray
+
+UPDATE_BYTES = 16 * 2**20
+"""Larger updates are not stored: learners compute them again, and their digests prove them."""
+
+_HEADER = struct.Struct("<4sIQII")
+"""Mark, bytes of facts, bytes of updates, units, CRC-32C of all but itself."""
+_MARK = b"FRJ1"
+_SUFFIX = ".journal"
+
+Written = TypeVar("Written")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A committed iteration."""
+
+    iteration: int
+    facts: JSON
+    updates: FloatArray | None
+    """Shape (M, P) float32; None where they were too large to store."""
+
+
+class Journal:
+    """Appends to a directory of segments.
+
+    Args:
+        directory: Made if missing.
+        term: Of this controller; higher than that of every segment there is.
+        first: The iteration that is committed next.
+
+    Raises:
+        FullrankError: The directory cannot be written.
+    """
+
+    def __init__(self, directory: Path, *, term: int, first: int) -> None:
+        self._directory, self._term = directory, term
+        self._file = self._open(first)
+
+    def _open(self, first: int) -> BinaryIO:
+        path = self._directory / f"{first:06d}-{self._term:06d}{_SUFFIX}"
+        return _writing(path, lambda: _created(path))
+
+    def append(self, iteration: int, *, facts: JSON, updates: FloatArray) -> None:
+        """Store an iteration durably.
+
+        Raises:
+            FullrankError: The disk does not take it; then it is not committed.
+        """
+        record = _encode(iteration, facts, updates)
+        _writing(Path(self._file.name), lambda: _append(self._file, record))
+
+    def begin_segment(self, first: int, *, keep_from: int) -> None:
+        """Go on in a new file, and drop those with nothing at ``keep_from`` or after it."""
+        if self._file.tell():
+            self._file.close()
+            self._file = self._open(first)
+        segments = _segments(self._directory)
+        for segment, following in pairwise(segments):
+            if following.first <= keep_from:
+                segment.path.unlink()
+
+    def close(self) -> None:
+        """Close the current segment."""
+        self._file.close()
+
+
+def read(directory: Path, *, first: int) -> list[Entry]:
+    """The iterations from ``first`` on, without a gap, as the last controller to commit them did.
+
+    A later term supersedes all that earlier ones committed from where it began.
+    """
+    found: dict[int, Entry] = {}
+    for segment in _segments(directory):
+        for iteration in [each for each in found if each >= segment.first]:
+            del found[iteration]
+        found.update((entry.iteration, entry) for entry in _records(segment.path, first))
+    entries: list[Entry] = []
+    while (entry := found.get(first + len(entries))) is not None:
+        entries.append(entry)
+    return entries
+
+
+@dataclass(frozen=True, order=True, slots=True)
+class _Segment:
+    """One file; later terms, and later segments of a term, sort after earlier ones."""
+
+    term: int
+    first: int
+    path: Path
+
+
+def _segments(directory: Path) -> list[_Segment]:
+    segments = []
+    for path in directory.glob(f"*{_SUFFIX}"):
+        first, _, term = path.stem.partition("-")
+        segments.append(_Segment(int(term), int(first), path))
+    return sorted(segments)
+
+
+def _encode(iteration: int, facts: JSON, updates: FloatArray) -> bytes:
+    text = json.dumps({"iteration": iteration, **facts}).encode()
+    data = updates.astype("<f4", copy=False).tobytes() if updates.nbytes <= UPDATE_BYTES else b""
+    lengths = (_MARK, len(text), len(data), len(updates))
+    checksum = google_crc32c.value(_HEADER.pack(*lengths, 0) + text + data)
+    return b"".join((_HEADER.pack(*lengths, checksum), text, data))
+
+
+def _records(path: Path, first: int) -> Iterator[Entry]:
+    """Whole records of a segment at ``first`` or after it, up to the first that is not whole.
+
+    Updates stay on disk until they are used.
+    """
+    if not path.stat().st_size:
+        return
+    with path.open("rb") as file:
+        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    start = 0
+    while (decoded := _decode(content, start)) is not None:
+        entry, start = decoded
+        if entry.iteration >= first:
+            yield entry
+
+
+def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int] | None:
+    """The record at ``start`` and where the next begins; None if there is no whole one."""
+    body = start + _HEADER.size
+    if body > len(content):
+        return None
+    mark, text_size, data_size, units, checksum = _HEADER.unpack_from(content, start)
+    data, end = body + text_size, body + text_size + data_size
+    if mark != _MARK or end > len(content):
+        return None
+    lengths = _HEADER.pack(mark, text_size, data_size, units, 0)
+    if google_crc32c.value(lengths + content[body:end]) != checksum:
+        return None
+    facts = json.loads(content[body:data])
+    updates = None
+    if data_size:
+        updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
+    return Entry(iteration=facts.pop("iteration"), facts=facts, updates=updates), end
+
+
+def _created(path: Path) -> BinaryIO:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.open("wb")
+    directory = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)
+    return file
+
+
+def _append(file: BinaryIO, record: bytes) -> None:
+    file.write(record)
+    file.flush()
+    os.fdatasync(file.fileno())
+
+
+def _writing(path: Path, write: Callable[[], Written]) -> Written:
+    try:
+        return write()
+    except OSError as error:
+        raise FullrankError(
+            f"cannot write {path}: {error.strerror}; nothing of this iteration is committed: make "
+            "room and resume"
+        ) from error

@@ -1,0 +1,120 @@
+"""A journal gives back every whole record, and nothing that is not whole."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank import journal
+from fullrank.errors import FullrankError
+from fullrank.journal import Journal, read
+from fullrank.types import FloatArray
+
+
+def updates(iteration: int, *, units: int = 2, size: int = 3) -> FloatArray:
+    return np.random.default_rng(iteration).standard_normal((units, size), dtype=np.float32)
+
+
+def written(directory: Path, *, term: int, first: int, count: int) -> Path:
+    """The segment of a controller that committed ``count`` iterations."""
+    with_facts = Journal(directory, term=term, first=first)
+    for iteration in range(first, first + count):
+        facts = {"term": term, "note": f"iteration {iteration}"}
+        with_facts.append(iteration, facts=facts, updates=updates(iteration))
+    with_facts.close()
+    return directory / f"{first:06d}-{term:06d}.journal"
+
+
+def terms(directory: Path, *, first: int = 0) -> list[tuple[int, int]]:
+    return [(entry.iteration, entry.facts["term"]) for entry in read(directory, first=first)]
+
+
+def test_what_was_appended_is_read_again(tmp_path: Path) -> None:
+    written(tmp_path, term=1, first=0, count=3)
+    for iteration, entry in enumerate(read(tmp_path, first=0)):
+        assert entry.iteration == iteration
+        assert entry.facts == {"term": 1, "note": f"iteration {iteration}"}
+        assert entry.updates is not None
+        assert entry.updates.tobytes() == updates(iteration).tobytes()
+        assert entry.updates.shape == (2, 3)
+    assert terms(tmp_path, first=2) == [(2, 1)]
+
+
+def test_nothing_is_read_where_nothing_was_written(tmp_path: Path) -> None:
+    assert read(tmp_path / "missing", first=0) == []
+    Journal(tmp_path, term=1, first=0).close()
+    assert read(tmp_path, first=0) == []
+
+
+@given(cut=st.integers(0, 10_000))
+def test_a_record_cut_short_is_passed_over(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    segment = written(directory, term=1, first=0, count=3)
+    content = segment.read_bytes()
+    length = len(content) // 3
+    kept = min(cut, len(content))
+    segment.write_bytes(content[:kept])
+    assert [entry.iteration for entry in read(directory, first=0)] == list(range(kept // length))
+
+
+@given(position=st.integers(0, 10_000), bit=st.integers(0, 7))
+def test_a_flipped_bit_ends_what_is_believed(
+    tmp_path_factory: pytest.TempPathFactory, position: int, bit: int
+) -> None:
+    directory = tmp_path_factory.mktemp("journal")
+    segment = written(directory, term=1, first=0, count=3)
+    content = bytearray(segment.read_bytes())
+    position %= len(content)
+    content[position] ^= 1 << bit
+    segment.write_bytes(content)
+    damaged = position // (len(content) // 3)
+    assert [entry.iteration for entry in read(directory, first=0)] == list(range(damaged))
+
+
+def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:
+    written(tmp_path, term=1, first=0, count=5)
+    written(tmp_path, term=2, first=3, count=1)
+    assert terms(tmp_path) == [(0, 1), (1, 1), (2, 1), (3, 2)]
+
+
+def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
+    written(tmp_path, term=1, first=0, count=2)
+    written(tmp_path, term=2, first=3, count=2)
+    assert terms(tmp_path) == [(0, 1), (1, 1)]
+    assert terms(tmp_path, first=3) == [(3, 2), (4, 2)]
+
+
+def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> None:
+    own = Journal(tmp_path, term=1, first=0)
+    for iteration in range(6):
+        own.append(iteration, facts={"term": 1}, updates=updates(iteration))
+        if iteration % 2:
+            own.begin_segment(iteration + 1, keep_from=iteration - 1)
+    own.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "000004-000001.journal",
+        "000006-000001.journal",
+    ]
+    assert terms(tmp_path, first=4) == [(4, 1), (5, 1)]
+
+
+def test_a_large_update_is_known_by_its_facts_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "UPDATE_BYTES", 4 * 5)
+    written(tmp_path, term=1, first=0, count=1)
+    [entry] = read(tmp_path, first=0)
+    assert entry.updates is None
+    assert entry.facts["note"] == "iteration 0"
+
+
+def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Path) -> None:
+    segment = tmp_path / "000000-000001.journal"
+    segment.symlink_to("/dev/full")
+    full = Journal(tmp_path, term=1, first=0)
+    with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
+        full.append(0, facts={}, updates=updates(0))
