@@ -1,0 +1,114 @@
+"""The rendered ``local`` overlay runs: pods of real containers, without a cluster.
+
+FULLRANK_KUBE_RUNNER names a program that reads manifests from standard input and runs them on a
+Docker engine: ``up --project NAME`` returns when every startup and readiness probe has passed, and
+``down --project NAME`` removes everything. A container is called ``NAME_POD_CONTAINER``.
+"""
+
+import os
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+from docker.models.containers import Container
+from tests.e2e.commands import eventually
+from tests.kustomize import DEPLOY, rendered
+
+from fullrank.config import load
+from fullrank.metrics import IterationRecord, read_records
+from fullrank.wiring import delays_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.docker, pytest.mark.timeout(300)]
+
+RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")
+METRICS = "/var/lib/fullrank/run/metrics.jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pods:
+    """The containers of a running overlay."""
+
+    project: str
+    engine: docker.DockerClient
+    scratch: Path
+
+    def container(self, pod: str) -> Container:
+        """The pod's main container."""
+        return self.engine.containers.get(f"{self.project}_{pod}_fullrank")
+
+    def starts(self) -> dict[str, str]:
+        """When each container was started last."""
+        found = self.engine.containers.list(filters={"name": f"^{self.project}_"})
+        return {str(each.name): each.attrs["State"]["StartedAt"] for each in found}
+
+    def records(self) -> list[IterationRecord]:
+        """The committed iterations."""
+        code, output = self.container("controller-0").exec_run(["cat", METRICS])
+        assert isinstance(output, bytes)
+        copy = self.scratch / "metrics.jsonl"
+        copy.write_bytes(output if code == 0 else b"")
+        return read_records(copy)
+
+    def commit(self, count: int) -> None:
+        """Return when so many more iterations are committed."""
+        target = len(self.records()) + count
+        eventually(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
+
+    def joins(self, host: str) -> int:
+        """How often a learner of this pod has joined the run."""
+        lines = self.container("controller-0").logs().decode().splitlines()
+        return sum("learner_joined" in line and line.endswith(f"host={host}") for line in lines)
+
+
+@pytest.fixture(scope="module")
+def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+    """The local overlay, running."""
+    if not RUNNER:
+        pytest.skip("FULLRANK_KUBE_RUNNER names no program that runs manifests on a Docker engine")
+    project = f"fullrank-{uuid.uuid4().hex[:8]}"
+    manifests, engine = rendered("local"), docker.from_env()
+    try:
+        _run("up", project, manifests)
+        yield Pods(project=project, engine=engine, scratch=tmp_path_factory.mktemp("pods"))
+    finally:
+        _run("down", project, "")
+        engine.close()
+
+
+def _run(verb: str, project: str, manifests: str) -> None:
+    command = [sys.executable, RUNNER, verb, "--project", project]
+    run = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_killed_learner_costs_no_iteration_and_disturbs_no_other_pod(pods: Pods) -> None:
+    before = pods.starts()
+    pods.commit(5)
+    victim = pods.container("learner-2")
+    victim.kill()
+    pods.commit(5)
+    victim.start()
+    eventually(lambda: pods.joins("learner-2") == 2, what="the learner joins again")
+    pods.commit(5)
+    records = pods.records()
+    assert [record.iteration for record in records] == list(range(len(records)))
+    assert all(record.exact for record in records)
+    after = pods.starts()
+    assert {name for name in before if after[name] != before[name]} == {victim.name}
+
+
+def test_each_sidecar_delays_the_learner_that_the_model_names(pods: Pods) -> None:
+    pods.commit(20)
+    run = load(DEPLOY / "config/run.toml", environ={}).check().config
+    lab = load(DEPLOY / "config/straggler.toml", environ={}).check().config
+    for record in pods.records():
+        delays = delays_of(lab).delays(
+            seed=run.seed, iteration=record.iteration, learners=run.learners
+        )
+        assert delays.max() > 0
+        assert record.round_s >= max(delays[learner] for learner in record.received)
