@@ -1,18 +1,33 @@
 """Runs through the sidecar: late, damaged and lost vectors change no committed bit."""
 
 import asyncio
+import logging
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
+import grpc
 import pytest
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from google.protobuf.json_format import ParseDict
+from tests.integration.cluster import (
+    WAIT_S,
+    Cluster,
+    eventually,
+    reference_digests,
+    resolved,
+)
 
-from fullrank.config import Resolved, load
-from fullrank.errors import ServiceLost
+from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load
+from fullrank.errors import ConfigError, Corrupted, ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.launch import Launch
+from fullrank.rpc.straggler import Injected, get_injection, set_injection
+from fullrank.stragglers import FixedK
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.straggler_pb2 import GetInjectionRequest, SetInjectionRequest
 from fullrank.v1.straggler_pb2_grpc import StragglerServiceStub
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve
@@ -21,35 +36,37 @@ pytestmark = pytest.mark.integration
 
 UNCODED = ("code.name=uncoded", "learners=3")
 """Every row is needed: no round is committed around a straggler."""
+CYCLIC = ("code.name=cyclic", "learners=4")
+"""Any three of four rows decode."""
+EXPONENTIAL = ("stragglers.name=exponential", "stragglers.mean_s=0.02")
+FOR_EVER_S = 1000.0
 
 
 class Lab:
     """A cluster whose learners dial a sidecar."""
 
-    def __init__(self, cluster: Cluster, *overrides: str) -> None:
+    def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
-        self._settings = load(None, environ={}, overrides=overrides)
+        self.address = self.control = ""
 
-    async def start(self) -> None:
-        """Start replay, controller and sidecar."""
+    async def start(self, *overrides: str) -> None:
+        """Start replay, controller and a sidecar with settings of its own."""
         self._cluster.replay()
-        self._cluster.controller()
+        self.controller = self._cluster.controller()
         await self._cluster.address()
+        settings = load(None, environ={}, overrides=overrides)
         stop = asyncio.Event()
-        launch = Launch(resolved=self._settings, run_dir=self._cluster.run_dir)
+        launch = Launch(resolved=settings, run_dir=self._cluster.run_dir)
         self._cluster.start(stop, serve(launch, stop))
-        self.address = await self._announced("straggler")
-        self.control = StragglerServiceStub(
-            open_channel(await self._announced("straggler-control"))
-        )
+        await eventually(lambda: self._announced("straggler-control") != "", what="it listens")
+        self.address = self._announced("straggler")
+        self.control = self._announced("straggler-control")
 
-    async def _announced(self, name: str) -> str:
-        async with asyncio.timeout(WAIT_S):
-            while True:
-                try:
-                    return resolve("127.0.0.1:0", self._cluster.run_dir, name)
-                except ServiceLost:
-                    await asyncio.sleep(0.005)
+    def _announced(self, name: str) -> str:
+        try:
+            return resolve("127.0.0.1:0", self._cluster.run_dir, name)
+        except ServiceLost:
+            return ""
 
     def learners(self, count: int) -> None:
         """Start real learners that dial the sidecar."""
@@ -58,29 +75,198 @@ class Lab:
             behind = load(None, environ={}, overrides=[f"controller.address={self.address}"])
             self._cluster.start(stop, attach(Launch(resolved=behind), stop))
 
+    async def inject(self, *faults: Fault, model: PluginSettings | None = None) -> Injected:
+        """Change what is injected."""
+        return await asyncio.to_thread(set_injection, self.control, model=model, faults=faults)
+
 
 @asynccontextmanager
 async def lab(
-    tmp_path: Path, settings: Resolved, *overrides: str
+    run_dir: Path, *settings: str, injected: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Cluster, Lab]]:
-    """A cluster and its sidecar, which has settings of its own."""
-    async with Cluster(tmp_path, settings) as cluster:
-        straggler = Lab(cluster, *overrides)
-        await straggler.start()
+    """A run with these settings, and a sidecar with those."""
+    async with Cluster(run_dir, resolved(*settings)) as cluster:
+        straggler = Lab(cluster)
+        await straggler.start(*injected)
         yield cluster, straggler
 
 
-EXPONENTIAL = ("stragglers.name=exponential", "stragglers.mean_s=0.02")
-
-
 @pytest.mark.parametrize("model", [(), EXPONENTIAL], ids=["off", "exponential"])
+@pytest.mark.parametrize("settings", [UNCODED, CYCLIC], ids=["uncoded", "cyclic"])
 async def test_a_run_through_the_sidecar_commits_the_same_bits(
-    tmp_path: Path, model: tuple[str, ...]
+    tmp_path: Path, settings: tuple[str, ...], model: tuple[str, ...]
 ) -> None:
-    async with lab(tmp_path, resolved("code.name=cyclic", "learners=4"), *model) as (
-        cluster,
-        straggler,
-    ):
+    async with lab(tmp_path, *settings, injected=model) as (cluster, straggler):
+        straggler.learners(cluster.config.learners)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_the_sidecar_delays_whom_the_keyed_model_names_and_no_one_else(
+    tmp_path: Path,
+) -> None:
+    fixed = ("stragglers.name=fixed_k", f"stragglers.delay_s={FOR_EVER_S}")
+    async with lab(tmp_path, *CYCLIC, "seed=3", injected=fixed) as (cluster, straggler):
         straggler.learners(4)
+        await cluster.ready(4)
+        await cluster.finished()
+    model = FixedK(k=1, delay_s=FOR_EVER_S)
+    named = [int(model.delays(seed=3, iteration=t, learners=4).argmax()) for t in range(4)]
+    assert [record.late for record in cluster.records()] == [(learner,) for learner in named]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_vector_held_for_ever_comes_when_the_fault_is_taken_back(tmp_path: Path) -> None:
+    settings = (*UNCODED, "controller.deadline_s=0.5")
+    hold = 'straggler.faults=[{kind="hold", learners=[1], iterations=[2]}]'
+    async with lab(tmp_path, *settings, injected=(hold,)) as (cluster, straggler):
+        straggler.learners(3)
+        status = await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        assert "iteration 2: rank 2 of 3" in status.message
+        assert "learners [1] have not answered" in status.message
+        await straggler.inject()
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_dropped_learner_dials_again_until_the_fault_is_taken_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fullrank_learner")
+    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
+        await straggler.inject(Drop(learners=(0,), iterations=(1,)))
+        straggler.learners(3)
+        dropped = "UNAVAILABLE: the connection is dropped by a fault, iteration 1"
+        await eventually(lambda: caplog.text.count(dropped) >= 2, what="dropped twice")
+        assert len(cluster.records()) == 1
+        await straggler.inject()
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_byte_corrupted_on_the_way_fails_its_checksum(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "fullrank_learner")
+    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
+        await straggler.inject(Corrupt(learners=(2,), iterations=(1,), byte=1001))
+        straggler.learners(3)
+        refused = "chunk.crc32c does not match the data"
+        await eventually(lambda: refused in caplog.text, what="refused")
+        assert len(cluster.records()) == 1
+        await straggler.inject()
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.parametrize(
+    ("byte", "said"),
+    [
+        (0, "contradict their coefficients"),  # off the grid of updates
+        (5, "the updates of units [2] differ from what learners reported"),  # on the grid
+    ],
+)
+async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
+    tmp_path: Path, byte: int, said: str
+) -> None:
+    fault = Corrupt(learners=(2,), iterations=(1,), byte=byte, mend_checksum=True)
+    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
+        await straggler.inject(fault)
+        straggler.learners(3)
+        with pytest.raises(Corrupted, match=f"iteration 1: .*{re.escape(said)}"):
+            await asyncio.wait_for(straggler.controller.task, WAIT_S)
+    assert cluster.digests() == reference_digests(cluster.config)[:1]
+
+
+async def test_a_throttled_learner_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
+    bytes_per_s = 100_000.0
+    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
+        await straggler.inject(Throttle(learners=(1,), bytes_per_s=bytes_per_s))
+        straggler.learners(3)
+        await cluster.finished()
+    for record in cluster.records():
+        assert record.round_s >= record.bytes_received["coded"] / 3 / bytes_per_s
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_what_was_set_is_what_is_read(tmp_path: Path) -> None:
+    faults = (
+        Hold(learners=(1, 2), iterations=(2**40,)),
+        Throttle(bytes_per_s=2.5),
+        Corrupt(byte=7, mend_checksum=True),
+        Drop(),
+    )
+    rows = [[0, 1, 0.25], [3, 0, 1.0]]
+    trace = PluginSettings(name="trace", params={"path": "", "rows": rows})
+    async with lab(tmp_path, *CYCLIC, injected=EXPONENTIAL) as (_, straggler):
+        before = await asyncio.to_thread(get_injection, straggler.control)
+        assert before.model.params == {"probability": 1.0, "mean_s": 0.02}
+        assert await straggler.inject(*faults, model=trace) == Injected(model=trace, faults=faults)
+        after = await asyncio.to_thread(get_injection, straggler.control)
+        assert after == Injected(model=trace, faults=faults)
+
+
+@pytest.mark.parametrize(
+    ("request_", "said"),
+    [
+        ({"model": {"name": "exponentail"}}, "model.name: unknown delay model 'exponentail'"),
+        ({"model": {}}, "model.name: unknown delay model ''"),
+        (
+            {"model": {"name": "fixed_k", "params": {"delay_s": -1.0}}},
+            "model.params: fixed_k: delay_s must be finite and not negative, got -1",
+        ),
+        (
+            {"model": {"name": "exponential", "params": {"mean_s": "long"}}},
+            "model.params: stragglers.mean_s = 'long' in the request: must be a valid number",
+        ),
+        (
+            {"model": {"name": "none", "params": {"k": 1}}},
+            "model.params: delay model 'none' has no",
+        ),
+        ({"model": {"name": "fixed_k", "params": {"k": 5}}}, "model.params: fixed_k: k = 5"),
+        ({"faults": {"faults": [{"hold": {}}, {}]}}, "faults.1.kind: "),
+        (
+            {"faults": {"faults": [{"throttle": {"bytes_per_s": -2.0}}]}},
+            "faults.0.throttle.bytes_per_s: must be greater than 0",
+        ),
+    ],
+)
+async def test_a_bad_change_is_refused_with_its_field_and_changes_nothing(
+    tmp_path: Path, request_: dict[str, Any], said: str
+) -> None:
+    good = {"model": {"name": "none"}, "faults": {"faults": [{"hold": {}}]}}
+    async with lab(tmp_path, *CYCLIC, injected=EXPONENTIAL) as (cluster, straggler):
+        straggler.learners(1)
+        await cluster.ready(1)
+        async with open_channel(straggler.control) as channel:
+            stub = StragglerServiceStub(channel)
+            before = await stub.GetInjection(GetInjectionRequest())
+            with pytest.raises(grpc.RpcError) as error:
+                await stub.SetInjection(ParseDict(good | request_, SetInjectionRequest()))
+            assert error.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+            assert (error.value.details() or "").startswith(said)
+            assert await stub.GetInjection(GetInjectionRequest()) == before
+
+
+async def test_a_model_that_cannot_be_for_the_run_ends_its_learners_with_one_line(
+    tmp_path: Path,
+) -> None:
+    too_many = ("stragglers.name=fixed_k", "stragglers.k=5")
+    async with lab(tmp_path, *CYCLIC, injected=too_many) as (_, straggler):
+        launch = Launch(resolved=load(overrides=[f"controller.address={straggler.address}"]))
+        with pytest.raises(ConfigError, match="fixed_k: k = 5 stragglers need at least 5 learners"):
+            await asyncio.wait_for(attach(launch, asyncio.Event()), WAIT_S)
+
+
+async def test_a_controller_that_comes_back_elsewhere_is_found_again(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED, "iterations=30")) as cluster:
+        straggler = Lab(cluster)
+        await straggler.start()
+        straggler.learners(3)
+        await eventually(lambda: len(cluster.records()) >= 3, what="three iterations")
+        await straggler.controller.end()
+        cluster.controller()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)

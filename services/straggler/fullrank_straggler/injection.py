@@ -33,7 +33,7 @@ class Injection:
 
     def check(self, identity: Identity) -> None:
         """Raise ``ConfigError`` if the model cannot be for this run's N."""
-        self.delay_s(identity, 0)
+        self.model.delays(seed=identity.seed, iteration=0, learners=identity.learners)
 
     def delay_s(self, identity: Identity, iteration: int) -> float:
         """How late the learner's vector is; ``inf`` if it never comes."""
