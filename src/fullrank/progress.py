@@ -1,7 +1,8 @@
 """What a person is told of each iteration, in a terminal, a pipe or a service's log."""
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable
+from statistics import mean
 
 from fullrank.metrics import IterationRecord
 
@@ -17,22 +18,43 @@ class Cells:
     """Records as the texts below ``HEADERS``."""
 
     def __init__(self) -> None:
-        self._returns: deque[float] = deque(maxlen=SMOOTHED)
+        self._returns = _Mean()
+        self._sides: dict[str, _Mean] = defaultdict(_Mean)
 
     def of(self, record: IterationRecord) -> tuple[str, ...]:
-        """The texts; the return is the mean over the last iterations in which an episode ended."""
-        if record.return_mean is not None:
-            self._returns.append(record.return_mean)
-        returns = self._returns
+        """The texts; a return is the mean over the last iterations in which an episode ended."""
+        self._returns.add(record.return_mean)
+        for side, value in record.side_returns.items():
+            self._sides[side].add(value)
         return (
             str(record.iteration),
-            f"{sum(returns) / len(returns):.1f}" if returns else "-",
+            self._return(),
             f"{1000 * record.round_s:.0f} ms",
             str(len(record.received)),
             ",".join(map(str, record.late)) or "-",
             "-" if record.condition is None else f"{record.condition:.1f}",
             "yes" if record.exact else f"±{record.error_bound or 0.0:.0e}",
         )
+
+    def _return(self) -> str:
+        """Of everybody, and of each side where there are several."""
+        sides = ", ".join(f"{side} {value}" for side, value in self._sides.items())
+        return f"{self._returns} ({sides})" if len(self._sides) > 1 else str(self._returns)
+
+
+class _Mean:
+    """A running mean as text; ``-`` before its first value."""
+
+    def __init__(self) -> None:
+        self._last: deque[float] = deque(maxlen=SMOOTHED)
+
+    def add(self, value: float | None) -> None:
+        """None leaves it as it is."""
+        if value is not None:
+            self._last.append(value)
+
+    def __str__(self) -> str:
+        return f"{mean(self._last):.1f}" if self._last else "-"
 
 
 class Lines:

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from fullrank.metrics import IterationRecord
-from fullrank.progress import LINE_PERIOD_S, Lines
+from fullrank.progress import LINE_PERIOD_S, Cells, Lines
 
 RECORD = IterationRecord(
     iteration=0,
@@ -61,3 +61,15 @@ def test_lines_keep_their_distance_and_the_last_is_always_said() -> None:
         "iteration 6/20",
     ]
     assert "return -480.0" in said[-1]
+
+
+def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
+    cells = Cells()
+    sides = {"predator": 30.0, "prey": -40.0}
+    assert cells.of(replace(RECORD, return_mean=-10.0, side_returns=sides))[1] == (
+        "-10.0 (predator 30.0, prey -40.0)"
+    )
+    quiet = replace(RECORD, return_mean=None, side_returns={})
+    assert cells.of(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
+    assert Cells().of(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
+    assert Cells().of(quiet)[1] == "-"

@@ -37,7 +37,7 @@ def evaluate(
     directory = find_run(run)
     config = read_config(directory)
     variant = variant_of(config.environment.name, config.environment.params)
-    iteration, greedy = _trained(directory, config)
+    iteration, greedy = trained(directory, config)
     policies: dict[str, Act | None] = {"trained": greedy}
     if with_random:
         policies["random"] = None
@@ -54,7 +54,7 @@ def evaluate(
         _show(played, title=title)
 
 
-def _trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
+def trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
     """The newest checkpoint's iteration and greedy policies."""
     checkpoint = newest(directory / "checkpoints")
     training = training_of(config)

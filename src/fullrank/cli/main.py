@@ -17,6 +17,7 @@ VERBS = {
     "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
     "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
+    "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),

@@ -22,7 +22,7 @@ from fullrank.environments.particle.environment import (
     ParticleEnvironment,
     thrust,
 )
-from fullrank.environments.particle.scene import Scene
+from fullrank.environments.particle.scene import Scene, said
 from fullrank.environments.particle.teams import MOVES, group, require_landmarks
 from fullrank.environments.particle.views import one_hot, write
 from fullrank.environments.particle.world import Array, Body
@@ -124,17 +124,16 @@ class Guidance(ParticleEnvironment):
         return rover, position[:, 2 * pairs + self.tower_goal, self._copy]
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw: rovers linked with their towers and their goals."""
+        """What there is to draw: towers linked with their rovers, these with their goals."""
         pairs = len(self.message)
-        links = [
-            link
-            for tower in range(pairs)
-            for rover in [int(self.tower_rover[tower, copy])]
-            for link in [
-                (pairs + tower, rover),
-                (rover, 2 * pairs + int(self.tower_goal[tower, copy])),
-            ]
-        ]
-        said = self.message[:, :, copy]
-        labels = {pairs + i: "ABCDE"[int(row.argmax())] for i, row in enumerate(said) if row.any()}
-        return super().scene(copy)._replace(links=tuple(links), labels=labels)
+        towers = pairs + np.arange(pairs)
+        rovers, goals = self.tower_rover[:, copy], 2 * pairs + self.tower_goal[:, copy]
+        links = np.concatenate([np.stack([towers, rovers], 1), np.stack([rovers, goals], 1)])
+        scene = super().scene(copy)
+        for goal in goals.tolist():
+            scene = scene.with_goal(goal)
+        return scene._replace(
+            links=tuple((int(one), int(other)) for one, other in links),
+            labels=said(towers.tolist(), self.message[:, :, copy]),
+            zones=dict.fromkeys(goals.tolist(), float(np.sqrt(ARRIVAL))),
+        )

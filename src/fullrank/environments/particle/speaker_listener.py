@@ -12,7 +12,7 @@ import numpy as np
 from fullrank.environments.base import Discrete, register
 from fullrank.environments.particle.environment import ParticleConfig, thrust
 from fullrank.environments.particle.goal import GoalEnvironment
-from fullrank.environments.particle.scene import Scene
+from fullrank.environments.particle.scene import Scene, said
 from fullrank.environments.particle.teams import group
 from fullrank.environments.particle.views import write
 from fullrank.environments.particle.world import Array, Body
@@ -81,6 +81,4 @@ class Talk(GoalEnvironment):
 
     def scene(self, copy: int) -> Scene:
         """What there is to draw, with the loudest symbol."""
-        said = self.message[:, copy]
-        labels = {1: "ABC"[int(said.argmax())]} if said.any() else {}
-        return super().scene(copy)._replace(labels=labels)
+        return super().scene(copy)._replace(labels=said([1], self.message[None, :, copy]))

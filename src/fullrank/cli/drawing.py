@@ -1,0 +1,132 @@
+"""Particle worlds as pictures: every body in its true size, where it came from, and who is paid."""
+
+from collections.abc import Mapping, Sequence
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.collections import LineCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Circle, Rectangle
+from numpy.typing import NDArray
+from PIL import Image
+
+from fullrank.environments.particle.scene import Scene
+
+
+class Style(NamedTuple):
+    """How one kind of entity is drawn."""
+
+    colour: str
+    alpha: float
+    order: int
+    """Later ones lie above."""
+
+
+STYLES = {
+    "agent": Style("#0072b2", 0.85, 4),
+    "adversary": Style("#d55e00", 0.85, 4),
+    "speaker": Style("#7b3fa0", 0.9, 4),
+    "goal": Style("#009e73", 0.95, 3),
+    "landmark": Style("#8a929b", 0.9, 3),
+    "obstacle": Style("#4a4f55", 0.9, 2),
+}
+NARROWEST, WIDEST = 1.1, 2.0
+"""Half the side of what is shown, at least and at most."""
+TRAIL = 12
+"""Steps that a trail shows."""
+INCHES, DOTS = 4.0, 100
+"""Side of the picture, and dots per inch."""
+COLOURS = 64
+"""Of a GIF's palette."""
+
+
+class Moment(NamedTuple):
+    """One step of an episode."""
+
+    scene: Scene
+    earned: Mapping[str, float]
+    """Return of each side so far."""
+
+
+def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
+    """One picture per moment, all of the same part of the plane."""
+    half = _half_width([moment.scene for moment in moments])
+    return [
+        _frame(moments[max(0, step - TRAIL) : step + 1], half, f"{title} · step {step}")
+        for step in range(len(moments))
+    ]
+
+
+def _half_width(scenes: Sequence[Scene]) -> float:
+    """Half the side of a square around the origin that shows all bodies but runaways."""
+    reach = max(float((np.abs(scene.position).max(1) + scene.size).max()) for scene in scenes)
+    return 1.03 * min(max(reach, NARROWEST), WIDEST)
+
+
+def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
+    figure = Figure(figsize=(INCHES, INCHES * 1.1), dpi=DOTS)
+    FigureCanvasAgg(figure)
+    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96 / 1.1))
+    axes.set(xlim=(-half, half), ylim=(-half, half), xticks=[], yticks=[], aspect="equal")
+    axes.spines[:].set_color("#c8cdd3")
+    now = recent[-1]
+    figure.text(0.02, 0.965, title, fontsize=8.5, color="#222222", va="center")
+    earned = "   ".join(f"{side} {value:.1f}" for side, value in now.earned.items())
+    figure.text(0.02, 0.922, f"return   {earned}", fontsize=8, color="#555555", va="center")
+    _draw_ground(axes, now.scene)
+    _draw_trails(axes, [moment.scene for moment in recent])
+    _draw_bodies(axes, now.scene)
+    drawn = BytesIO()
+    figure.savefig(drawn, format="png")
+    return Image.open(drawn).convert("RGB")
+
+
+def _draw_ground(axes: Axes, scene: Scene) -> None:
+    """The square in which everything starts, zones of landmarks, and who belongs together."""
+    axes.add_patch(Rectangle((-1, -1), 2, 2, fill=False, ec="#dfe3e7", lw=1.0, ls=(0, (4, 3))))
+    for entity, radius in scene.zones.items():
+        axes.add_patch(_circle(scene.position[entity], radius, fc="#009e73", alpha=0.10, lw=0))
+    links = [scene.position[list(link)] for link in scene.links]
+    axes.add_collection(LineCollection(links, colors="#9aa2ab", linewidths=0.8, linestyles=":"))
+
+
+def _draw_trails(axes: Axes, scenes: Sequence[Scene]) -> None:
+    """Where those that moved were in the last steps, fading."""
+    path = np.stack([scene.position for scene in scenes])
+    moved = np.flatnonzero((path != path[-1]).any(axis=(0, 2)))
+    steps = np.stack([path[:-1], path[1:]], axis=2)  # (steps, n, both ends, 2)
+    fading = np.linspace(0.1, 0.6, len(steps))
+    for entity in moved:
+        colour = STYLES[scenes[-1].kinds[entity]].colour
+        axes.add_collection(
+            LineCollection(list(steps[:, entity]), colors=colour, alpha=fading, linewidths=1.6)
+        )
+
+
+def _draw_bodies(axes: Axes, scene: Scene) -> None:
+    for entity, kind in enumerate(scene.kinds):
+        style, place, size = STYLES[kind], scene.position[entity], float(scene.size[entity])
+        axes.add_patch(
+            _circle(place, size, fc=style.colour, alpha=style.alpha, zorder=style.order, lw=0)
+        )
+        if kind == "goal":
+            axes.add_patch(_circle(place, size + 0.05, fill=False, ec=style.colour, lw=1.2))
+        if text := scene.labels.get(entity):
+            x, y = place
+            axes.text(
+                x, y, text, color="white", fontsize=7, ha="center", va="center_baseline", zorder=6
+            )
+
+
+def _circle(place: NDArray[np.float64], radius: float, **look: Any) -> Circle:
+    x, y = place
+    return Circle((float(x), float(y)), radius, **look)
+
+
+def as_gif(pictures: Sequence[Image.Image]) -> list[Image.Image]:
+    """The pictures with one palette, that of the last, so that nothing flickers."""
+    palette = pictures[-1].quantize(COLOURS)
+    return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]

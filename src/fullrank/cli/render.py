@@ -1,0 +1,98 @@
+"""``fullrank render``: an episode of a run's trained policies as an animation."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from PIL import Image
+
+from fullrank.cli.drawing import Moment, as_gif, frames
+from fullrank.cli.evaluate import trained
+from fullrank.cli.runs import find_run, read_config
+from fullrank.config import RunConfig
+from fullrank.environments import make_environment, variant_of
+from fullrank.environments.particle.environment import ParticleEnvironment
+from fullrank.errors import FullrankError
+from fullrank.rollouts import Act, random_actions
+from fullrank.seeding import derive
+
+FRAME_MS = 120
+LAST_FRAME_MS = 1500
+
+
+def render(
+    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", help="GIF to write; default: <run>/episode.gif.")
+    ] = None,
+    episode: Annotated[
+        int, typer.Option(help="Which of the episodes that `fullrank eval` plays.", min=0)
+    ] = 0,
+    seed: Annotated[int, typer.Option(help="Fixes the initial states.", min=0)] = 1000,
+    with_random: Annotated[
+        bool, typer.Option("--random", help="Play randomly instead, from the same start.")
+    ] = False,
+) -> None:
+    """Draw an episode, played greedily by a run's newest policies."""
+    directory = find_run(run)
+    config = read_config(directory)
+    picture = output or directory / "episode.gif"
+    if picture.suffix.lower() != ".gif":
+        raise FullrankError(f"cannot write {picture}: only GIF can be written; name it .gif")
+    environment = _environment(config)
+    if with_random:
+        who, act = "random", random_actions(environment.agents, seed=seed)
+    else:
+        iteration, act = trained(directory, config)
+        who = f"after {iteration + 1} iterations"
+    start = derive(seed, "evaluation", episode)
+    moments = list(play(environment, act, seed=start))
+    variant = variant_of(config.environment.name, config.environment.params)
+    title = f"{config.environment.name} ({variant}) · {who}"
+    save(frames(moments, title=title), picture)
+    print(picture)
+
+
+def _environment(config: RunConfig) -> ParticleEnvironment:
+    """One copy of the run's environment.
+
+    Raises:
+        FullrankError: It is not one that can be drawn.
+    """
+    settings = config.environment
+    environment = make_environment(
+        settings.name, agents=settings.agents, copies=1, **settings.params
+    )
+    if not isinstance(environment, ParticleEnvironment):
+        environment.close()
+        raise FullrankError(f"{settings.name} cannot be drawn; only Fullrank's own tasks can be")
+    return environment
+
+
+def play(environment: ParticleEnvironment, act: Act, *, seed: int) -> Iterator[Moment]:
+    """The moments of one episode, the start included."""
+    sides = [agent.side for agent in environment.agents]
+    earned = dict.fromkeys(sides, 0.0)
+    observation, ended = environment.reset([seed], [0]), False
+    yield Moment(environment.scene(0), dict(earned))
+    while not ended:
+        step = environment.step(act(observation))
+        for side, reward in zip(sides, step.reward[0].tolist(), strict=True):
+            earned[side] += reward
+        observation, ended = step.observation, bool(step.ended[0])
+        yield Moment(environment.scene(0), dict(earned))
+
+
+def save(pictures: list[Image.Image], path: Path) -> None:
+    """Write an animation that repeats for ever and rests on its last picture.
+
+    Raises:
+        FullrankError: It cannot be written.
+    """
+    first, *rest = as_gif(pictures)
+    shown_ms = [FRAME_MS] * len(rest) + [LAST_FRAME_MS]
+    try:
+        first.save(path, save_all=True, append_images=rest, duration=shown_ms, loop=0)
+    except OSError as error:
+        raise FullrankError(f"cannot write {path}: {error.strerror}") from error

@@ -1,0 +1,162 @@
+"""``fullrank render``: which episode is drawn, what a picture shows, and what cannot be drawn."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image, ImageSequence
+
+from fullrank.checkpoint import save
+from fullrank.cli.drawing import Moment, frames
+from fullrank.cli.render import play
+from fullrank.config import load, to_toml
+from fullrank.environments.particle.environment import ParticleEnvironment
+from fullrank.environments.particle.rover_tower import RoverTower
+from fullrank.environments.particle.scene import Scene
+from fullrank.local import LocalRun
+from fullrank.rollouts import random_actions
+
+from .conftest import Command
+
+SMALL: dict[str, Any] = {
+    "iterations": 1,
+    "collect.warmup": 100,
+    "algorithm.batch_size": 32,
+    "algorithm.hidden": 16,
+    "environment.agents": 3,
+}
+
+
+def finished(directory: Path, **options: Any) -> Path:
+    """A run of one iteration."""
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    config = load(options=SMALL | keys).check().config
+    run = LocalRun(config, coded=False)
+    run.train()
+    (directory / "config.toml").write_text(to_toml(config))
+    state = run.training.state(resume_at=1)
+    save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
+    return directory
+
+
+@pytest.fixture
+def chase(tmp_path: Path) -> Path:
+    return finished(tmp_path, environment__name="predator_prey", environment__horizon=7)
+
+
+def test_an_episode_is_written_into_the_run_step_by_step(fullrank: Command, chase: Path) -> None:
+    assert fullrank("render", str(chase)) == (0, f"{chase / 'episode.gif'}\n", "")
+    with Image.open(chase / "episode.gif") as animation:
+        assert animation.format == "GIF"
+        assert len(list(ImageSequence.Iterator(animation))) == 8  # the start, and seven steps
+        assert animation.info["loop"] == 0
+
+
+def test_equal_options_draw_equal_episodes(fullrank: Command, chase: Path) -> None:
+    def drawn(*words: str) -> bytes:
+        picture = chase / "drawn.gif"
+        assert fullrank("render", str(chase), "--output", str(picture), *words).code == 0
+        return picture.read_bytes()
+
+    assert drawn() == drawn("--episode", "0", "--seed", "1000")
+    assert len({drawn(), drawn("--episode", "1"), drawn("--seed", "7"), drawn("--random")}) == 4
+
+
+def test_the_episode_drawn_is_the_one_that_eval_plays(
+    fullrank: Command, chase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Moment] = []
+
+    def keep(moments: list[Moment], *, title: str) -> list[Image.Image]:
+        seen.extend(moments)
+        return frames(moments[:1], title=title)
+
+    monkeypatch.setattr("fullrank.cli.render.frames", keep)
+    assert fullrank("render", str(chase)).code == 0
+    played = fullrank("eval", str(chase), "--episodes", "1", "--no-random", "--json").output
+    sides = json.loads(played)["trained"]["sides"]
+    assert seen[-1].earned == pytest.approx({side: sides[side]["mean"] for side in sides})
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--output", "film.mp4"), "cannot write film.mp4: only GIF"),
+        (("--output", "/nowhere/film.gif"), "cannot write /nowhere/film.gif: No such file"),
+    ],
+)
+def test_a_picture_that_cannot_be_written_is_one_line(
+    fullrank: Command, chase: Path, words: tuple[str, str], message: str
+) -> None:
+    code, output, error = fullrank("render", str(chase), *words)
+    assert (code, output) == (1, "")
+    assert error.startswith(f"fullrank: {message}")
+    assert len(error.splitlines()) == 1
+
+
+def test_an_environment_of_others_cannot_be_drawn(fullrank: Command, tmp_path: Path) -> None:
+    name = "fullrank.environments.parallel:speaker_listener_v0"
+    run = finished(tmp_path, environment__name=name, environment__agents=0)
+    code, _, error = fullrank("render", str(run))
+    assert code == 1
+    assert "cannot be drawn" in error
+
+
+def scene(*positions: tuple[float, float], kinds: tuple[str, ...]) -> Scene:
+    return Scene(kinds=kinds, size=np.full(len(kinds), 0.2), position=np.array(positions))
+
+
+def colour_at(picture: Image.Image, x: float, y: float, half: float) -> tuple[int, ...]:
+    """Of the point (x, y) of the plane, in a picture of [-half, half] squared."""
+    width, height = picture.size
+    side = 0.96 * width
+    column = 0.02 * width + (x + half) / (2 * half) * side
+    row = height - (0.02 * height + (y + half) / (2 * half) * side)
+    pixel = picture.getpixel((round(column), round(row)))
+    assert isinstance(pixel, tuple)
+    return pixel
+
+
+def test_bodies_are_drawn_where_they_are_in_their_true_size() -> None:
+    kinds = ("agent", "adversary", "goal")
+    moment = Moment(scene((-0.5, 0), (0.5, 0), (0, 0.6), kinds=kinds), {"team": 0.0})
+    (picture,) = frames([moment], title="")
+    half = 1.1 * 1.03
+    agent, adversary, goal, ground = (
+        colour_at(picture, x, y, half)
+        for x, y in ((-0.5, 0.0), (0.5, 0.0), (0.0, 0.6), (0.0, -0.5))
+    )
+    assert agent[2] > agent[0]  # blue
+    assert adversary[0] > adversary[2]  # red
+    assert goal[1] > max(goal[0], goal[2])  # green
+    assert ground == (255, 255, 255)
+    assert colour_at(picture, -0.5 + 0.17, 0, half) == agent
+    assert colour_at(picture, -0.5 + 0.23, 0, half) == ground
+
+
+def test_whoever_leaves_the_square_stays_in_the_picture() -> None:
+    near = scene((0.0, 0.0), kinds=("agent",))
+    left = scene((1.5, 0.0), kinds=("agent",))
+    first, last = frames([Moment(near, {}), Moment(left, {})], title="")
+    half = (1.5 + 0.2) * 1.03
+    assert colour_at(first, 0.0, 0.0, half) == colour_at(last, 1.5, 0.0, half) != (255, 255, 255)
+
+
+def test_a_runaway_does_not_shrink_the_others() -> None:
+    near = scene((0.0, 0.0), (1.5, 0.0), kinds=("agent", "agent"))
+    gone = scene((0.0, 0.0), (99.0, 0.0), kinds=("agent", "agent"))
+    first, _ = frames([Moment(near, {}), Moment(gone, {})], title="")
+    assert colour_at(first, 1.5, 0.0, 2.0 * 1.03) != (255, 255, 255)
+
+
+def test_rovers_are_linked_with_their_towers_and_goals() -> None:
+    guidance: ParticleEnvironment = RoverTower().make(agents=4, copies=1)
+    moments = list(play(guidance, random_actions(guidance.agents, seed=0), seed=3))
+    links = moments[0].scene.links
+    assert sorted(rover for _, rover in links[:2]) == [0, 1]
+    assert [tower for tower, _ in links[:2]] == [2, 3]
+    assert {moments[0].scene.kinds[goal] for _, goal in links[2:]} == {"goal"}
+    assert moments[0].scene.labels == {}
+    assert set(moments[1].scene.labels) == {2, 3}
