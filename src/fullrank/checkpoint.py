@@ -20,6 +20,7 @@ from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
 from fullrank.errors import CheckpointUnusable
+from fullrank.failpoints import reach
 from fullrank.types import JSON
 
 Arrays: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
@@ -61,13 +62,17 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     partial.mkdir(parents=True)
     state = save_arrays({name: np.asarray(array, order="C") for name, array in arrays.items()})
     _write(partial / STATE, state)
+    reach("checkpoint.state_written")
     _write(partial / MANIFEST, _manifest(iteration, facts, state))
     _sync(partial)
+    reach("checkpoint.complete")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
+    reach("checkpoint.renamed")
     _sync(directory)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)
+        reach("checkpoint.pruned")
     return final
 
 

@@ -20,6 +20,7 @@ import google_crc32c
 import numpy as np
 
 from fullrank.errors import FullrankError
+from fullrank.failpoints import reach
 from fullrank.types import JSON, FloatArray
 
 UPDATE_BYTES = 16 * 2**20
@@ -81,6 +82,7 @@ class Journal:
         for segment, following in pairwise(segments):
             if following.first <= keep_from:
                 segment.path.unlink()
+                reach("journal.pruned")
 
     def close(self) -> None:
         """Close the current segment."""
@@ -177,7 +179,9 @@ def _created(path: Path) -> BinaryIO:
 def _append(file: BinaryIO, record: bytes) -> None:
     file.write(record)
     file.flush()
+    reach("journal.written")
     os.fdatasync(file.fileno())
+    reach("journal.synced")
 
 
 def _writing(path: Path, write: Callable[[], Written]) -> Written:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 import psutil
 
@@ -43,12 +44,14 @@ def settings(*overrides: str) -> list[str]:
     return [word for setting in (*TINY, *overrides) for word in ("--set", setting)]
 
 
-def start(*words: str, env: Mapping[str, str] | None = None) -> "subprocess.Popen[str]":
+def start(
+    *words: str, env: Mapping[str, str] | None = None, output: IO[str] | int = subprocess.PIPE
+) -> "subprocess.Popen[str]":
     """``fullrank words...``, running."""
     return subprocess.Popen(
         [sys.executable, "-m", "fullrank", *words],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
+        stdout=output,
+        stderr=output,
         text=True,
         env={**os.environ, **(env or {})},
     )

@@ -9,6 +9,7 @@ from statistics import median
 
 from fullrank.config import RunConfig
 from fullrank.errors import ServiceLost
+from fullrank.failpoints import reach
 from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.replay import Sample
@@ -142,6 +143,7 @@ class Driver:
         self._resume_head = self._head
         self._run.committed += 1
         self._publish(from_facts(entry.facts["record"]))
+        reach("iteration.repeated")
 
     @property
     def _looks_ahead(self) -> bool:
@@ -159,6 +161,7 @@ class Driver:
             log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
         if held == self._tail:
             rows = await asyncio.to_thread(self._training.warm_up)
+            reach("warmup.played")
             held = await self._replay.append(held, rows)
         self._head = self._resume_head = held
 
@@ -190,7 +193,9 @@ class Driver:
             self._ahead = self._start_collecting(iteration)
         collected = await asyncio.shield(self._ahead)
         self._ahead = None
+        reach("transitions.played")
         self._head = await self._replay.append(self._head, collected.rows)
+        reach("transitions.appended")
         return collected
 
     def _start_collecting(self, iteration: int) -> asyncio.Task[Collected]:
@@ -220,6 +225,7 @@ class Driver:
         )
         gathered = await gathering.run()
         notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
+        reach("round.decided")
         run.round = None
         run.state, run.message = pb.RUN_STATE_RUNNING, ""
         for row in current.holders.keys() - opened.rows:
@@ -250,11 +256,13 @@ class Driver:
             self._journal.append, record.iteration, facts=facts, updates=updates
         )
         await asyncio.to_thread(self._training.apply, updates)
+        reach("update.applied")
         self._resume_head = self._head
         self._run.committed += 1
         round_s = asyncio.get_running_loop().time() - dispatched
         self._round_times.append(round_s)
         self._publish(replace(record, round_s=round_s))
+        reach("iteration.published")
         every = self._config.checkpoint.every
         if self._run.committed % every == 0 or self._run.committed == self._run.iterations:
             await self.save()

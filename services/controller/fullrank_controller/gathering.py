@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
+from fullrank.failpoints import reach
 from fullrank.replay import Sample
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.types import LearnerId
@@ -100,6 +101,7 @@ class Gathering:
             )
             holder.outbox.assign(parcel, deadline_s=self._deadline_s)
             self._assigned.add(holder.learner)
+            reach("row.assigned")
             await asyncio.sleep(0)
 
     def _extend(self) -> None:
@@ -131,6 +133,7 @@ class Gathering:
         return self._offer(event)
 
     def _offer(self, event: Arrived) -> bool:
+        reach("row.arrived")
         self._compute_s[event.learner] = event.compute_s
         try:
             return self._round.offer(

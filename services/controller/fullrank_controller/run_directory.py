@@ -9,6 +9,7 @@ from typing import TextIO
 
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.errors import RunDirectoryInUse
+from fullrank.failpoints import reach
 from fullrank.rpc.lock import lock_run
 from fullrank.types import JSON
 
@@ -54,6 +55,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         path / "run.json",
         json.dumps({"run": run, "term": term, "config_digest": digest}, indent=2) + "\n",
     )
+    reach("term.raised")
     return RunDirectory(path=path, run=run, term=term, lock=lock)
 
 

@@ -9,6 +9,7 @@ import google_crc32c
 import grpc
 
 from fullrank.errors import Corrupted, InvalidContribution
+from fullrank.failpoints import reach
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
@@ -57,7 +58,9 @@ class ReplayServicer:
                 raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
             async with self._lock:
-                return pb.AppendResponse(head=table.append(request.first_position, rows))
+                head = table.append(request.first_position, rows)
+            reach("rows.stored")
+            return pb.AppendResponse(head=head)
 
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.errors import InvalidContribution, OutOfRange
+from fullrank.failpoints import reach
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
 
@@ -93,6 +94,7 @@ class Table:
         # In this order a process killed in between leaves nothing readable half overwritten.
         self._cursor[1] = max(int(self._cursor[1]), head + len(new))
         self._rows[slots] = new
+        reach("rows.written")
         self._cursor[0] = head + len(new)
         return self.head
 

@@ -1,0 +1,176 @@
+"""kill -9 at any point: nothing committed is lost, nothing else restarts, and no bit differs."""
+
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import (
+    WAIT_S,
+    committed,
+    config_of,
+    digests,
+    eventually,
+    final_state,
+    records,
+    settings,
+    start,
+)
+
+from fullrank.failpoints import VARIABLE
+from fullrank.rpc.watch import RunState, Watch
+
+pytestmark = pytest.mark.e2e
+
+ITERATIONS = 12
+SETTINGS = (
+    f"iterations={ITERATIONS}",
+    "collect.steps=9",  # episodes of 25 steps cross iterations
+    "checkpoint.every=4",
+    "checkpoint.keep=1",
+    "stragglers.name=fixed_k",
+    "stragglers.k=1",
+    "stragglers.delay_s=0.05",
+)
+
+POINTS = (
+    "term.raised",
+    "warmup.played",
+    "transitions.played:1",
+    "transitions.played:7",
+    "transitions.appended:6",
+    "row.assigned:1",
+    "row.assigned:22",
+    "row.arrived:1",
+    "row.arrived:2",
+    "row.arrived:18",
+    "round.decided:5",
+    "journal.written:1",
+    "journal.written:7",
+    "journal.synced:3",
+    "journal.synced:12",
+    "update.applied:6",
+    "iteration.published:11",
+    "checkpoint.state_written:2",
+    "checkpoint.complete:2",
+    "checkpoint.renamed:2",
+    "checkpoint.pruned:1",
+    "journal.pruned:1",
+)
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Services:
+    """A replay service and learners that outlive the controllers of many runs."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self._references = home, dict[int, bytes]()
+        self._addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
+        self.replay = self.serve("replay", "--run-dir", str(home))
+        self.learners = self.serve("learner", "--replicas", "4")
+
+    def serve(
+        self, name: str, *words: str, overrides: tuple[str, ...] = (), failpoint: str = ""
+    ) -> "subprocess.Popen[str]":
+        options = settings(*SETTINGS, *self._addresses, *overrides)
+        with (self.home / f"{name}.log").open("a") as log:
+            return start("serve", name, *options, *words, env={VARIABLE: failpoint}, output=log)
+
+    def controller(
+        self, run_dir: Path, *, lag: int, failpoint: str = ""
+    ) -> "subprocess.Popen[str]":
+        overrides = (f"collect.lag={lag}",)
+        return self.serve(
+            "controller", "--run-dir", str(run_dir), overrides=overrides, failpoint=failpoint
+        )
+
+    def run_to_the_end(self, run_dir: Path, *, lag: int) -> None:
+        """With a controller that nothing happens to."""
+        controller = self.controller(run_dir, lag=lag)
+        try:
+            eventually((run_dir / "config.toml").exists, what="the controller starts")
+            with Watch(run_dir, config_of(run_dir)) as watch:
+                eventually(
+                    lambda: watch.status().state is RunState.FINISHED, what="the run finishes"
+                )
+        finally:
+            controller.terminate()
+            assert controller.wait(WAIT_S) == 0
+
+    def reference(self, *, lag: int) -> bytes:
+        """The final state of a run to which nothing happened."""
+        if lag not in self._references:
+            run_dir = self.home / f"reference-{lag}"
+            self.run_to_the_end(run_dir, lag=lag)
+            self._references[lag] = final_state(run_dir)
+        return self._references[lag]
+
+
+@pytest.fixture(scope="module")
+def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
+    running = Services(tmp_path_factory.mktemp("services"))
+    yield running
+    for process in (running.replay, running.learners):
+        process.terminate()
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize(
+    ("point", "lag"),
+    [*((point, 0) for point in POINTS), ("row.arrived:8", 1), ("journal.synced:7", 1)],
+)
+def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
+    services: Services, tmp_path: Path, point: str, lag: int
+) -> None:
+    reference = services.reference(lag=lag)
+    run_dir = tmp_path / "run"
+    killed = services.controller(run_dir, lag=lag, failpoint=point)
+    assert killed.wait(WAIT_S) == -signal.SIGKILL
+    published = committed(run_dir)
+
+    services.run_to_the_end(run_dir, lag=lag)
+    assert final_state(run_dir) == reference
+    assert digests(run_dir) == digests(services.home / f"reference-{lag}")
+    assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
+    assert all(record.term == 1 for record in records(run_dir)[:published])
+    assert services.replay.poll() is services.learners.poll() is None
+
+
+def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(
+    services: Services, tmp_path: Path
+) -> None:
+    reference = services.reference(lag=0)
+    run_dir = tmp_path / "run"
+    for point in ("update.applied:7", "iteration.repeated:2", "iteration.repeated:3"):
+        killed = services.controller(run_dir, lag=0, failpoint=point)
+        assert killed.wait(WAIT_S) == -signal.SIGKILL
+    services.run_to_the_end(run_dir, lag=0)
+    assert final_state(run_dir) == reference
+
+
+@pytest.mark.parametrize("point", ["rows.written:3", "rows.stored:3", "rows.written:9"])
+def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
+    services: Services, tmp_path: Path, point: str
+) -> None:
+    reference = services.reference(lag=0)
+    run_dir = tmp_path / "run"
+    services.replay.terminate()
+    services.replay.wait(WAIT_S)
+    services.replay = services.serve("replay", "--run-dir", str(services.home), failpoint=point)
+    controller = services.controller(run_dir, lag=0)
+    assert services.replay.wait(WAIT_S) == -signal.SIGKILL
+    services.replay = services.serve("replay", "--run-dir", str(services.home))
+    with Watch(run_dir, config_of(run_dir)) as watch:
+        eventually(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
+    assert services.learners.poll() is None
+    controller.terminate()
+    assert controller.wait(WAIT_S) == 0
+    assert final_state(run_dir) == reference
+    assert all(record.term == 1 for record in records(run_dir))
