@@ -13,6 +13,7 @@ import yaml
 Manifest: TypeAlias = dict[str, Any]
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+OVERLAYS = DEPLOY / "k8s/overlays"
 
 
 def _kubectl() -> str:
@@ -23,16 +24,20 @@ def _kubectl() -> str:
     return found
 
 
-@cache
-def rendered(overlay: str) -> str:
-    """The overlay as YAML."""
-    command = [_kubectl(), "kustomize", str(DEPLOY / "k8s/overlays" / overlay)]
+def render(folder: Path) -> str:
+    """A kustomization as YAML."""
+    command = [_kubectl(), "kustomize", str(folder)]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (run.returncode, run.stderr) == (0, "")
     return run.stdout
 
 
+def parse(text: str) -> list[Manifest]:
+    """The objects in YAML."""
+    return [manifest for manifest in yaml.safe_load_all(text) if manifest]
+
+
 @cache
 def manifests(overlay: str) -> list[Manifest]:
-    """The overlay's objects."""
-    return [manifest for manifest in yaml.safe_load_all(rendered(overlay)) if manifest]
+    """The objects of an overlay of ours."""
+    return parse(render(OVERLAYS / overlay))

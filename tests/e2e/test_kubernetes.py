@@ -17,7 +17,7 @@ import docker
 import pytest
 from docker.models.containers import Container
 from tests.e2e.commands import eventually
-from tests.kustomize import DEPLOY, rendered
+from tests.kustomize import DEPLOY, OVERLAYS, render
 
 from fullrank.config import load
 from fullrank.metrics import IterationRecord, read_records
@@ -71,7 +71,7 @@ def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
     if not RUNNER:
         pytest.skip("FULLRANK_KUBE_RUNNER names no program that runs manifests on a Docker engine")
     project = f"fullrank-{uuid.uuid4().hex[:8]}"
-    manifests, engine = rendered("local"), docker.from_env()
+    manifests, engine = render(OVERLAYS / "local"), docker.from_env()
     try:
         _run("up", project, manifests)
         yield Pods(project=project, engine=engine, scratch=tmp_path_factory.mktemp("pods"))

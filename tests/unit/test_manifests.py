@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,12 +10,11 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
-from tests.kustomize import DEPLOY, Manifest, manifests
+from tests.kustomize import DEPLOY, OVERLAYS, Manifest, manifests, parse, render
 
 from fullrank.config import RunConfig, load
 from fullrank.wiring import code_of
 
-OVERLAYS = sorted(path.parent.name for path in DEPLOY.glob("k8s/overlays/*/kustomization.yaml"))
 RELEASES = ("1.33", "1.35", "1.37")
 """Native sidecars are stable from the first on."""
 RUNNING = ("StatefulSet", "Job")
@@ -22,7 +22,7 @@ NAME = "app.kubernetes.io/name"
 HEALTH, TRAINING, REPLAY, PROXY, CONTROL, PROXY_HEALTH = 50050, 50051, 50052, 50061, 50062, 50063
 
 
-@pytest.fixture(params=OVERLAYS)
+@pytest.fixture(params=sorted(path.name for path in OVERLAYS.iterdir()))
 def overlay(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
@@ -365,3 +365,33 @@ def test_on_eks_disks_are_of_the_overlay_s_storage_class() -> None:
     (storage,) = _all("eks", "StorageClass")
     claims = _all("eks", "PersistentVolumeClaim")
     assert {claim["spec"]["storageClassName"] for claim in claims} == {storage["metadata"]["name"]}
+
+
+def test_a_job_on_eks_takes_spot_machines_and_the_overlay_s_images(tmp_path: Path) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    overlay = deploy / "k8s/overlays/eks/kustomization.yaml"
+    chosen = "components: [../../components/job, ../../components/straggler]"
+    overlay.write_text(overlay.read_text().replace("components: []", chosen))
+    (job,) = (each for each in parse(render(overlay.parent)) if each["kind"] == "Job")
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"eks.amazonaws.com/capacityType": "SPOT"}
+    images = [each["image"] for each in (*pod["initContainers"], *pod["containers"])]
+    assert all(image.startswith("registry.example/") for image in images)
+
+
+def test_the_overlay_of_the_guide_wins_where_it_speaks(tmp_path: Path) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    guide = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    mine = deploy / "k8s/overlays/mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(block)
+    (mine / "run.toml").write_text("learners = 15\n")
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in parse(render(mine))}
+    assert objects["StatefulSet", "learner"]["spec"]["replicas"] == 15
+    (configuration,) = (each for kind, each in objects.items() if kind[0] == "ConfigMap")
+    assert configuration["data"]["run.toml"] == "learners = 15\n"
+    for name in ("controller", "learner", "replay"):
+        volumes = objects["StatefulSet", name]["spec"]["template"]["spec"]["volumes"]
+        used = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+        assert used == [configuration["metadata"]["name"]]
