@@ -13,7 +13,7 @@ from fullrank.errors import FullrankError
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
     page
-    for pattern in ("*.md", "docs/*.md", "docs/adr/*.md", "services/*/*.md")
+    for pattern in ("*.md", "docs/*.md", "docs/*/*.md", "services/*/*.md")
     for page in ROOT.glob(pattern)
 )
 CITATION = re.compile(r"\[([A-Z][A-Za-z]+\d{2}|DARL1N)\b")

@@ -22,7 +22,8 @@ VERBS = {
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
     "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
-    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner or replay."),
+    "straggler": ("fullrank.cli.straggler:app", "Read and change what a sidecar injects."),
+    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner, ..."),
 }
 """Verb to where it is, a function or a group of commands, and its line of help.
 

@@ -1,0 +1,91 @@
+"""``fullrank straggler``: what a straggler sidecar injects, read and changed while it runs."""
+
+import json
+from typing import Annotated, TypeAlias
+
+import typer
+
+from fullrank.cli.options import JsonOption
+from fullrank.config import Fault, PluginSettings, as_tables, load
+from fullrank.errors import ConfigError
+from fullrank.rpc.straggler import Injected, get_injection, set_injection
+
+app = typer.Typer(no_args_is_help=True)
+
+Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of its control port.")]
+
+
+@app.callback()
+def _straggler() -> None:
+    """Read and change what a straggler sidecar injects."""
+
+
+@app.command("get")
+def get_(address: Address, as_json: JsonOption = False) -> None:
+    """Print what is injected now."""
+    _show(get_injection(address), as_json=as_json)
+
+
+@app.command("set")
+def set_(
+    address: Address,
+    model: Annotated[
+        str | None, typer.Option("--model", help="Delay model: none, fixed_k, exponential, ...")
+    ] = None,
+    parameters: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of it; may be repeated."),
+    ] = None,
+    faults: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--fault",
+            metavar="'KIND KEY=VALUE ...'",
+            help="drop, throttle, corrupt or hold; may be repeated. They replace the present ones.",
+        ),
+    ] = None,
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Inject no fault.")] = False,
+    as_json: JsonOption = False,
+) -> None:
+    """Change it, all or nothing; what is not given stays. Prints what is injected then."""
+    if parameters and model is None:
+        raise ConfigError("--set gives a parameter of a delay model; name that with --model")
+    if faults and no_faults:
+        raise ConfigError("--fault and --no-faults exclude each other")
+    injected = set_injection(
+        address,
+        model=None if model is None else _model(model, parameters or []),
+        faults=_faults(faults or []) if faults or no_faults else None,
+    )
+    _show(injected, as_json=as_json)
+
+
+def _model(name: str, parameters: list[str]) -> PluginSettings:
+    keys = [f"name={name}", *parameters]
+    return load(overrides=[f"stragglers.{key}" for key in keys]).config.stragglers
+
+
+def _faults(texts: list[str]) -> tuple[Fault, ...]:
+    """Faults from texts such as ``hold learners=[1,2] iterations=[7]``."""
+    tables = []
+    for text in texts:
+        kind, *pairs = text.split()
+        tables.append("{" + ", ".join([f'kind = "{kind}"', *pairs]) + "}")
+    return load(overrides=[f"straggler.faults=[{', '.join(tables)}]"]).config.straggler.faults
+
+
+def _show(injected: Injected, *, as_json: bool) -> None:
+    model = as_tables(injected.model)
+    faults = [as_tables(fault) for fault in injected.faults]
+    if as_json:
+        print(json.dumps({"model": model, "faults": faults}))
+        return
+    print("model ", _words(model.pop("name"), model))
+    for fault in faults:
+        print("fault ", _words(fault.pop("kind"), fault))
+
+
+def _words(name: str, keys: dict[str, object]) -> str:
+    """As ``set`` takes them; empty lists, which mean all, are left out."""
+    given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value != []]
+    return " ".join([name, *given]).replace(", ", ",")
