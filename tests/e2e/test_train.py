@@ -164,3 +164,20 @@ def test_a_pettingzoo_environment_trains(run_dir: Path) -> None:
     assert (outcome.code, outcome.error) == (0, "")
     assert committed(run_dir) == 3
     assert tracebacks(run_dir) == []
+
+
+def test_sides_learn_apart_and_their_returns_are_shown_apart(run_dir: Path) -> None:
+    outcome = fullrank(
+        "train", "--run-dir", str(run_dir), "--env", "keep_away", "--agents", "4",
+        "--learners", "5", "--stragglers", "1", "--delay", "0.3",
+        *settings("iterations=4", 'algorithm.ddpg_sides=["adversary"]'),
+    )  # fmt: skip
+    assert (outcome.code, outcome.error) == (0, "")
+    for record in records(run_dir):
+        assert record.variant == "openai"
+        sides = [value for value in record.side_returns.values() if value is not None]
+        assert list(record.side_returns) == ["adversary", "good"]
+        assert sum(sides) == pytest.approx(record.return_mean)
+    assert "(adversary " in outcome.output
+    centralised = LocalRun(config_of(run_dir), coded=False).train()
+    assert digests(run_dir) == [iteration.update_digest for iteration in centralised]
