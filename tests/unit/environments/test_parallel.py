@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
-from fullrank.environments import environments, make_environment
+from fullrank.environments import environments, make_environment, parallel
 from fullrank.environments.parallel import ParallelFace, cooperative_navigation_v0, parallel_env
 from fullrank.errors import ConfigError
 
@@ -23,6 +23,16 @@ def test_every_environment_passes_the_parallel_api_test(name: str) -> None:
 @pytest.mark.parametrize("name", OWN)
 def test_every_environment_passes_the_parallel_seed_test(name: str) -> None:
     parallel_seed_test(lambda: parallel_env(name), num_cycles=60)
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_every_environment_has_a_factory_with_its_own_defaults(name: str) -> None:
+    face = getattr(parallel, f"{name}_v0")()
+    environment = make_environment(name, copies=1)
+    assert face.metadata["name"] == name
+    assert face.possible_agents == [agent.name for agent in environment.agents]
+    sizes = [face.observation_space(agent).shape[0] for agent in face.possible_agents]
+    assert sizes == [agent.observation_size for agent in environment.agents]
 
 
 def test_a_seeded_face_plays_the_episode_of_that_seed() -> None:
