@@ -88,8 +88,8 @@ class Guidance(ParticleEnvironment):
 
     def act(self, action: FloatArray) -> None:
         """Rovers move, towers talk."""
-        moves, said = np.split(action, 2)
-        self.message[...] = said.reshape(self.message.shape)
+        moves, words = np.split(action, 2)
+        self.message[...] = words.reshape(self.message.shape)
         self.world.step(ROVER.acceleration * thrust(moves))
 
     def observe(self, out: FloatArray) -> None:
