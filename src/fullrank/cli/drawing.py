@@ -39,8 +39,8 @@ TRAIL = 12
 """Steps that a trail shows."""
 INCHES, DOTS = 4.0, 100
 """Side of the picture, and dots per inch."""
-COLOURS = 64
-"""Of a GIF's palette."""
+COLOURS, SAMPLED = 128, 6
+"""Of a GIF's palette, and about how many pictures it is chosen from."""
 
 
 class Moment(NamedTuple):
@@ -127,6 +127,7 @@ def _circle(place: NDArray[np.float64], radius: float, **look: Any) -> Circle:
 
 
 def as_gif(pictures: Sequence[Image.Image]) -> list[Image.Image]:
-    """The pictures with one palette, that of the last, so that nothing flickers."""
-    palette = pictures[-1].quantize(COLOURS)
+    """The pictures with one palette, so that nothing flickers."""
+    some = [np.asarray(picture) for picture in pictures[:: max(1, len(pictures) // SAMPLED)]]
+    palette = Image.fromarray(np.concatenate(some)).quantize(COLOURS)
     return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]
