@@ -7,10 +7,10 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help setup train test check protos bench
+.PHONY: help setup train test containers check protos bench
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## Install Fullrank and the developers' tools into .venv
 
@@ -18,7 +18,10 @@ train: setup ## Train a team on this machine
 	$(BIN)/fullrank train $(ARGS)
 
 test: setup ## Run the tests
-	$(BIN)/python -m pytest -m "not slow and not gpu" $(ARGS)
+	$(BIN)/python -m pytest -m "not slow and not gpu and not docker" $(ARGS)
+
+containers: setup ## Build the images, and test them and their deployments (needs Docker)
+	$(BIN)/python -m pytest -m docker $(ARGS)
 
 check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fresh stubs: the gate
 	$(BIN)/ruff format --check .

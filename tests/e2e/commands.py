@@ -71,11 +71,11 @@ def fullrank(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
     return end(start(*words, env=env))
 
 
-def eventually(condition: Callable[[], bool], *, what: str) -> None:
+def eventually(condition: Callable[[], bool], *, what: str, within_s: float = WAIT_S) -> None:
     """Return as soon as ``condition`` holds."""
-    deadline = time.monotonic() + WAIT_S
+    deadline = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < deadline, f"did not happen within {WAIT_S} s: {what}"
+        assert time.monotonic() < deadline, f"did not happen within {within_s} s: {what}"
         time.sleep(0.02)
 
 

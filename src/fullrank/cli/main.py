@@ -22,6 +22,7 @@ VERBS = {
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
     "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
+    "compose": ("fullrank.cli.compose:app", "Write Compose files with a sidecar per learner."),
     "straggler": ("fullrank.cli.straggler:app", "Read and change what a sidecar injects."),
     "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner, ..."),
 }

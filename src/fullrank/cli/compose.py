@@ -1,0 +1,51 @@
+"""``fullrank compose``: Compose files that have to be written by a program."""
+
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True)
+
+
+@app.callback()
+def _compose() -> None:
+    """Write Compose files."""
+
+
+OPENING = """\
+# Written by: fullrank compose render --learners {learners}
+# {learners} learners, each in the network of a straggler proxy of its own. For use with its base:
+#   docker compose -f {base} -f THIS up
+services:
+  learner: {{deploy: {{replicas: 0}}}}
+  controller: {{environment: {{FULLRANK__LEARNERS: "{learners}"}}}}
+"""
+
+PAIR = """
+  straggler-{number}:
+    extends: {{file: {base}, service: straggler}}
+    profiles: !reset []
+  learner-{number}:
+    extends: {{file: {base}, service: learner}}
+    network_mode: service:straggler-{number}
+    environment: {{FULLRANK__CONTROLLER__ADDRESS: "127.0.0.1:50061"}}
+    depends_on: {{straggler-{number}: {{condition: service_started, restart: true}}}}
+    deploy: {{replicas: 1}}
+"""
+
+
+def rendered(*, learners: int, base: str) -> str:
+    """The file; Compose cannot pair scaled services, so every pair is written out."""
+    pairs = [PAIR.format(number=number, base=base) for number in range(learners)]
+    return OPENING.format(learners=learners, base=base) + "".join(pairs)
+
+
+@app.command()
+def render(
+    learners: Annotated[int, typer.Option("--learners", min=1, help="N, learners.")] = 4,
+    base: Annotated[
+        str, typer.Option("--base", help="The file to extend, seen from the one written.")
+    ] = "docker-compose.yml",
+) -> None:
+    """Print an override file in which every learner has a straggler sidecar of its own."""
+    print(rendered(learners=learners, base=base), end="")

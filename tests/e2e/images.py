@@ -1,0 +1,85 @@
+"""The services' images, built as their users build them, from a copy of what they are made of."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import docker
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PARTS = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "src", "services", "deploy")
+CLIENT = os.environ.get("FULLRANK_DOCKER", "docker")
+BASE_IMAGE = os.environ.get("FULLRANK_BASE_IMAGE", "")
+WHEELHOUSE = os.environ.get("FULLRANK_WHEELHOUSE", "")
+REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_DOCKER"))
+"""Whether a missing engine fails the tests instead of skipping them."""
+
+
+def engine() -> docker.DockerClient:
+    """A client of the Docker engine; the test is skipped, or fails, where there is none."""
+    try:
+        client = docker.from_env()
+        client.ping()
+    except docker.errors.DockerException as error:
+        unable = pytest.fail if REQUIRED else pytest.skip
+        unable(f"no Docker engine answers ({error})")
+    return client
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkout:
+    """A copy of the repository's part that is built and run, free to be changed."""
+
+    path: Path
+
+    @property
+    def deploy(self) -> Path:
+        """Its folder ``deploy``."""
+        return self.path / "deploy"
+
+    def configure(self, settings: str) -> None:
+        """Add tables to the run's configuration."""
+        with (self.deploy / "config/run.toml").open("a") as file:
+            file.write(settings)
+
+    def build(self, *services: str, tag: str = "dev", extra: str = "") -> None:
+        """``docker compose build``."""
+        variables = {"FULLRANK_TAG": tag, "EXTRA_REQUIREMENTS": extra}
+        if BASE_IMAGE:
+            variables["BASE_IMAGE"] = BASE_IMAGE
+        if WHEELHOUSE:
+            variables["PIP_NO_INDEX"] = "1"
+        words = ("-f", str(self.deploy / "docker-compose.yml"), "--profile", "lab", "build")
+        compose(*words, *services, variables=variables)
+
+
+def checkout(path: Path) -> Checkout:
+    """Copy what the images are made of, and the wheels if a wheelhouse is given."""
+    ignored = shutil.ignore_patterns("__pycache__", ".*_cache", "*.whl")
+    for part in PARTS:
+        source = ROOT / part
+        if source.is_dir():
+            shutil.copytree(source, path / part, ignore=ignored)
+        else:
+            shutil.copy(source, path / part)
+    for wheel in Path(WHEELHOUSE).glob("*.whl") if WHEELHOUSE else ():
+        shutil.copy(wheel, path / "deploy/wheelhouse")
+    return Checkout(path=path)
+
+
+def compose(*words: str, variables: Mapping[str, str]) -> str:
+    """Run ``docker compose``; returns its standard output."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("FULLRANK_")}
+    run = subprocess.run(
+        [CLIENT, "compose", *words],
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout + run.stderr
+    return run.stdout

@@ -1,0 +1,96 @@
+"""A Compose project of a test: what is running, what is committed, and that nothing is left."""
+
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import docker
+from docker.models.containers import Container
+from tests.e2e.commands import eventually
+from tests.e2e.images import Checkout, compose
+
+from fullrank.metrics import IterationRecord, read_records
+
+WAIT_S = 120.0
+RUN = "/var/lib/fullrank/run"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A project of its own name."""
+
+    checkout: Checkout
+    engine: docker.DockerClient
+    files: tuple[str, ...] = ("docker-compose.yml",)
+    variables: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
+    name: str = field(default_factory=lambda: f"fullrank-{uuid.uuid4().hex[:8]}")
+
+    def compose(self, *words: str) -> str:
+        """``docker compose words...`` of this project."""
+        files = [word for file in self.files for word in ("-f", str(self.checkout.deploy / file))]
+        variables = {"FULLRANK_PORT": "0", **self.variables}
+        return compose("-p", self.name, *files, *self.options, *words, variables=variables)
+
+    def containers(self, service: str = "") -> list[Container]:
+        """Containers, also those that have ended."""
+        labels = [f"com.docker.compose.project={self.name}"]
+        labels += [f"com.docker.compose.service={service}"] if service else []
+        return self.engine.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
+
+    def container(self, service: str) -> Container:
+        """The one container of a service."""
+        [found] = self.containers(service)
+        return found
+
+    def starts(self) -> dict[str, str]:
+        """When each container was started last."""
+        return {str(each.name): each.attrs["State"]["StartedAt"] for each in self.containers()}
+
+    def log(self, service: str) -> str:
+        """What a service has said."""
+        return self.container(service).logs().decode()
+
+    def records(self) -> list[IterationRecord]:
+        """The committed iterations."""
+        code, output = self.container("controller").exec_run(["cat", f"{RUN}/metrics.jsonl"])
+        assert isinstance(output, bytes)
+        copy = self.checkout.path / "metrics.jsonl"
+        copy.write_bytes(output if code == 0 else b"")
+        return read_records(copy)
+
+    def commit(self, count: int) -> list[IterationRecord]:
+        """The records when so many more iterations are committed."""
+        target = len(self.records()) + count
+        self.eventually(lambda: len(self.records()) >= target, what=f"{target} iterations")
+        return self.records()
+
+    def eventually(self, condition: Callable[[], bool], *, what: str) -> None:
+        """Return as soon as ``condition`` holds; containers take their time on a loaded host."""
+        eventually(condition, what=what, within_s=WAIT_S)
+
+    def joins(self) -> int:
+        """How many learners have joined so far."""
+        return self.log("controller").count("learner_joined")
+
+    def left(self) -> list[str]:
+        """Names of everything that the project has on the engine."""
+        label = {"label": f"com.docker.compose.project={self.name}"}
+        found = (
+            *self.containers(),
+            *self.engine.volumes.list(filters=label),
+            *self.engine.networks.list(filters=label),
+        )
+        return [str(each.attrs["Name"]) for each in found]
+
+
+@contextmanager
+def up(stack: Stack, *words: str) -> Iterator[Stack]:
+    """The project, started; afterwards it is gone without a trace."""
+    try:
+        stack.compose("up", "--detach", *words)
+        yield stack
+    finally:
+        stack.compose("down", "--volumes", "--timeout", "10")
+    assert stack.left() == []

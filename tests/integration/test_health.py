@@ -1,0 +1,72 @@
+"""Health tells probes whether a service is at work; a service may bind where nobody dials it."""
+
+import asyncio
+import socket
+from pathlib import Path
+
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+
+from fullrank.config import load
+from fullrank.errors import ConfigError
+from fullrank.rpc.channel import open_channel
+from fullrank.rpc.launch import Launch
+from fullrank_learner.server import attach, main
+
+pytestmark = pytest.mark.integration
+
+UNCODED = ("code.name=uncoded", "learners=3")
+SERVING = health_pb2.HealthCheckResponse.SERVING
+NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+def free_port() -> int:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def test_a_learner_serves_while_a_controller_has_work_for_it(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    probed = Launch(resolved=resolved(*UNCODED, f"health.address={address}"), run_dir=tmp_path)
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster, open_channel(address) as channel:
+        stop = asyncio.Event()
+        learner = asyncio.create_task(attach(probed, stop))
+        watch = health_pb2_grpc.HealthStub(channel).Watch(
+            health_pb2.HealthCheckRequest(), wait_for_ready=True
+        )
+        seen = [(await asyncio.wait_for(watch.read(), WAIT_S)).status]
+        cluster.replay()
+        controller = cluster.controller()
+        seen.append((await asyncio.wait_for(watch.read(), WAIT_S)).status)
+        await controller.end()
+        seen.append((await asyncio.wait_for(watch.read(), WAIT_S)).status)
+        watch.cancel()
+        stop.set()
+        await asyncio.wait_for(learner, WAIT_S)
+    assert seen == [NOT_SERVING, SERVING, NOT_SERVING]
+
+
+def test_replicas_cannot_share_a_health_address(tmp_path: Path) -> None:
+    settings = load(None, environ={}, overrides=["health.address=127.0.0.1:0"])
+    with pytest.raises(ConfigError, match="leave it empty with --replicas"):
+        main(Launch(resolved=settings, run_dir=tmp_path, replicas=2))
+
+
+async def test_a_service_may_bind_elsewhere_than_where_the_others_dial(tmp_path: Path) -> None:
+    controller, replay = free_port(), free_port()
+    settings = resolved(
+        *UNCODED,
+        f"controller.address=localhost:{controller}",
+        f"controller.listen=127.0.0.1:{controller}",
+        f"replay.address=localhost:{replay}",
+        f"replay.listen=127.0.0.1:{replay}",
+    )
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(3)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
