@@ -17,15 +17,21 @@ import docker
 import pytest
 from docker.models.containers import Container
 from tests.e2e.commands import eventually
+from tests.e2e.images import CLIENT
 from tests.kustomize import DEPLOY, OVERLAYS, render
 
 from fullrank.config import load
 from fullrank.metrics import IterationRecord, read_records
 from fullrank.wiring import delays_of
 
-pytestmark = [pytest.mark.e2e, pytest.mark.docker, pytest.mark.timeout(300)]
-
 RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not RUNNER, reason="FULLRANK_KUBE_RUNNER names no runner of manifests"),
+]
+
 METRICS = "/var/lib/fullrank/run/metrics.jsonl"
 
 
@@ -66,22 +72,22 @@ class Pods:
 
 
 @pytest.fixture(scope="module")
-def pods(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pods]:
+def pods(
+    images: str, docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pods]:
     """The local overlay, running."""
-    if not RUNNER:
-        pytest.skip("FULLRANK_KUBE_RUNNER names no program that runs manifests on a Docker engine")
     project = f"fullrank-{uuid.uuid4().hex[:8]}"
-    manifests, engine = render(OVERLAYS / "local"), docker.from_env()
+    manifests = render(OVERLAYS / "local")
+    assert f":{images}\n" in manifests
     try:
         _run("up", project, manifests)
-        yield Pods(project=project, engine=engine, scratch=tmp_path_factory.mktemp("pods"))
+        yield Pods(project=project, engine=docker_engine, scratch=tmp_path_factory.mktemp("pods"))
     finally:
         _run("down", project, "")
-        engine.close()
 
 
 def _run(verb: str, project: str, manifests: str) -> None:
-    command = [sys.executable, RUNNER, verb, "--project", project]
+    command = [sys.executable, RUNNER, verb, "--project", project, "--docker", CLIENT]
     run = subprocess.run(command, input=manifests, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
