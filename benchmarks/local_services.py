@@ -4,13 +4,17 @@ import multiprocessing
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import psutil
 
 from fullrank.config import Resolved, load
+from fullrank.errors import ServiceLost
 from fullrank.metrics import IterationRecord, read_records
+from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.watch import RunState, Watch
 
@@ -18,8 +22,16 @@ WITHIN_S = 600.0
 """Longest run of a benchmark."""
 
 
+def nothing() -> None:
+    """Leave the services as they are."""
+
+
 def train(
-    run_dir: Path, settings: Sequence[str], *, prepare: Callable[[], None] = lambda: None
+    run_dir: Path,
+    settings: Sequence[str],
+    *,
+    prepare: Callable[[], None] = nothing,
+    sidecar: Sequence[str] | None = None,
 ) -> tuple[list[IterationRecord], float]:
     """Train with the given ``key=value`` settings.
 
@@ -28,19 +40,22 @@ def train(
         settings: As for ``--set``.
         prepare: Called first in each service process (a top-level function), for example to
             register an algorithm that only the benchmark has.
+        sidecar: Settings of a straggler sidecar that the learners dial; None for none.
 
     Returns:
         The committed iterations, and CPU seconds of all services together.
     """
-    resolved = load(overrides=[*settings, "metrics.tensorboard=false"])
-    context = multiprocessing.get_context("spawn")
-    processes = [
-        context.Process(target=serve, args=(name, resolved, run_dir, prepare))
-        for name in ("learner", "controller", "replay")
-    ]
-    for process in processes:
-        process.start()
+    settings = [*settings, "metrics.tensorboard=false"]
+    resolved = load(overrides=settings)
+    processes = []
     try:
+        dialled = resolved
+        if sidecar is not None:
+            processes.append(start("straggler", load(overrides=sidecar), run_dir, prepare))
+            address = announced(run_dir, "straggler")
+            dialled = load(overrides=[*settings, f"controller.address={address}"])
+        processes.append(start("learner", dialled, run_dir, prepare))
+        processes += [start(name, resolved, run_dir, prepare) for name in ("controller", "replay")]
         _wait(run_dir, resolved, processes)
         cpu_s = _cpu_s(processes)
     finally:
@@ -48,6 +63,26 @@ def train(
             process.terminate()
             process.join()
     return read_records(run_dir / "metrics.jsonl"), cpu_s
+
+
+def start(
+    name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None] = nothing
+) -> BaseProcess:
+    """Start a service in a process of its own."""
+    context = multiprocessing.get_context("spawn")
+    process = context.Process(target=serve, args=(name, resolved, run_dir, prepare))
+    process.start()
+    return process
+
+
+def announced(run_dir: Path, name: str) -> str:
+    """The address of a service, once it listens."""
+    deadline = time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        with suppress(ServiceLost):
+            return resolve("127.0.0.1:0", run_dir, name)
+        time.sleep(0.05)
+    raise SystemExit(f"the {name} did not come up")
 
 
 def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None]) -> None:
@@ -59,9 +94,7 @@ def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], No
     raise SystemExit(main(Launch(resolved=resolved, run_dir=run_dir, replicas=replicas)))
 
 
-def _wait(
-    run_dir: Path, resolved: Resolved, processes: Sequence[multiprocessing.process.BaseProcess]
-) -> None:
+def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -> None:
     deadline = time.monotonic() + WITHIN_S
     with Watch(run_dir, resolved.config) as watch:
         while watch.status().state is not RunState.FINISHED:
@@ -70,7 +103,7 @@ def _wait(
             time.sleep(0.1)
 
 
-def _cpu_s(processes: Sequence[multiprocessing.process.BaseProcess]) -> float:
+def _cpu_s(processes: Sequence[BaseProcess]) -> float:
     """User and system time so far, children included, seconds."""
     total = 0.0
     for process in processes:

@@ -1,0 +1,134 @@
+"""Small price: a sidecar that injects nothing adds at most 2 ms to a call or a round.
+
+The same calls to the same peer, straight and through a sidecar in a process of its own, in turn: a
+unary call of 64 bytes, and a stream of messages of 1 MiB in each direction. Then rounds of the
+default run (M = 3, N = 4) with the learners dialling the controller, and a sidecar before it.
+
+    OMP_NUM_THREADS=1 python benchmarks/sidecar.py --rounds 300
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import grpc
+
+from fullrank.config import load
+from fullrank.rpc.channel import open_channel
+from fullrank.rpc.server import OPTIONS
+from local_services import announced, start, train
+
+CLAIM_S, REPEATS = 2e-3, 3
+SMALL, LARGE = bytes(64), bytes(2**20)
+CALLS, MESSAGES = 500, 200
+METHOD = "/Echo/Echo"
+
+
+def echo(pipe: Connection) -> None:
+    """The peer: a process that sends back whatever comes."""
+    asyncio.run(_echo(pipe))
+
+
+async def _echo(pipe: Connection) -> None:
+    async def answer(requests: AsyncIterator[bytes], context: Any) -> None:
+        async for request in requests:
+            await context.write(request)
+
+    server = grpc.aio.server(options=OPTIONS)
+    handler: Any = grpc.stream_stream_rpc_method_handler(answer)
+    server.add_generic_rpc_handlers(
+        (grpc.method_handlers_generic_handler("Echo", {"Echo": handler}),)
+    )
+    pipe.send(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    await server.start()
+    await asyncio.to_thread(pipe.recv)
+    await server.stop(None)
+
+
+async def small(channel: grpc.aio.Channel) -> float:
+    """Median seconds of a unary call."""
+    call: Any = channel.unary_unary(METHOD)
+    times = []
+    for _ in range(CALLS):
+        started = time.perf_counter()
+        await call(SMALL)
+        times.append(time.perf_counter() - started)
+    return median(times)
+
+
+async def large(channel: grpc.aio.Channel) -> float:
+    """Seconds a message of a stream that goes both ways."""
+    method: Any = channel.stream_stream(METHOD)
+    started = time.perf_counter()
+    async for _ in method(LARGE for _ in range(MESSAGES)):
+        pass
+    return (time.perf_counter() - started) / MESSAGES
+
+
+async def both(
+    measure: Callable[[grpc.aio.Channel], Awaitable[float]], addresses: Sequence[str]
+) -> list[float]:
+    """A measurement straight and through the sidecar, in turn; the median of each."""
+    async with open_channel(addresses[0]) as straight, open_channel(addresses[1]) as through:
+        times = [
+            [await measure(channel) for channel in (straight, through)] for _ in range(REPEATS + 1)
+        ]
+    return [median(each) for each in zip(*times[1:], strict=True)]  # the first one warms up
+
+
+def calls() -> tuple[list[float], list[float]]:
+    """Both measurements of both calls."""
+    pipe, other = multiprocessing.Pipe()
+    peer = multiprocessing.get_context("spawn").Process(target=echo, args=(other,), daemon=True)
+    peer.start()
+    with tempfile.TemporaryDirectory() as scratch:
+        beyond = pipe.recv()
+        settings = load(overrides=[f"controller.address={beyond}"])
+        sidecar = start("straggler", settings, Path(scratch))
+        try:
+            addresses = (beyond, announced(Path(scratch), "straggler"))
+            return asyncio.run(both(small, addresses)), asyncio.run(both(large, addresses))
+        finally:
+            pipe.send(None)
+            sidecar.terminate()
+            sidecar.join()
+            peer.join()
+
+
+def rounds(count: int, sidecar: Sequence[str] | None) -> float:
+    """Median round of the default run, seconds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        settings = [f"iterations={count}", "checkpoint.every=1000000", "collect.warmup=2560"]
+        records, _ = train(Path(scratch) / "run", settings, sidecar=sidecar)
+    return median(record.round_s for record in records[count // 10 :])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=300)
+    count = parser.parse_args().rounds
+    unary, streamed = calls()
+    times = [[rounds(count, sidecar) for sidecar in (None, ())] for _ in range(REPEATS)]
+    whole = [median(each) for each in zip(*times, strict=True)]
+    print("| what | straight, ms | through the sidecar, ms | added, ms |")
+    print("|---|---|---|---|")
+    for name, (straight, through) in (
+        ("unary call of 64 bytes", unary),
+        ("streamed message of 1 MiB, both ways", streamed),
+        ("round of the default run", whole),
+    ):
+        figures = (straight, through, through - straight)
+        print(f"| {name} | {' | '.join(f'{1e3 * seconds:.2f}' for seconds in figures)} |")
+    return int(max(unary[1] - unary[0], whole[1] - whole[0]) > CLAIM_S)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
