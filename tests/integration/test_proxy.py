@@ -82,7 +82,7 @@ async def standing() -> AsyncIterator[tuple[Peer, grpc.aio.Channel, grpc.aio.Cha
 
 
 Outcome: TypeAlias = tuple[Any, ...]
-"""Messages, initial metadata, trailing metadata, code, details."""
+"""Messages, trailing metadata, code, details."""
 
 
 async def stream(channel: grpc.aio.Channel, requests: list[bytes], **options: Any) -> Outcome:
@@ -113,7 +113,7 @@ async def outcome(call: Any, answers: Callable[[], Awaitable[Any]]) -> Outcome:
         came = await answers()
     except grpc.RpcError:
         came = None
-    facts = (call.initial_metadata, call.trailing_metadata, call.code, call.details)
+    facts = (call.trailing_metadata, call.code, call.details)
     return (came, *[await fact() for fact in facts])
 
 
@@ -137,13 +137,23 @@ async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
 
 
 @pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "UNAVAILABLE"])
-async def test_status_details_and_metadata_come_through(code: str) -> None:
+async def test_status_details_and_trailing_metadata_come_through(code: str) -> None:
+    requests = [b"a", f"fail {code}".encode(), b"b"]
     async with standing() as (_, direct, through):
-        for call in (stream(direct, []), stream(through, [])):
-            assert (await call)[1:3] == (EARLY, TRAILING)
-        expected = await stream(direct, [b"a", f"fail {code}".encode(), b"b"])
-        assert await stream(through, [b"a", f"fail {code}".encode(), b"b"]) == expected
-        assert expected[3] is grpc.StatusCode[code]
+        expected = await stream(direct, requests)
+        assert await stream(through, requests) == expected
+        assert expected[1:3] == (TRAILING, grpc.StatusCode[code])
+
+
+async def test_initial_metadata_comes_through_while_the_call_is_open() -> None:
+    async with standing() as (_, _, through):
+        call: Any = through.stream_stream("/any.Service/Method")()
+        assert await call.initial_metadata() == EARLY
+        await call.write(b"1")
+        assert await call.read() == b"11"
+        await call.done_writing()
+        assert await call.read() is grpc.aio.EOF
+        assert await call.code() is grpc.StatusCode.OK
 
 
 async def test_a_method_that_does_not_exist_is_unimplemented_as_it_is_directly() -> None:

@@ -33,7 +33,8 @@ def dial(channel: grpc.aio.Channel, method: str, context: Context) -> Upstream:
 class Relay:
     """Passes a call on until the peer beyond ends it, and ends it as that peer did.
 
-    Unary calls are streams of one message, on the wire too.
+    Unary calls are streams of one message, on the wire too. Of a call whose end arrives with its
+    beginning ``grpc.aio`` may lose the initial metadata, with a proxy or without.
 
     Args:
         requests: What the caller sends.

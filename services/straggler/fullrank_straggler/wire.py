@@ -94,15 +94,16 @@ def read_learner(message: bytes) -> LearnerParts | None:
 
 
 def read_controller(message: bytes) -> pb.ControllerMessage:
-    """An encoded ControllerMessage without its chunks.
+    """What an encoded ControllerMessage says, which comes before its chunks.
 
     Raises:
         MALFORMED: It is no such message.
     """
     said = pb.ControllerMessage()
     for field in fields(message, 0, len(message)):
-        if field.number != _CHUNKS:
-            said.MergeFromString(message[field.start : field.end])
+        if field.number == _CHUNKS:
+            break
+        said.MergeFromString(message[field.start : field.end])
     return said
 
 
