@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.errors import FullrankError
+from fullrank.errors import ConfigError, FullrankError
 from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
@@ -160,13 +160,21 @@ class TensorBoard:
         directory: Where the event file goes.
         first_iteration: Later steps of an earlier event file are hidden from here on.
         clock: Wall-clock time of an event, seconds since 1970.
+
+    Raises:
+        ConfigError: The package is not installed, as in the images of the services.
     """
 
     def __init__(
         self, directory: Path, *, first_iteration: int, clock: Callable[[], float] = time.time
     ) -> None:
-        from tensorboard.compat.proto import event_pb2, summary_pb2
-        from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise ConfigError(
+                "metrics.tensorboard = true needs the package tensorboard; install it or set false"
+            ) from None
 
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._clock = clock

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fullrank.errors import FullrankError
+from fullrank.errors import ConfigError, FullrankError
 from fullrank.metrics import (
     Fanout,
     IterationRecord,
@@ -172,6 +172,14 @@ def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
     assert (values["code/received"], values["code/late"], values["code/exact"]) == (3, 1, 1)
     assert (values["bytes_sent/sections"], values["bytes_received/coded"]) == (10, 20)
     assert values["return/team"] == -1.5
+
+
+def test_tensorboard_that_is_not_installed_is_asked_for_in_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
+    with pytest.raises(ConfigError, match="needs the package tensorboard"):
+        TensorBoard(tmp_path, first_iteration=0)
 
 
 def test_tensorboard_hides_what_a_resumed_run_writes_again(tmp_path: Path) -> None:

@@ -109,6 +109,10 @@ async def _serve(
         replay_address = await _replay_address(launch, stop)
     run = _run(config, directory, training, replay_address)
     run.committed = committed
+    kept = open_sinks(
+        directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
+    )
+    sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     server = Server(
         pb.DESCRIPTOR.services_by_name["ControllerService"],
         ControllerServicer(run),
@@ -116,10 +120,6 @@ async def _serve(
     )
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
-    kept = open_sinks(
-        directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
-    )
-    sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
     journal = Journal(directory.journal, term=directory.term, first=committed + len(journalled))
     driver = Driver(
