@@ -30,6 +30,10 @@ class IterationRecord:
     attempt: int
     """Rises when rows are added within an iteration."""
     code: str
+    code_rows: int = 0
+    """R; 0 in files of earlier versions, as in the fields below that may be empty."""
+    tolerance: int = 0
+    """Rows that may be lost in any case."""
     variant: str = ""
     """Whose dynamics and rewards the environment has, for example ``openai`` or ``mpe2``."""
     return_mean: float | None
@@ -42,6 +46,10 @@ class IterationRecord:
     """Rolling out the environments and appending to replay, seconds."""
     compute_s: Mapping[LearnerId, float]
     """Computing time that each received learner reported, seconds."""
+    arrival_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    """When each received coded vector had arrived, seconds since the first assignment."""
+    rows: Mapping[LearnerId, int] = field(default_factory=dict)
+    """The row of C that each learner was assigned."""
     decode_s: float
     """Decoding and checking, seconds."""
     received: tuple[LearnerId, ...]

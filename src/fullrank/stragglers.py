@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from fullrank.errors import ConfigError
 from fullrank.registry import Registry
 from fullrank.seeding import stream
-from fullrank.types import LearnerId
+from fullrank.types import IntArray, LearnerId
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""
@@ -78,14 +78,41 @@ class FixedK:
         Raises:
             ConfigError: There are fewer than k learners.
         """
-        if self.k > learners:
-            raise ConfigError(
-                f"fixed_k: k = {self.k} stragglers need at least {self.k} learners, "
-                f"there are {learners}; lower k"
-            )
         delays = np.zeros(learners)
-        chosen = stream(seed, "straggler", iteration).choice(learners, size=self.k, replace=False)
-        delays[chosen] = self.delay_s
+        delays[_chosen("fixed_k", self.k, seed, iteration, learners)] = self.delay_s
+        return delays
+
+
+@register("heavy_k")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyK:
+    """Exactly k of the N learners straggle as in ``fixed_k``, each for a heavy-tailed time.
+
+    P(delay > t) = (scale_s / t)^shape for t >= scale_s.
+    """
+
+    k: int = 1
+    """Stragglers per iteration, at most N."""
+    scale_s: float = 0.1
+    """Least delay of a straggler, seconds."""
+    shape: float = 2.0
+    """Tail index; the mean is infinite at 1 and below."""
+
+    def __post_init__(self) -> None:
+        if self.k < 0:
+            raise ConfigError(f"heavy_k: k must not be negative, got {self.k}")
+        _check_tail("heavy_k", self.scale_s, self.shape)
+
+    def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
+        """Pareto delays for k learners, 0 for the others.
+
+        Raises:
+            ConfigError: There are fewer than k learners.
+        """
+        delays = np.zeros(learners)
+        chosen = _chosen("heavy_k", self.k, seed, iteration, learners)
+        uniform = stream(seed, "heavy_k", iteration).random(self.k)
+        delays[chosen] = self.scale_s * (1.0 - uniform) ** (-1.0 / self.shape)
         return delays
 
 
@@ -146,9 +173,7 @@ class Pareto:
 
     def __post_init__(self) -> None:
         _check_probability("pareto", self.probability)
-        _check_duration("pareto", "scale_s", self.scale_s)
-        if not 0.0 < self.shape < math.inf:
-            raise ConfigError(f"pareto: shape must be positive and finite, got {self.shape}")
+        _check_tail("pareto", self.scale_s, self.shape)
 
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
         """Pareto delays for the stragglers, 0 for the others."""
@@ -198,6 +223,16 @@ def _uniforms(seed: int, iteration: int, learners: int) -> tuple[Delays, Delays]
     return draws[:, 0], draws[:, 1]
 
 
+def _chosen(model: str, k: int, seed: int, iteration: int, learners: int) -> IntArray:
+    """The k stragglers of an iteration, without replacement."""
+    if k > learners:
+        raise ConfigError(
+            f"{model}: k = {k} stragglers need at least {k} learners, there are {learners}; lower k"
+        )
+    generator = stream(seed, "straggler", iteration)
+    return np.asarray(generator.choice(learners, size=k, replace=False))
+
+
 def _read_trace(path: Path) -> Sequence[TraceRow]:
     try:
         with path.open(newline="", encoding="utf-8") as lines:
@@ -230,6 +265,12 @@ def _by_iteration(rows: Iterable[TraceRow]) -> dict[int, dict[int, float]]:
 def _check_duration(model: str, name: str, value: float) -> None:
     if not 0.0 <= value < math.inf:
         raise ConfigError(f"{model}: {name} must be finite and not negative, got {value}")
+
+
+def _check_tail(model: str, scale_s: float, shape: float) -> None:
+    _check_duration(model, "scale_s", scale_s)
+    if not 0.0 < shape < math.inf:
+        raise ConfigError(f"{model}: shape must be positive and finite, got {shape}")
 
 
 def _check_probability(model: str, value: float) -> None:

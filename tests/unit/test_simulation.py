@@ -7,11 +7,14 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms import make_algorithm
 from fullrank.codes import Code, make_code
+from fullrank.codes.arrival import Arrivals, decodable_after
 from fullrank.environments import make_environment
 from fullrank.errors import ConfigError, NotDecodable
+from fullrank.payload import Payload
 from fullrank.rounds import Round
-from fullrank.simulation import Cluster, Payload, decodable_after, finish_times, simulate
+from fullrank.simulation import Cluster, simulate
 from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
+from fullrank.traffic import finish_times
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),
@@ -142,6 +145,7 @@ def test_bisection_finds_where_the_round_turns_decodable(
         round_.offer(learner=int(order[count]), row=int(order[count]))
         count += 1
     assert decodable_after(code.matrix, order) == count
+    assert Arrivals(code.matrix).needed(order[None]).tolist() == [count]
 
 
 def test_rows_that_never_decode_are_refused() -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from fullrank.errors import ConfigError
-from fullrank.stragglers import DelayModel, delay_models
+from fullrank.stragglers import DelayModel, FixedK, HeavyK, delay_models
 
 TRACE = ((0, 1, 0.5), (2, 0, 1.25), (2, 3, 2.0))
 PARAMETERS = {"trace": {"rows": TRACE}}
@@ -210,3 +210,21 @@ def test_impossible_parameters_are_refused(
 ) -> None:
     with pytest.raises(ConfigError, match=f"^{name}: {message}"):
         delay_models.build(name, **parameters)
+
+
+def test_heavy_k_delays_exactly_k_by_at_least_the_scale() -> None:
+    model = HeavyK(k=7, scale_s=0.2, shape=1.5)
+    delays = np.array([model.delays(seed=0, iteration=t, learners=15) for t in range(2000)])
+    assert ((delays > 0).sum(axis=1) == 7).all()
+    late = delays[delays > 0]
+    assert late.min() >= 0.2
+    assert (late > 0.4).mean() == pytest.approx(0.5**1.5, rel=0.05)
+    same = FixedK(k=7).delays(seed=0, iteration=3, learners=15) > 0
+    np.testing.assert_array_equal(delays[3] > 0, same)
+
+
+def test_heavy_k_refuses_what_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="shape"):
+        HeavyK(shape=0.0)
+    with pytest.raises(ConfigError, match="at least 3 learners"):
+        HeavyK(k=3).delays(seed=0, iteration=0, learners=2)

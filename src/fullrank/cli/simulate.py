@@ -12,13 +12,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.algorithms import algorithms
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
 from fullrank.codes import Code, codes, make_code
 from fullrank.config import RunConfig
-from fullrank.environments import make_environment
 from fullrank.errors import CodeError, ConfigError, NotDecodable
-from fullrank.simulation import Cluster, Payload, Simulated
+from fullrank.payload import Payload
+from fullrank.regimes import payload_of
+from fullrank.simulation import Cluster, Simulated
 from fullrank.simulation import simulate as run
 from fullrank.stragglers import DelayModel
 from fullrank.types import JSON
@@ -73,7 +73,7 @@ def simulate(
         latency_s=latency,
         bandwidth=bandwidth,
         replay_bandwidth=bandwidth,
-        payload=Payload() if math.isinf(bandwidth) else _payload(resolved),
+        payload=Payload() if math.isinf(bandwidth) else payload_of(resolved),
     )
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delays_of(resolved)
@@ -83,17 +83,6 @@ def simulate(
         print(json.dumps(found, indent=2))
     else:
         _show(found, title=f"{resolved.learners} learners, {units} agents, {iterations} rounds")
-
-
-def _payload(config: RunConfig) -> Payload:
-    """What the configured algorithm moves; of its parameters only the sizes are made."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=1, **settings.params
-    )
-    environment.close()
-    algorithm = algorithms.build(config.algorithm.name, **config.algorithm.params)
-    return Payload.of(algorithm.dimensions(environment.agents), batch_size=algorithm.batch_size)
 
 
 def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
@@ -115,7 +104,7 @@ def _applicable(config: RunConfig) -> Iterator[tuple[str, Code]]:
             code = _make(name, config, {})
         except CodeError:
             continue
-        if code.target == "units":
+        if code.target == "units" and name != "auto":
             yield name, code
 
 

@@ -1,0 +1,108 @@
+"""When rows that arrive one after another determine the units: the rank of every prefix."""
+
+from bisect import bisect_left
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
+from scipy.sparse.csgraph import structural_rank
+
+from fullrank.codes.rowspace import DEPENDENT
+from fullrank.errors import NotDecodable
+from fullrank.types import BoolArray, IntArray, Matrix
+
+UNKNOWN = -1
+BATCH = 4096
+"""Ranks found at once."""
+TABLED_ROWS = 16
+"""Up to this many rows every set that was asked for is remembered, two to the power of rows."""
+
+
+class Arrivals:
+    """Which orders of arrival of a code's rows decode when; remembers sets of few rows.
+
+    Args:
+        matrix: C, shape (R, M).
+
+    >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
+    >>> arrivals.needed(np.array([[0, 1, 2], [2, 0, 1]]))
+    array([3, 2])
+    """
+
+    def __init__(self, matrix: Matrix) -> None:
+        self._matrix = matrix
+        tabled = len(matrix) <= TABLED_ROWS
+        self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
+
+    def needed(self, orders: IntArray) -> IntArray:
+        """Number of rows after which rank(C_J) = M in each of K rounds, shape (K,).
+
+        Args:
+            orders: Rows in order of arrival, shape (K, R') with R' <= R.
+
+        Raises:
+            NotDecodable: Not even all rows suffice.
+        """
+        if self._table is None:
+            return np.array([decodable_after(self._matrix, order) for order in orders])
+        sets = np.cumsum(1 << orders, axis=1)
+        every = np.arange(len(orders))
+        below = np.full(len(orders), self._matrix.shape[1] - 1)
+        least = np.full(len(orders), orders.shape[1])
+        if not self._decodes(self._table, sets[:, -1]).all():
+            raise NotDecodable(f"all {orders.shape[1]} rows of the code do not determine its units")
+        while (below + 1 < least).any():
+            middle = (below + least) // 2
+            enough = self._decodes(self._table, sets[every, middle - 1]) & (middle > below)
+            least = np.where(enough, middle, least)
+            below = np.where(enough, below, middle)
+        return least
+
+    def _decodes(self, table: NDArray[np.int8], sets: IntArray) -> BoolArray:
+        """Whether each set of rows, as the bits of a number, has rank M."""
+        new = np.unique(sets[table[sets] == UNKNOWN])
+        rows, units = self._matrix.shape
+        for start in range(0, len(new), BATCH):
+            batch = new[start : start + BATCH]
+            members = (batch[:, None] >> np.arange(rows)) & 1
+            table[batch] = np.linalg.matrix_rank(members[..., None] * self._matrix) == units
+        return np.asarray(table[sets] == 1)
+
+
+def decodable_after(matrix: Matrix, order: IntArray) -> int:
+    """Number of rows, taken in ``order``, after which rank(C_J) = M.
+
+    The number at which ``Round`` turns decodable, found by bisection because elimination row by
+    row takes seconds a round at a thousand units. The structural rank (what the non-zeros alone
+    allow) is never below the rank and much cheaper, so it goes first.
+
+    Raises:
+        NotDecodable: Not even all rows suffice.
+    """
+    rows, units = matrix[order], matrix.shape[1]
+    support = csr_array(rows)
+    allowed = _first(units, len(rows), lambda count: structural_rank(support[:count]) == units)
+    return _first(allowed, len(rows), lambda count: _full_rank(rows[:count]))
+
+
+def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
+    """The least count in [least, most] at which a property that never ends again holds."""
+    failed, count, stride = least - 1, least, 1
+    while count > most or not holds(count):
+        if count >= most:
+            raise NotDecodable(f"all {most} rows of the code do not determine its units")
+        failed, count, stride = count, min(count + stride, most), 2 * stride
+    untried = range(failed + 1, count)
+    return untried.start + bisect_left(untried, True, key=holds)
+
+
+def _full_rank(submatrix: Matrix) -> bool:
+    """Whether the columns of C_J are independent, once units that a row holds alone are peeled."""
+    rest = submatrix
+    while (alone := np.count_nonzero(rest, axis=1) == 1).any():
+        rest = rest[~alone][:, ~(rest[alone] != 0).any(axis=0)]
+    if rest.shape[0] < rest.shape[1]:
+        return False
+    diagonal = np.abs(np.diag(np.linalg.qr(rest, mode="r")))
+    return bool((diagonal > DEPENDENT * np.linalg.norm(rest, axis=0)).all())

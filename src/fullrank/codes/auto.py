@@ -1,0 +1,45 @@
+"""The family and the tolerance that the planner finds best for the times that a run measures."""
+
+from dataclasses import dataclass, replace
+
+from fullrank.codes.base import Code, register, require_enough_rows
+from fullrank.codes.cyclic import Cyclic
+from fullrank.errors import CodeError
+
+START = 1
+"""The tolerance of the first iterations: waiting for late learners shows how late they are."""
+
+
+@register("auto")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auto:
+    """Starts as ``cyclic`` with tolerance 1; then the controller follows ``fullrank.planning``.
+
+    Alone, without a controller, it stays what it starts as.
+
+    Args:
+        margin: Least share of the expected round time that a change of code must save.
+
+    >>> code = Auto().build(rows=15, units=8, seed=0)
+    >>> code.name, code.tolerance
+    ('auto', 1)
+    """
+
+    margin: float = 0.05
+
+    def __post_init__(self) -> None:
+        if not 0.0 <= self.margin < 1.0:
+            raise CodeError(f"auto needs 0 <= margin < 1: {self.margin}")
+
+    def build(self, *, rows: int, units: int, seed: int) -> Code:
+        """The code of the first iterations.
+
+        Raises:
+            CodeError: R <= M: no code survives a loss.
+        """
+        require_enough_rows("auto", rows=rows, units=units)
+        if rows == units:
+            raise CodeError(f"auto needs rows > units, to survive a loss: both are {rows}")
+        return replace(
+            Cyclic(tolerance=START).build(rows=rows, units=units, seed=seed), name="auto"
+        )

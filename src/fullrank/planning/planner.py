@@ -1,0 +1,211 @@
+"""The planner: observations in, a plan out; changes are few and each has a reason."""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.codes.auto import START, Auto
+from fullrank.planning.candidates import Candidate, candidates
+from fullrank.planning.forecast import FREE, Forecast, fitted_wires, forecast, travelled
+from fullrank.planning.machines import Scenarios, completed, resampled, scenarios, typical_unit_s
+from fullrank.planning.memory import Memory
+from fullrank.planning.observation import Observation, Window
+from fullrank.seeding import stream
+from fullrank.traffic import Times, Traffic, Wires
+from fullrank.types import LearnerId, Matrix
+
+WINDOW = 128
+"""Iterations looked back upon."""
+FORGET = 0.985
+"""Weight of an iteration over that of the next one: half in 46 iterations."""
+RETURNS = 2048
+"""Returns looked back upon at most: many learners tell as much in fewer iterations."""
+SCENARIOS = 512
+"""Rounds that every candidate plays;"""
+SHARED_SCENARIOS = 128
+"""fewer where wires are slow enough to be played as well."""
+RECENT = 12
+"""Rounds that are compared with the forecast, and all that is kept when they contradict it."""
+SURPRISE = 4.0
+"""Standard deviations of the mean rank of recent rounds in the forecast that contradict it."""
+APART = 0.03
+"""And the share by which their mean must be off."""
+EVERY = 5
+"""Iterations between plans."""
+FIRST = 10
+"""Iterations before the first plan."""
+CHANGES = 3
+"""Changes that may follow one another at once;"""
+REFILL = 80
+"""then one in so many iterations: at most CHANGES + 500 / REFILL in any 500."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """A choice and why."""
+
+    candidate: Candidate
+    changed: bool
+    reason: str
+    forecasts: tuple[Forecast, ...] = ()
+    """Of every candidate, the quickest first; empty before enough was seen."""
+
+
+class Planner:
+    """Plans for one run; equal observations give equal plans.
+
+    Args:
+        auto: The settings.
+        units: M.
+        seed: The run's seed.
+        moved: Bytes that each row of a matrix moves.
+    """
+
+    def __init__(
+        self, auto: Auto, *, units: int, seed: int, moved: Callable[[Matrix], Traffic]
+    ) -> None:
+        self._auto = auto
+        self._units = units
+        self._seed = seed
+        self._moved = moved
+        self._traffic_of: dict[Candidate, Traffic] = {}
+        self._window: deque[Observation] = deque()
+        self._ranks: deque[float] = deque(maxlen=RECENT)
+        self._expected: Forecast | None = None
+        self._memory = Memory()
+        self._current: Candidate | None = None
+        self._seen = 0
+        self._allowance = float(CHANGES)
+
+    def observe(self, observation: Observation) -> None:
+        """Take what was seen of an iteration."""
+        self._window.append(observation)
+        self._seen += 1
+        self._shorten(min(WINDOW, max(FIRST, RETURNS // len(observation.learners))))
+        if self._expected is not None:
+            below = (self._expected.round_s < observation.round_s).mean()
+            same = (self._expected.round_s == observation.round_s).mean()
+            self._ranks.append(float(below + same / 2))
+            if self._contradicted():
+                self._shorten(RECENT)
+                self._ranks.clear()
+                self._expected = None
+        self._allowance = min(CHANGES, self._allowance + 1 / REFILL)
+
+    def _shorten(self, length: int) -> None:
+        while len(self._window) > length:
+            age = len(self._window) - 1
+            self._memory.retire(self._window.popleft(), now=self._seen - age)
+
+    def _contradicted(self) -> bool:
+        """Whether recent rounds do not look like drawn from what was forecast for them."""
+        if len(self._ranks) < RECENT or self._expected is None:
+            return False
+        recent_s = np.mean([each.round_s for each in list(self._window)[-RECENT:]])
+        apart = abs(recent_s / self._expected.mean_s - 1.0) > APART
+        surprise = abs(np.mean(self._ranks) - 0.5) * np.sqrt(12 * RECENT)
+        return bool(apart and surprise > SURPRISE)
+
+    def plan(self, learners: Sequence[LearnerId]) -> Plan:
+        """The code for the next iterations, row r held by the r-th of the learners."""
+        known = candidates(rows=len(learners), units=self._units, seed=self._seed)
+        current = self._among(known)
+        if len(self._window) < FIRST:
+            self._current = current
+            reason = f"{len(self._window)} of the first {FIRST} iterations were seen"
+            return Plan(current, False, reason)
+        weight = FORGET ** np.arange(len(self._window) - 1, -1, -1.0)
+        wires, likely = self._understand(learners, weight)
+        forecasts = [forecast(each, self._traffic(each), likely, wires) for each in known]
+        return self._choose(known, forecasts, current, likely.weight)
+
+    def _traffic(self, candidate: Candidate) -> Traffic:
+        """Of the rows that combine at least one unit."""
+        if candidate not in self._traffic_of:
+            matrix = candidate.code.matrix[candidate.code.load > 0]
+            self._traffic_of[candidate] = self._moved(matrix)
+        return self._traffic_of[candidate]
+
+    def _among(self, known: Sequence[Candidate]) -> Candidate:
+        """The current choice as it is for the present learners, else the start."""
+        label = self._current.label if self._current else f"cyclic,tolerance={START}"
+        return next((each for each in known if each.label == label), known[0])
+
+    def _understand(self, learners: Sequence[LearnerId], weight: Times) -> tuple[Wires, Scenarios]:
+        """What the window says of wires and learners."""
+        window = Window.of(self._window, learners)
+        unit_s = typical_unit_s(window, weight, self._memory.unit_s(learners))
+        wires = self._wires(window, unit_s, learners)
+        transfer_s = self._transfers(window, unit_s, wires, learners)
+        cases = completed(window, weight, unit_s, transfer_s)
+        past = scenarios(
+            window,
+            weight,
+            cases=self._memory.extend(cases, now=self._seen),
+            unit_s=unit_s,
+            transfer_s=transfer_s,
+            draws=stream(self._seed, "planner_cut_off", self._seen),
+        )
+        self._memory.learn(learners, unit_s)
+        draws = stream(self._seed, "planner_scenario", self._seen)
+        count = SCENARIOS if wires == FREE else SHARED_SCENARIOS
+        return wires, resampled(past, count=count, draws=draws)
+
+    def _wires(self, window: Window, unit_s: Times, learners: Sequence[LearnerId]) -> Wires:
+        newest = self._window[-1]
+        alike = [
+            index
+            for index, each in enumerate(self._window)
+            if np.array_equal(each.load, newest.load)
+        ]
+        overhead_s = np.nanmin(window.arrival_s[alike] - window.compute_s[alike], axis=1)
+        column = {learner: index for index, learner in enumerate(learners)}
+        typical_s = np.array(
+            [unit_s[column[each]] if each in column else 0.0 for each in newest.learners]
+        )
+        return fitted_wires(overhead_s, newest.load * typical_s, newest.moved)
+
+    def _transfers(
+        self, window: Window, unit_s: Times, wires: Wires, learners: Sequence[LearnerId]
+    ) -> Times:
+        """Time on the wires of each return in the window, shape (K, N)."""
+        transfer_s = np.zeros(window.load.shape)
+        if wires == FREE:
+            return transfer_s
+        column = {learner: index for index, learner in enumerate(learners)}
+        busy_s = np.where(np.isfinite(window.compute_s), window.compute_s, window.load * unit_s)
+        for row, seen in enumerate(self._window):
+            here = [index for index, each in enumerate(seen.learners) if each in column]
+            columns = [column[seen.learners[index]] for index in here]
+            busy = np.zeros(len(seen.learners))
+            busy[here] = busy_s[row, columns]
+            transfer_s[row, columns] = (travelled(busy[None], seen.moved, wires)[0] - busy)[here]
+        return transfer_s
+
+    def _choose(
+        self,
+        known: Sequence[Candidate],
+        forecasts: list[Forecast],
+        current: Candidate,
+        weight: Times,
+    ) -> Plan:
+        """The quickest candidate, if it is quicker by enough and a change is allowed."""
+        ranked = sorted(forecasts, key=lambda each: each.mean_s)
+        now = next(each for each in forecasts if each.label == current.label)
+        best = ranked[0]
+        saved_s, error_s = best.saves(now, weight)
+        if best is now:
+            reason = f"nothing is quicker than {now}"
+        elif saved_s <= max(self._auto.margin * now.mean_s, error_s):
+            reason = f"{best} saves too little over {now}"
+        elif self._allowance < 1.0:
+            reason = f"{best} would be quicker than {now}, but the last changes were recent"
+        else:
+            self._allowance -= 1.0
+            self._current = next(each for each in known if each.label == best.label)
+            self._expected = best
+            return Plan(self._current, True, f"{best} instead of {now}", tuple(ranked))
+        self._current, self._expected = current, now
+        return Plan(current, False, reason, tuple(ranked))

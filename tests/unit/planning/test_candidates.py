@@ -1,0 +1,20 @@
+from fullrank.codes import codes
+from fullrank.planning import candidates
+
+
+def test_every_candidate_survives_a_loss_and_gives_every_unit() -> None:
+    found = candidates(rows=15, units=8, seed=0)
+    assert all(each.code.tolerance >= 1 and each.code.target == "units" for each in found)
+    assert {f"cyclic,tolerance={s}" for s in range(1, 8)} < {each.label for each in found}
+
+
+def test_codes_that_cannot_be_exact_are_no_candidates() -> None:
+    names = {each.name for each in candidates(rows=15, units=8, seed=0)}
+    assert "vandermonde" not in names
+    assert "auto" not in names
+    assert names < set(codes)
+
+
+def test_a_code_that_does_not_exist_for_the_sizes_is_left_out() -> None:
+    assert "ldpc" not in {each.name for each in candidates(rows=14, units=8, seed=0)}
+    assert candidates(rows=8, units=8, seed=0) == ()

@@ -1,0 +1,74 @@
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.payload import Payload
+from fullrank.planning import candidates
+from fullrank.planning.forecast import FREE, fitted_wires, forecast, shared_link, travelled
+from fullrank.planning.machines import Scenarios
+from fullrank.simulation import Cluster, play
+from fullrank.stragglers import Exponential
+from fullrank.traffic import Wires, finish_times
+
+PAYLOAD = Payload(
+    section_sizes=(100, 100, 100, 100, 50),
+    needs=lambda unit: (unit, 4),
+    vector_size=25,
+    batch_entries=10,
+)
+
+
+@given(data=st.data(), bandwidth=st.floats(0.5, 50), count=st.integers(1, 6))
+def test_many_rounds_on_a_link_are_each_as_one(
+    data: st.DataObject, bandwidth: float, count: int
+) -> None:
+    starts = st.lists(st.floats(0, 5), min_size=count, max_size=count)
+    start_s = np.array(data.draw(st.lists(starts, min_size=1, max_size=4)))
+    sizes = np.array(data.draw(st.lists(st.integers(1, 99), min_size=count, max_size=count)))
+    np.testing.assert_allclose(
+        shared_link(start_s, sizes, bandwidth),
+        [finish_times(each, sizes, bandwidth) for each in start_s],
+        rtol=1e-6,
+    )
+
+
+@pytest.mark.parametrize("bandwidth", [float("inf"), 2e4])
+def test_a_forecast_is_what_the_simulator_plays(bandwidth: float) -> None:
+    cluster = Cluster(
+        unit_s=0.1, spread=0.3, bandwidth=bandwidth, replay_bandwidth=bandwidth, payload=PAYLOAD
+    )
+    for candidate in candidates(rows=6, units=4, seed=0):
+        code = candidate.code
+        played = play(cluster, code, Exponential(), iterations=range(30), seed=3)
+        likely = Scenarios(
+            weight=np.full(30, 1 / 30),
+            unit_s=played.compute_s / code.load,
+            delay_s=played.delay_s,
+            stopped=np.zeros(6, dtype=np.bool_),
+        )
+        wires = Wires(bandwidth=bandwidth, replay_bandwidth=bandwidth)
+        found = forecast(candidate, played.moved, likely, wires)
+        np.testing.assert_allclose(found.round_s, played.round_s)
+        assert found.mean_s == pytest.approx(played.round_s.mean())
+
+
+def test_the_bandwidth_is_found_from_the_least_overhead() -> None:
+    true = Wires(bandwidth=3e4, replay_bandwidth=3e4)
+    code = candidates(rows=6, units=4, seed=0)[0].code
+    moved, busy_s = PAYLOAD.traffic(code.matrix), np.multiply(0.01, code.load, dtype=np.float64)
+    overhead_s = (travelled(busy_s[None], moved, true)[0] - busy_s).min()
+    fitted = fitted_wires(np.full(5, overhead_s), busy_s, moved)
+    assert fitted.bandwidth == pytest.approx(3e4, rel=0.01)
+
+
+def test_wires_that_cost_nothing_are_not_looked_into() -> None:
+    code = candidates(rows=6, units=4, seed=0)[0].code
+    assert (
+        fitted_wires(
+            np.full(5, 1e-5),
+            np.multiply(0.1, code.load, dtype=np.float64),
+            PAYLOAD.traffic(code.matrix),
+        )
+        == FREE
+    )

@@ -1,0 +1,117 @@
+import numpy as np
+import pytest
+
+from fullrank.planning.machines import (
+    Scenarios,
+    completed,
+    exchangeable,
+    resampled,
+    scenarios,
+    typical_unit_s,
+)
+from fullrank.planning.observation import Window
+from fullrank.traffic import Times
+
+RNG = np.random.default_rng(0)
+ROUNDS, LEARNERS = 200, 10
+
+
+def window_of(true_s: Times, cut_s: Times, *, load: int = 1) -> Window:
+    """Learners that compute for 1 s a unit and are late by ``true_s``, cut off at ``cut_s``."""
+    arrival_s = load + true_s
+    here = arrival_s <= cut_s[:, None]
+    return Window(
+        load=np.full(true_s.shape, load),
+        compute_s=np.where(here, float(load), np.nan),
+        arrival_s=np.where(here, arrival_s, np.nan),
+        round_s=cut_s,
+    )
+
+
+def filled(window: Window) -> Scenarios:
+    weight = np.full(len(window.round_s), 1.0)
+    unit_s = typical_unit_s(window, weight, np.full(window.load.shape[1], np.nan))
+    none = np.zeros(window.load.shape)
+    return scenarios(
+        window,
+        weight,
+        cases=completed(window, weight, unit_s, none),
+        unit_s=unit_s,
+        transfer_s=none,
+        draws=np.random.default_rng(1),
+    )
+
+
+def test_what_was_cut_off_is_longer_than_the_cut() -> None:
+    true_s = RNG.exponential(1.0, (ROUNDS, LEARNERS))
+    window = window_of(true_s, np.full(ROUNDS, 2.0))
+    found = filled(window)
+    cut_off = np.isnan(window.arrival_s)
+    assert cut_off.any()
+    assert ((found.unit_s + found.delay_s)[cut_off] > 2.0).all()
+    np.testing.assert_allclose(found.delay_s[~cut_off], true_s[~cut_off])
+
+
+def test_cut_off_lateness_is_drawn_from_what_longer_rounds_showed() -> None:
+    true_s = RNG.exponential(1.0, (ROUNDS, LEARNERS))
+    cut_s = np.where(np.arange(ROUNDS) % 2, 1.5, 9.0)
+    found = filled(window_of(true_s, cut_s))
+    assert found.delay_s.mean() == pytest.approx(1.0, rel=0.1)
+    assert np.quantile(found.delay_s, 0.9) == pytest.approx(np.log(10), rel=0.1)
+
+
+def test_lateness_that_was_never_seen_is_taken_to_be_long() -> None:
+    true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.3, 50.0, 0.0)
+    window = window_of(true_s, np.full(ROUNDS, 2.0))
+    found = filled(window)
+    late = np.isnan(window.arrival_s)
+    assert found.delay_s[late].min() >= 1.0
+    assert found.delay_s[late].mean() > 3.0
+
+
+def test_only_a_learner_that_never_answers_has_stopped() -> None:
+    true_s = np.where(RNG.random((ROUNDS, LEARNERS)) < 0.3, 50.0, 0.0)
+    assert not filled(window_of(true_s, np.full(ROUNDS, 1.0))).stopped.any()
+    true_s[-60:, 4] = 50.0
+    assert filled(window_of(true_s, np.full(ROUNDS, 1.0))).stopped.tolist() == [
+        learner == 4 for learner in range(LEARNERS)
+    ]
+
+
+def test_a_learner_never_received_is_as_slow_as_the_slowest() -> None:
+    true_s = np.zeros((20, 3))
+    true_s[:, 2] = 9.0
+    window = window_of(true_s, np.full(20, 1.0))
+    unit_s = typical_unit_s(window, np.ones(20), np.array([np.nan, np.nan, np.nan]))
+    np.testing.assert_allclose(unit_s, [1.0, 1.0, 1.0])
+    known = typical_unit_s(window, np.ones(20), np.array([np.nan, np.nan, 3.0]))
+    np.testing.assert_allclose(known, [1.0, 1.0, 3.0])
+
+
+def past(delay_s: Times) -> Scenarios:
+    shape = delay_s.shape
+    return Scenarios(
+        weight=np.full(shape[0], 1 / shape[0]),
+        unit_s=np.ones(shape),
+        delay_s=delay_s,
+        stopped=np.zeros(shape[1], dtype=np.bool_),
+    )
+
+
+def test_chance_lateness_is_dealt_anew_and_stays_joint() -> None:
+    delay_s = np.zeros((100, 8))
+    for row in delay_s:
+        row[RNG.choice(8, 2, replace=False)] = 5.0
+    assert exchangeable(past(delay_s))
+    drawn = resampled(past(delay_s), count=400, draws=np.random.default_rng(2))
+    assert (drawn.delay_s.sum(axis=1) == 10.0).all()
+    patterns = {tuple(row) for row in drawn.delay_s}
+    assert len(patterns) == 28  # all pairs of eight
+
+
+def test_those_who_are_always_late_stay_those() -> None:
+    delay_s = np.zeros((100, 8))
+    delay_s[:, [2, 5]] = 5.0
+    assert not exchangeable(past(delay_s))
+    drawn = resampled(past(delay_s), count=50, draws=np.random.default_rng(2))
+    np.testing.assert_array_equal(drawn.delay_s, delay_s[:50])

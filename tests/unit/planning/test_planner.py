@@ -1,0 +1,106 @@
+import numpy as np
+import pytest
+from tests.unit.planning.worlds import late, planned, regime
+
+from fullrank.codes.auto import Auto
+from fullrank.planning import EVERY, Observation, Planner, candidates
+from fullrank.planning.planner import CHANGES, REFILL
+from fullrank.traffic import Traffic
+from fullrank.types import Matrix
+
+NOBODY = regime(stragglers={"name": "none"})
+
+
+def free(matrix: Matrix) -> Traffic:
+    nothing = np.zeros(len(matrix), dtype=np.int64)
+    return Traffic(parameters=nothing, sample=nothing, digests=nothing, coded=nothing)
+
+
+def test_with_nobody_late_the_least_load_stays() -> None:
+    run = planned(NOBODY)
+    assert not run.changes
+    assert run.last.candidate.label == "cyclic,tolerance=1"
+
+
+def test_long_delays_of_many_raise_the_tolerance() -> None:
+    run = planned(late(7))
+    first, _ = run.changes[0]
+    assert first <= 2 * EVERY
+    assert run.last.candidate.params["tolerance"] >= 5
+    assert np.median(run.round_s[20:]) < 0.6
+
+
+def test_a_code_comes_back_when_its_reason_ends() -> None:
+    run = planned(late(7), NOBODY, iterations=160)
+    assert run.last.candidate.label == "cyclic,tolerance=1"
+    assert run.round_s[130:].mean() < 0.15
+
+
+def test_a_change_is_followed_within_fifty_iterations() -> None:
+    run = planned(NOBODY, late(7), iterations=160)
+    assert run.last.candidate.params["tolerance"] >= 5
+    assert run.round_s[130:].mean() < 0.6
+
+
+def test_equal_observations_give_equal_plans() -> None:
+    first, second = planned(late(3)), planned(late(3))
+    assert first.round_s.tobytes() == second.round_s.tobytes()
+    assert [plan.reason for _, plan in first.changes] == [plan.reason for _, plan in second.changes]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_changes_are_rationed(seed: int) -> None:
+    nervous = [late(7), NOBODY, late(3), NOBODY, late(7), NOBODY]
+    run = planned(*nervous, iterations=180, seed=seed)
+    assert len(run.changes) <= CHANGES + 180 / REFILL
+
+
+def test_the_plan_names_the_times_it_compared() -> None:
+    run = planned(late(7), iterations=20)
+    _, plan = run.changes[0]
+    assert plan.reason.startswith(plan.candidate.label)
+    assert "instead of cyclic,tolerance=1" in plan.reason
+    assert [each.mean_s for each in plan.forecasts] == sorted(
+        each.mean_s for each in plan.forecasts
+    )
+    assert len(plan.forecasts) == len(candidates(rows=15, units=8, seed=0))
+
+
+def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
+    """Learners 0..5 hold cyclic(1) of three units; those that stopped never come back."""
+    code = candidates(rows=6, units=3, seed=0)[0].code
+    for _ in range(iterations):
+        here = np.array([learner not in stopped for learner in range(6)])
+        planner.observe(
+            Observation(
+                learners=tuple(range(6)),
+                load=code.load,
+                compute_s=np.where(here, 0.1 * code.load, np.nan),
+                arrival_s=np.where(here, 0.1 * code.load, np.nan),
+                round_s=0.1 * int(code.load[here].max()),
+                moved=free(code.matrix),
+            )
+        )
+
+
+def test_stopped_learners_are_planned_around() -> None:
+    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    observe(planner, stopped=set(), iterations=20)
+    assert planner.plan(range(6)).candidate.params["tolerance"] == 1
+    observe(planner, stopped={0, 1}, iterations=40)
+    plan = planner.plan(range(6))
+    assert np.linalg.matrix_rank(plan.candidate.code.matrix[2:]) == 3
+
+
+def test_learners_that_join_are_planned_for() -> None:
+    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    observe(planner, stopped=set(), iterations=20)
+    assert planner.plan(range(7)).candidate.code.rows == 7
+
+
+def test_nothing_is_chosen_before_enough_was_seen() -> None:
+    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    observe(planner, stopped=set(), iterations=3)
+    plan = planner.plan(range(6))
+    assert (plan.candidate.label, plan.changed, plan.forecasts) == ("cyclic,tolerance=1", False, ())
+    assert plan.reason == "3 of the first 10 iterations were seen"

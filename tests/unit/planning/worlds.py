@@ -1,0 +1,28 @@
+"""Runs that plan, in virtual time."""
+
+from fullrank.codes.auto import Auto
+from fullrank.payload import Payload
+from fullrank.regimes import PlannedRun, Regime, play_planned
+
+
+def regime(**keys: object) -> Regime:
+    """Fifteen learners, eight agents, a tenth of a second a unit."""
+    settings = {"learners": 15, "agents": 8, "unit_s": 0.1, "spread": 0.1} | keys
+    return Regime(**settings)  # type: ignore[arg-type]
+
+
+def late(k: int, delay_s: float = 2.0) -> Regime:
+    """k learners late in every iteration."""
+    return regime(stragglers={"name": "fixed_k", "k": k, "delay_s": delay_s})
+
+
+def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRun:
+    """One regime after the other, each for as long."""
+    each = iterations // len(regimes)
+    return play_planned(
+        lambda iteration: regimes[min(iteration // each, len(regimes) - 1)],
+        Payload(),
+        auto=Auto(),
+        iterations=iterations,
+        seed=seed,
+    )
