@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from fullrank.codes import Code, Decoder, make_code
+from fullrank.config import PluginSettings
 from fullrank.errors import CodeError
 from fullrank_controller.roster import Member
 
@@ -14,6 +15,8 @@ class Deal:
     """One epoch: C and the holders of its rows."""
 
     epoch: int
+    asked: PluginSettings
+    """The code that was asked for; with fewer learners the one that was made tolerates less."""
     code: Code
     holders: dict[int, Member]
     """Row to holder; the rows of learners that left are missing."""
@@ -79,14 +82,14 @@ def deal(
     epoch: int,
     members: Sequence[Member],
     *,
-    name: str,
-    params: dict[str, Any],
+    asked: PluginSettings,
     units: int,
     seed: int,
 ) -> Deal | None:
     """Deal the rows of the largest code to the first members; the rest are spares."""
-    code = largest_code(name, params, learners=len(members), units=units, seed=seed)
+    params = dict(asked.params)
+    code = largest_code(asked.name, params, learners=len(members), units=units, seed=seed)
     if code is None:
         return None
     holders = dict(zip(working_rows(code), members, strict=False))
-    return Deal(epoch=epoch, code=code, holders=holders, members=len(members))
+    return Deal(epoch=epoch, asked=asked, code=code, holders=holders, members=len(members))

@@ -23,6 +23,7 @@ from fullrank_controller.broadcast import Broadcast
 from fullrank_controller.dealing import Deal
 from fullrank_controller.gathering import Gathered, Gathering
 from fullrank_controller.membership import Membership
+from fullrank_controller.planning import planning_of
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -73,6 +74,7 @@ class Driver:
         self._publish = publish
         self._checkpoint = checkpoint
         self._membership = Membership(config, run)
+        self._planning = planning_of(config, run, self._membership, training)
         self._round_times: deque[float] = deque(maxlen=MEASURED_ROUNDS)
         self._ahead: asyncio.Task[Collected] | None = None
         self._broadcast: tuple[Deal, Broadcast] | None = None
@@ -186,6 +188,8 @@ class Driver:
             received=run.bytes_received - received,
         )
         await self._update(gathered, record, dispatched=dispatched)
+        if self._planning is not None:
+            await self._planning.note(record, current)
 
     async def _collect(self, iteration: int) -> Collected:
         """The iteration's transitions, acknowledged by replay before they count."""
@@ -298,6 +302,8 @@ def _record(
         epoch=current.epoch,
         attempt=run.attempt,
         code=current.code.name,
+        code_rows=current.code.rows,
+        tolerance=current.code.tolerance.value,
         variant=variant,
         return_mean=float(returns.mean()) if len(returns) else None,
         side_returns={
@@ -308,6 +314,8 @@ def _record(
         round_s=timings.round_s,
         collect_s=timings.collect_s,
         compute_s=gathered.compute_s,
+        arrival_s=gathered.arrival_s,
+        rows=gathered.rows,
         decode_s=gathered.decode_s,
         received=tuple(opened.received),
         late=gathered.late,

@@ -26,6 +26,8 @@ class Gathered:
 
     decision: Decision
     compute_s: dict[LearnerId, float]
+    arrival_s: dict[LearnerId, float]
+    rows: dict[LearnerId, int]
     late: tuple[LearnerId, ...]
     decode_s: float
 
@@ -64,8 +66,10 @@ class Gathering:
         self._sample = sample
         self._deadline_s = deadline_s
         self._ends_at = 0.0
-        self._assigned: set[LearnerId] = set()
+        self._started = 0.0
+        self._assigned: dict[LearnerId, int] = {}
         self._compute_s: dict[LearnerId, float] = {}
+        self._arrival_s: dict[LearnerId, float] = {}
         self._decode_s = 0.0
         self._last = Decision(verdict=Verdict.WAIT)
 
@@ -76,6 +80,7 @@ class Gathering:
             NotDecodable: By policy, when the deadline passed or nothing more can come.
             Corrupted: Nothing more can come, or the deadline passed, and what came is corrupt.
         """
+        self._started = asyncio.get_running_loop().time()
         self._extend()
         await self._assign(sorted(self._deal.holders))
         while True:
@@ -88,7 +93,9 @@ class Gathering:
                 return Gathered(
                     decision=decision,
                     compute_s=self._compute_s,
-                    late=tuple(sorted(self._assigned - set(self._round.received))),
+                    arrival_s=self._arrival_s,
+                    rows=self._assigned,
+                    late=tuple(sorted(self._assigned.keys() - set(self._round.received))),
                     decode_s=self._decode_s,
                 )
 
@@ -100,7 +107,7 @@ class Gathering:
                 row, ids=self._run.ids, sample=self._sample, deadline_s=self._deadline_s
             )
             holder.outbox.assign(parcel, deadline_s=self._deadline_s)
-            self._assigned.add(holder.learner)
+            self._assigned[holder.learner] = row
             reach("row.assigned")
             await asyncio.sleep(0)
 
@@ -135,6 +142,7 @@ class Gathering:
     def _offer(self, event: Arrived) -> bool:
         reach("row.arrived")
         self._compute_s[event.learner] = event.compute_s
+        self._arrival_s[event.learner] = asyncio.get_running_loop().time() - self._started
         try:
             return self._round.offer(
                 learner=event.learner,
@@ -179,7 +187,7 @@ class Gathering:
 
     def _speak_at_deadline(self) -> None:
         """The deadline passed: fail by policy, or say once more what is awaited."""
-        awaited = sorted(self._assigned - set(self._round.received))
+        awaited = sorted(self._assigned.keys() - set(self._round.received))
         reason = (
             f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} "
             f"after {self._deadline_s:.1f} s; learners {awaited} have not answered"

@@ -13,9 +13,14 @@ log = logging.getLogger(__name__)
 
 
 class Membership:
-    """Keeps ``run.deal`` in step with the roster."""
+    """Keeps ``run.deal`` in step with the roster.
+
+    Attributes:
+        wanted: The code to deal, by default the configured one.
+    """
 
     def __init__(self, config: RunConfig, run: Run) -> None:
+        self.wanted = config.code
         self._config = config
         self._run = run
 
@@ -33,7 +38,9 @@ class Membership:
         self._run.message = ""
 
     async def settle(self, *, deadline_s: float) -> Deal:
-        """Between rounds: C is made anew when somebody joined or too little may still be lost.
+        """Between rounds: C is made anew when it no longer serves.
+
+        Another code is wanted, somebody joined, or too little may still be lost.
 
         Raises:
             NotDecodable: By policy ``fail``, when no code exists for those who are there.
@@ -47,8 +54,7 @@ class Membership:
             fresh = deal(
                 run.deal.epoch + 1 if run.deal else 0,
                 eligible,
-                name=self._config.code.name,
-                params=dict(self._config.code.params),
+                asked=self.wanted,
                 units=run.units,
                 seed=self._config.seed,
             )
@@ -56,8 +62,9 @@ class Membership:
                 run.deal = fresh
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
                 log.info(
-                    "epoch epoch=%d rows=%d spares=%d tolerance=%d",
+                    "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d",
                     fresh.epoch,
+                    fresh.code.name,
                     fresh.code.rows,
                     fresh.spares,
                     fresh.code.tolerance,
@@ -66,12 +73,14 @@ class Membership:
             await self._stall(len(eligible), deadline_s)
 
     def _holds(self, current: Deal) -> bool:
-        """Whether C still serves: nobody came who could hold a row, and enough are left.
+        """Whether C still serves: it is wanted, nobody came who could hold a row, enough are left.
 
         Spares take over the rows of those who left.
         """
         eligible = self._run.roster.eligible
         current.drop_absent(eligible)
+        if current.asked != self.wanted:
+            return False
         if len(eligible) - len(current.holders) > current.spares:
             return False
         current.fill(eligible)
@@ -79,9 +88,7 @@ class Membership:
 
     async def _stall(self, present: int, deadline_s: float) -> None:
         run = self._run
-        reason = (
-            f"{present} learners cannot hold a {self._config.code.name} code of {run.units} units"
-        )
+        reason = f"{present} learners cannot hold a {self.wanted.name} code of {run.units} units"
         run.state, run.message = pb.RUN_STATE_STALLED, reason
         log.warning("stalled reason=%s", reason)
         try:

@@ -6,7 +6,7 @@ import socket
 import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -319,7 +319,7 @@ class Session:
         load = sum(len(row.units) for row in rows)
         target_s = trainee.config.compute.emulate_unit_s * load
         await job.pause(target_s - (loop.time() - start))
-        return computed, pending
+        return replace(computed, compute_s=max(computed.compute_s, target_s)), pending
 
 
 async def _read(call: WorkCall) -> pb.ControllerMessage:

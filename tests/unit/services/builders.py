@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from fullrank.config import RunConfig, load
+from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds import Round
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.dealing import deal
@@ -36,7 +36,9 @@ def join(run: Run, count: int = 1) -> list[Member]:
 def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> Round:
     """Deal the rows to everybody and open iteration 5."""
     run.committed = 5
-    run.deal = deal(1, run.roster.eligible, name=name, params=params, units=UNITS, seed=0)
+    run.deal = deal(
+        1, run.roster.eligible, asked=PluginSettings(name=name, params=params), units=UNITS, seed=0
+    )
     assert run.deal is not None
     run.round = Round(5, run.deal.code, unit_sizes=[SIZE] * UNITS)
     return run.round

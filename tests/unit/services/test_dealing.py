@@ -3,13 +3,14 @@
 import pytest
 from tests.unit.services.builders import UNITS, join, make_run
 
+from fullrank.config import PluginSettings
 from fullrank_controller.dealing import Deal, deal, largest_code
 from fullrank_controller.roster import Member
 
 
 def dealt(learners: int, *, name: str = "cyclic", **params: object) -> tuple[Deal, list[Member]]:
     members = join(make_run(), learners)
-    made = deal(0, members, name=name, params=params, units=UNITS, seed=0)
+    made = deal(0, members, asked=PluginSettings(name=name, params=params), units=UNITS, seed=0)
     assert made is not None
     return made, members
 
@@ -43,8 +44,10 @@ def largest_code_rows(learners: int) -> int:
 
 
 async def test_fewer_learners_than_units_hold_no_code() -> None:
-    assert deal(0, join(make_run(), 2), name="mds", params={}, units=UNITS, seed=0) is None
-    assert deal(0, [], name="mds", params={}, units=UNITS, seed=0) is None
+    assert (
+        deal(0, join(make_run(), 2), asked=PluginSettings(name="mds"), units=UNITS, seed=0) is None
+    )
+    assert deal(0, [], asked=PluginSettings(name="mds"), units=UNITS, seed=0) is None
 
 
 async def test_rows_that_combine_nothing_are_not_dealt() -> None:

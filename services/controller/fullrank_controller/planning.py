@@ -1,0 +1,75 @@
+"""``code.name = "auto"``: between iterations the planner says which code is wanted."""
+
+import asyncio
+import logging
+
+from fullrank.algorithms import algorithms
+from fullrank.codes.auto import START, Auto
+from fullrank.config import PluginSettings, RunConfig
+from fullrank.measured import observed
+from fullrank.metrics import IterationRecord
+from fullrank.payload import Payload
+from fullrank.planning import EVERY, Planner
+from fullrank.training import Training
+from fullrank_controller.dealing import Deal
+from fullrank_controller.membership import Membership
+from fullrank_controller.run import Run
+
+log = logging.getLogger(__name__)
+
+FIRST = PluginSettings(name="cyclic", params={"tolerance": START})
+"""Until there is a plan."""
+
+
+class Planning:
+    """Feeds the planner with committed iterations and passes its choice on to the membership.
+
+    Args:
+        config: The resolved configuration; its code is ``auto``.
+        run: The learners that are there.
+        membership: Told which code is wanted.
+        payload: What an iteration moves.
+    """
+
+    def __init__(
+        self, config: RunConfig, run: Run, membership: Membership, payload: Payload
+    ) -> None:
+        self._run = run
+        self._membership = membership
+        self._payload = payload
+        self._planner = Planner(
+            Auto(**config.code.params), units=run.units, seed=config.seed, moved=payload.traffic
+        )
+        membership.wanted = FIRST
+
+    async def note(self, record: IterationRecord, current: Deal) -> None:
+        """Take a committed iteration; now and then plan the next ones."""
+        observation = observed(record, current.code, self._payload.traffic)
+        if observation is not None:
+            self._planner.observe(observation)
+        learners = [member.learner for member in self._run.roster.eligible]
+        if (record.iteration + 1) % EVERY or len(learners) <= self._run.units:
+            return
+        plan = await asyncio.to_thread(self._planner.plan, learners)
+        chosen = plan.candidate
+        self._membership.wanted = PluginSettings(name=chosen.name, params=chosen.params)
+        level = logging.INFO if plan.changed else logging.DEBUG
+        log.log(
+            level,
+            "plan iteration=%d code=%s changed=%s reason=%s",
+            record.iteration,
+            chosen.label,
+            plan.changed,
+            plan.reason,
+        )
+
+
+def planning_of(
+    config: RunConfig, run: Run, membership: Membership, training: Training
+) -> Planning | None:
+    """The planning of a run whose code is ``auto``, else None."""
+    if config.code.name != "auto":
+        return None
+    recipe = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    payload = Payload.of(recipe.dimensions(training.agents), batch_size=training.batch_size)
+    return Planning(config, run, membership, payload)
