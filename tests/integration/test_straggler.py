@@ -38,33 +38,37 @@ UNCODED = ("code.name=uncoded", "learners=3")
 """Every row is needed: no round is committed around a straggler."""
 CYCLIC = ("code.name=cyclic", "learners=4")
 """Any three of four rows decode."""
+CONTROLLER = 1
+"""Its place among the services of a lab."""
 EXPONENTIAL = ("stragglers.name=exponential", "stragglers.mean_s=0.02")
 FOR_EVER_S = 1000.0
 
 
 class Lab:
-    """A cluster whose learners dial a sidecar."""
+    """A cluster whose learners dial a sidecar.
 
-    def __init__(self, cluster: Cluster) -> None:
+    Args:
+        cluster: The run.
+        folder: Where the sidecar announces itself, and looks for the controller.
+    """
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
         self._cluster = cluster
+        self._folder = folder
         self.address = self.control = ""
 
     async def start(self, *overrides: str) -> None:
-        """Start replay, controller and a sidecar with settings of its own."""
-        self._cluster.replay()
-        self.controller = self._cluster.controller()
-        await self._cluster.address()
+        """Start a sidecar with settings of its own."""
         settings = load(None, environ={}, overrides=overrides)
         stop = asyncio.Event()
-        launch = Launch(resolved=settings, run_dir=self._cluster.run_dir)
-        self._cluster.start(stop, serve(launch, stop))
+        self._cluster.start(stop, serve(Launch(resolved=settings, run_dir=self._folder), stop))
         await eventually(lambda: self._announced("straggler-control") != "", what="it listens")
         self.address = self._announced("straggler")
         self.control = self._announced("straggler-control")
 
     def _announced(self, name: str) -> str:
         try:
-            return resolve("127.0.0.1:0", self._cluster.run_dir, name)
+            return resolve("127.0.0.1:0", self._folder, name)
         except ServiceLost:
             return ""
 
@@ -86,7 +90,10 @@ async def lab(
 ) -> AsyncIterator[tuple[Cluster, Lab]]:
     """A run with these settings, and a sidecar with those."""
     async with Cluster(run_dir, resolved(*settings)) as cluster:
-        straggler = Lab(cluster)
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+        straggler = Lab(cluster, run_dir)
         await straggler.start(*injected)
         yield cluster, straggler
 
@@ -102,17 +109,36 @@ async def test_a_run_through_the_sidecar_commits_the_same_bits(
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+FIXED = ("stragglers.name=fixed_k", f"stragglers.delay_s={FOR_EVER_S}")
+
+
+def named(seed: int) -> list[tuple[int, ...]]:
+    """Whom FIXED delays in each iteration."""
+    model = FixedK(k=1, delay_s=FOR_EVER_S)
+    return [(int(model.delays(seed=seed, iteration=t, learners=4).argmax()),) for t in range(4)]
+
+
 async def test_the_sidecar_delays_whom_the_keyed_model_names_and_no_one_else(
     tmp_path: Path,
 ) -> None:
-    fixed = ("stragglers.name=fixed_k", f"stragglers.delay_s={FOR_EVER_S}")
-    async with lab(tmp_path, *CYCLIC, "seed=3", injected=fixed) as (cluster, straggler):
+    async with lab(tmp_path, *CYCLIC, "seed=3", injected=FIXED) as (cluster, straggler):
         straggler.learners(4)
-        await cluster.ready(4)
         await cluster.finished()
-    model = FixedK(k=1, delay_s=FOR_EVER_S)
-    named = [int(model.delays(seed=3, iteration=t, learners=4).argmax()) for t in range(4)]
-    assert [record.late for record in cluster.records()] == [(learner,) for learner in named]
+    assert [record.late for record in cluster.records()] == named(seed=3)
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_sidecars_beside_each_learner_agree_without_talking(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*CYCLIC, "seed=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        beyond = f"controller.address={await cluster.address()}"
+        for index in range(4):
+            beside = Lab(cluster, tmp_path / f"pair-{index}")
+            await beside.start(*FIXED, beyond)
+            beside.learners(1)
+        await cluster.finished()
+    assert [record.late for record in cluster.records()] == named(seed=4)
     assert cluster.digests() == reference_digests(cluster.config)
 
 
@@ -176,7 +202,7 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
         await straggler.inject(fault)
         straggler.learners(3)
         with pytest.raises(Corrupted, match=f"iteration 1: .*{re.escape(said)}"):
-            await asyncio.wait_for(straggler.controller.task, WAIT_S)
+            await asyncio.wait_for(cluster.services[CONTROLLER].task, WAIT_S)
     assert cluster.digests() == reference_digests(cluster.config)[:1]
 
 
@@ -261,12 +287,10 @@ async def test_a_model_that_cannot_be_for_the_run_ends_its_learners_with_one_lin
 
 
 async def test_a_controller_that_comes_back_elsewhere_is_found_again(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(*UNCODED, "iterations=30")) as cluster:
-        straggler = Lab(cluster)
-        await straggler.start()
+    async with lab(tmp_path, *UNCODED, "iterations=30") as (cluster, straggler):
         straggler.learners(3)
         await eventually(lambda: len(cluster.records()) >= 3, what="three iterations")
-        await straggler.controller.end()
+        await cluster.services[CONTROLLER].end()
         cluster.controller()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
