@@ -16,6 +16,7 @@ VERBS = {
     "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
     "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
     "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
+    "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
     "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),

@@ -1,0 +1,94 @@
+"""``fullrank reproduce``: a paper's experiments by one command, gone on with where they stopped."""
+
+import tempfile
+import time
+from collections.abc import Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fullrank.cli.processes import services
+from fullrank.cli.runs import make_directory
+from fullrank.config import RunConfig, to_toml
+from fullrank.metrics import IterationRecord, read_records
+from fullrank.reproduction import coded_maddpg
+from fullrank.reproduction.cells import Cell, Origin
+from fullrank.rpc.watch import RunState, Watch
+
+POLL_S = 0.2
+
+app = typer.Typer(no_args_is_help=True)
+
+
+class ScaleName(StrEnum):
+    """How much of the paper."""
+
+    SMOKE = "smoke"
+    PAPER = "paper"
+
+
+@app.callback()
+def _group() -> None:
+    """Reproduce a paper's experiments."""
+
+
+@app.command("coded-maddpg")
+def coded_maddpg_(
+    scale: Annotated[ScaleName, typer.Option(help="How much of it.")] = ScaleName.SMOKE,
+    output: Annotated[
+        Path | None,
+        typer.Option("--output", help="Default: reproductions/coded-maddpg-SCALE."),
+    ] = None,
+) -> None:
+    """[Wang21]: learning curves, time against stragglers, probabilities of decoding."""
+    directory = output or Path("reproductions") / f"coded-maddpg-{scale}"
+    make_directory(directory)
+    chosen = coded_maddpg.SCALES[scale]
+    console = Console()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        total = len(coded_maddpg.cells(chosen, train, time.process_time))
+        bar = progress.add_task(scale, total=total)
+
+        def done(cell: Cell, origin: Origin) -> None:
+            progress.advance(bar)
+            if origin is not Origin.KEPT:
+                console.print(f"{cell.name}: {_SAID[origin]}", highlight=False)
+
+        page = coded_maddpg.reproduce(
+            chosen, directory, train=train, clock=time.process_time, done=done
+        )
+    console.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
+
+
+_SAID = {
+    Origin.COMPUTED: "computed",
+    Origin.DAMAGED: "its stored result was damaged; computed again",
+    Origin.CHANGED: "its stored result was of other settings; computed again",
+}
+
+
+def train(config: RunConfig) -> Sequence[IterationRecord]:
+    """A run of its own on local services; nothing of it is left."""
+    with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
+        run_dir = Path(scratch)
+        (run_dir / "config.toml").write_text(to_toml(config))
+        with (
+            services(run_dir, learners=config.learners) as started,
+            Watch(run_dir, config) as watch,
+        ):
+            while watch.status().state is not RunState.FINISHED:
+                for service in started:
+                    if (failure := service.failure()) is not None:
+                        raise failure
+                time.sleep(POLL_S)
+        return read_records(run_dir / "metrics.jsonl")

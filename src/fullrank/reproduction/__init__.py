@@ -1,0 +1,1 @@
+"""Reproductions of published experiments: cells that are computed once, claims, a page."""

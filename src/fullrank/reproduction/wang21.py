@@ -1,0 +1,92 @@
+"""The experiments of [Wang21, Sec. V] and the numbers that its authors published.
+
+Times are seconds for five training iterations with N = 15 learners, from the data behind Figs. 4
+and 5. Most of the keep-away cells equal those of physical deception plus a constant, and their
+uncoded gap is 6.0 s where 5 x 1.5 s should be expected: they are shown, and weigh less.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+LEARNERS = 15
+"""N."""
+AGENTS = (8, 10)
+"""M in Figs. 4 and 5; Fig. 3 has the first."""
+ADVERSARIES = 4
+"""K of the competitive tasks at M = 8; at M = 10 the paper does not say, and K = M / 2."""
+TOTALLED = 5
+"""Iterations whose time is given."""
+CODES = ("uncoded", "mds", "random_sparse", "replication", "ldpc")
+"""In the order of the table."""
+
+Times: TypeAlias = Mapping[int, Mapping[str, tuple[float, ...]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """One environment of the paper."""
+
+    name: str
+    """As it is registered here."""
+    competitive: bool
+    delay_s: float
+    """t_s."""
+    stragglers: tuple[int, ...]
+    """k."""
+    published: Times
+    """By M and code, one time for each k."""
+
+
+def _times(text: str) -> Times:
+    """A table with a line for each M, columns as in ``CODES``, cells ``k0/k1/k2``."""
+    table: dict[int, Mapping[str, tuple[float, ...]]] = {}
+    for agents, line in zip(AGENTS, text.strip().splitlines(), strict=True):
+        cells = [tuple(map(float, cell.split("/"))) for cell in line.split()]
+        table[agents] = MappingProxyType(dict(zip(CODES, cells, strict=True)))
+    return MappingProxyType(table)
+
+
+TASKS = (
+    Task(
+        name="cooperative_navigation",
+        competitive=False,
+        delay_s=0.25,
+        stragglers=(0, 1, 2),
+        published=_times("""
+            4.67/5.73/5.74 6.281/6.286/6.279 6.09/6.099/6.10 5.17/5.20/5.8 4.92/4.95/5.3
+            7.31/8.58/8.60 10.09/10.35/10.35 9.825/9.81/9.83 8.389/8.60/9.2 7.76/8.03/8.45
+        """),
+    ),
+    Task(
+        name="predator_prey",
+        competitive=True,
+        delay_s=1.0,
+        stragglers=(0, 2, 4),
+        published=_times("""
+            3.07/7.98/8.01 4.35/4.40/4.38 4.21/4.18/4.20 3.51/4.64/6.68 3.18/3.71/5.53
+            4.14/9.07/9.12 6.25/6.28/6.30 5.99/6.00/6.15 4.79/7.91/9.67 4.26/5.02/7.065
+        """),
+    ),
+    Task(
+        name="physical_deception",
+        competitive=True,
+        delay_s=1.0,
+        stragglers=(0, 5, 8),
+        published=_times("""
+            2.52/7.52/7.54 3.82/3.80/9.04 3.66/3.73/8.84 2.91/6.75/8.16 2.65/6.37/7.90
+            3.37/8.34/8.35 5.48/5.45/10.66 5.07/5.36/10.34 3.94/9.12/9.20 3.57/7.96/8.85
+        """),
+    ),
+    Task(
+        name="keep_away",
+        competitive=True,
+        delay_s=1.5,
+        stragglers=(0, 5, 8),
+        published=_times("""
+            3.52/9.52/9.54 4.82/4.80/11.04 4.66/4.73/10.24 3.91/6.75/8.16 3.65/6.37/9.71
+            4.37/10.34/10.35 6.87/6.87/12.66 6.43/6.36/12.34 4.42/10.12/10.20 4.52/7.96/10.85
+        """),
+    ),
+)

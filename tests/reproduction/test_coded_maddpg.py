@@ -1,0 +1,41 @@
+"""A slice of the reproduction of [Wang21], through the command's own path."""
+
+import time
+from pathlib import Path
+
+import pytest
+
+from fullrank.cli.reproduce import train
+from fullrank.reproduction import timing, wang21
+from fullrank.reproduction.cells import Cell, Origin
+from fullrank.reproduction.coded_maddpg import Scale, reproduce
+from fullrank.reproduction.learning import Effort
+
+SLICE = Scale(
+    name="slice",
+    effort=Effort(iterations=4, compared=2, seeds=2, batch=32, warmup=128),
+    repeats=2,
+    real=tuple(timing.settings(wang21.TASKS[:1], agents=[8], codes=("uncoded", "cyclic")))[1:5:3],
+    real_rounds=4,
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(tmp_path: Path) -> None:
+    seen: list[tuple[str, Origin]] = []
+
+    def done(cell: Cell, origin: Origin) -> None:
+        seen.append((cell.name, origin))
+
+    for _ in range(2):
+        page = reproduce(SLICE, tmp_path, train=train, clock=time.process_time, done=done)
+    half = len(seen) // 2
+    assert {origin for _, origin in seen[:half]} == {Origin.COMPUTED}
+    assert {origin for _, origin in seen[half:]} == {Origin.KEPT}
+    text = page.read_text()
+    for picture in ("learning", "times-paper", "times-here", "times-processes"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
+        assert f"({picture}.png)" in text
+    for task in wang21.TASKS:
+        assert f"centralised training learns: {task.name}. | **held**" in text
