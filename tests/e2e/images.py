@@ -9,6 +9,7 @@ from pathlib import Path
 
 import docker
 import pytest
+from docker.models.containers import Container
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = ("pyproject.toml", "README.md", "LICENSE", ".dockerignore", "src", "services", "deploy")
@@ -41,10 +42,10 @@ class Checkout:
         """Its folder ``deploy``."""
         return self.path / "deploy"
 
-    def configure(self, settings: str) -> None:
-        """Add tables to the run's configuration."""
-        with (self.deploy / "config/run.toml").open("a") as file:
-            file.write(settings)
+    def configure(self, tables: str, *, iterations: int = 1_000_000) -> None:
+        """Add tables to the run's configuration, by default for a run without end."""
+        run = self.deploy / "config/run.toml"
+        run.write_text(f"iterations = {iterations}\n{run.read_text()}{tables}")
 
     def build(self, *services: str, tag: str = "dev", extra: str = "") -> None:
         """``docker compose build``."""
@@ -69,6 +70,15 @@ def checkout(path: Path) -> Checkout:
     for wheel in Path(WHEELHOUSE).glob("*.whl") if WHEELHOUSE else ():
         shutil.copy(wheel, path / "deploy/wheelhouse")
     return Checkout(path=path)
+
+
+def contents(container: Container, path: str) -> bytes:
+    """A file within a container; empty if there is none (yet).
+
+    By the command, for the SDK's ``exec_run`` mixes frame headers into long answers now and then.
+    """
+    command = [CLIENT, "exec", str(container.name), "cat", path]
+    return subprocess.run(command, capture_output=True, check=False).stdout
 
 
 def compose(*words: str, variables: Mapping[str, str]) -> str:

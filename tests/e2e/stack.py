@@ -8,12 +8,24 @@ from dataclasses import dataclass, field
 import docker
 from docker.models.containers import Container
 from tests.e2e.commands import eventually
-from tests.e2e.images import Checkout, compose
+from tests.e2e.images import Checkout, compose, contents
 
 from fullrank.metrics import IterationRecord, read_records
 
 WAIT_S = 120.0
 RUN = "/var/lib/fullrank/run"
+
+TINY = """
+[collect]
+warmup = 256
+
+[checkpoint]
+every = 10
+
+[algorithm]
+batch_size = 64
+"""
+"""Tables of a run whose rounds take milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,10 +66,8 @@ class Stack:
 
     def records(self) -> list[IterationRecord]:
         """The committed iterations."""
-        code, output = self.container("controller").exec_run(["cat", f"{RUN}/metrics.jsonl"])
-        assert isinstance(output, bytes)
         copy = self.checkout.path / "metrics.jsonl"
-        copy.write_bytes(output if code == 0 else b"")
+        copy.write_bytes(contents(self.container("controller"), f"{RUN}/metrics.jsonl"))
         return read_records(copy)
 
     def commit(self, count: int) -> list[IterationRecord]:

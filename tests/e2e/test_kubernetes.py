@@ -17,7 +17,7 @@ import docker
 import pytest
 from docker.models.containers import Container
 from tests.e2e.commands import eventually
-from tests.e2e.images import CLIENT
+from tests.e2e.images import CLIENT, contents
 from tests.kustomize import DEPLOY, OVERLAYS, render
 
 from fullrank.config import load
@@ -54,10 +54,8 @@ class Pods:
 
     def records(self) -> list[IterationRecord]:
         """The committed iterations."""
-        code, output = self.container("controller-0").exec_run(["cat", METRICS])
-        assert isinstance(output, bytes)
         copy = self.scratch / "metrics.jsonl"
-        copy.write_bytes(output if code == 0 else b"")
+        copy.write_bytes(contents(self.container("controller-0"), METRICS))
         return read_records(copy)
 
     def commit(self, count: int) -> None:

@@ -1,0 +1,99 @@
+"""A learner and a sidecar in each pair: containers that die cost nothing but their own start."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+
+import docker
+import pytest
+from tests.e2e.images import checkout
+from tests.e2e.stack import TINY, Stack, up
+
+from fullrank.cli.compose import rendered
+from fullrank.config import load
+from fullrank.wiring import delays_of
+
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.docker,
+    pytest.mark.timeout(300),
+    pytest.mark.usefixtures("images"),
+]
+
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+
+
+@pytest.fixture(scope="module")
+def pairs(
+    images: str, docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """Four learners, each with a straggler sidecar of its own, in a run without end."""
+    place = checkout(tmp_path_factory.mktemp("pairs"))
+    place.configure(TINY)
+    (place.deploy / "pairs.yml").write_text(rendered(learners=4, base="docker-compose.yml"))
+    files = ("docker-compose.yml", "pairs.yml")
+    with up(Stack(checkout=place, engine=docker_engine, files=files)) as stack:
+        yield stack
+
+
+def test_four_learners_with_sidecars_commit_and_nobody_waits_for_a_straggler(pairs: Stack) -> None:
+    records = pairs.commit(20)
+    run = load(DEPLOY / "config/run.toml", environ={}).check().config
+    lab = load(DEPLOY / "config/straggler.toml", environ={}).check().config
+    assert all(record.exact for record in records)
+    for record in records:
+        delays = delays_of(lab).delays(seed=run.seed, iteration=record.iteration, learners=4)
+        assert delays.max() == 1.0
+        assert record.round_s >= max(delays[learner] for learner in record.received)
+    assert median(record.round_s for record in records) < 1.0
+
+
+def _restarted(stack: Stack, before: dict[str, str]) -> set[str]:
+    """Names of the containers that were started since ``before``."""
+    after = stack.starts()
+    assert after.keys() == before.keys()
+    return {name for name in before if after[name] != before[name]}
+
+
+def test_a_killed_learner_costs_no_iteration_and_no_other_container(pairs: Stack) -> None:
+    pairs.commit(1)
+    before, joined = pairs.starts(), pairs.joins()
+    victim = pairs.container("learner-2")
+    victim.kill()
+    pairs.commit(5)
+    victim.start()
+    pairs.eventually(lambda: pairs.joins() > joined, what="the learner joins again")
+    records = pairs.commit(5)
+    assert [record.iteration for record in records] == list(range(len(records)))
+    assert {record.term for record in records} == {records[0].term}
+    assert _restarted(pairs, before) == {victim.name}
+
+
+def test_a_killed_replay_service_costs_no_iteration_and_no_other_container(pairs: Stack) -> None:
+    pairs.commit(1)
+    before = pairs.starts()
+    victim = pairs.container("replay")
+    victim.kill()
+    victim.start()
+    records = pairs.commit(10)
+    assert [record.iteration for record in records] == list(range(len(records)))
+    assert {record.term for record in records} == {records[0].term}
+    assert _restarted(pairs, before) == {victim.name}
+
+
+def test_a_killed_controller_goes_on_with_the_learners_that_it_had(pairs: Stack) -> None:
+    known = pairs.commit(15)
+    before = pairs.starts()
+    victim = pairs.container("controller")
+    victim.kill()
+    victim.start()
+    pairs.eventually(lambda: len(pairs.records()) >= len(known), what="it has caught up")
+    records = pairs.commit(10)
+    assert [record.iteration for record in records] == list(range(len(records)))
+    assert records[-1].term == known[-1].term + 1
+    assert "resumed" in pairs.log("controller")
+    same = len(known) - 1  # committed before; the kill may have come in the midst of the last
+    assert [each.update_digest for each in records[:same]] == [
+        each.update_digest for each in known[:same]
+    ]
+    assert _restarted(pairs, before) == {victim.name}
