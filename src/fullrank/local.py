@@ -154,7 +154,7 @@ class LocalRun:
             missing = [unit for unit in units if unit not in computed]
             computed.update(self._algorithm.updates(batch, missing, iteration=iteration))
             for unit in units:
-                round_.report(unit, unit_digest(computed[unit]))
+                round_.report(unit, unit_digest(computed[unit]), learner=learner)
             coefficients = {unit: float(row[unit]) for unit in units}
             round_.offer(learner=learner, row=learner, coded=self._combine(coefficients, computed))
             decision = round_.decide()

@@ -64,6 +64,8 @@ class IterationRecord:
     """Largest possible error of an entry; 0 when exact."""
     update_digest: str
     """Hexadecimal digest of the committed updates."""
+    quarantined: tuple[LearnerId, ...] = ()
+    """Learners whose contribution was found wrong and left out; they hold no row from then on."""
     bytes_sent: Mapping[str, int]
     """Bytes that the controller wrote to learners: ``parameters`` (assignments and sections),
     ``commit`` and ``refused``. Minibatches come from replay and are not in it."""

@@ -6,9 +6,9 @@ after each offer and acts on the verdict.
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 import numpy as np
@@ -46,8 +46,20 @@ class Decision:
     """Digest of each decoded unit, for COMMIT and INEXACT."""
     error_bound: float = 0.0
     """Largest possible error of an entry; 0 when exact."""
+    culprit: LearnerId | None = None
+    """For COMMIT: the learner whose contribution was wrong, and was left out."""
     reason: str = ""
-    """Why it is CORRUPT."""
+    """Why it is CORRUPT, or was before the culprit was left out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Offer:
+    """A row as it came."""
+
+    learner: LearnerId
+    row: int
+    coded: Vector | None
+    batch_digest: bytes
 
 
 class Round:
@@ -69,14 +81,20 @@ class Round:
         """J as learners, in order of arrival."""
         self._unit_sizes = tuple(unit_sizes)
         self._length = max(unit_sizes, default=0)
-        self._decoder = Decoder(code, target="units", grid=grid)
-        self._rows: set[int] = set()
-        self._reports: dict[Unit, set[bytes]] = {}
-        self._batches: set[bytes] = set()
+        self._code, self._grid = code, grid
+        self._decoder = self._make_decoder(())
+        self._offers: dict[int, _Offer] = {}
+        self._reports: dict[LearnerId, dict[Unit, bytes]] = {}
 
-    def report(self, unit: Unit, digest: bytes) -> None:
+    def _make_decoder(self, offers: Iterable[_Offer]) -> Decoder:
+        decoder = Decoder(self._code, target="units", grid=self._grid)
+        for offer in offers:
+            decoder.offer(row=offer.row, vector=offer.coded)
+        return decoder
+
+    def report(self, unit: Unit, digest: bytes, *, learner: LearnerId) -> None:
         """Note the digest that a learner computed for a unit."""
-        self._reports.setdefault(unit, set()).add(digest)
+        self._reports.setdefault(learner, {})[unit] = digest
 
     def offer(
         self,
@@ -97,22 +115,21 @@ class Round:
         Raises:
             InvalidContribution: Wrong length, or a value that is not finite.
         """
-        if row in self._rows:
+        if row in self._offers:
             return False
         if coded is not None and coded.shape != (self._length,):
             raise InvalidContribution(
                 f"the coded vector of row {row} has shape {coded.shape}, expected ({self._length},)"
             )
         self._decoder.offer(row=row, vector=coded)
-        self._rows.add(row)
-        self._batches.add(batch_digest)
+        self._offers[row] = _Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest)
         self.received.append(learner)
         return True
 
     @property
     def rows(self) -> frozenset[int]:
         """Rows received."""
-        return frozenset(self._rows)
+        return frozenset(self._offers)
 
     @property
     def rank(self) -> int:
@@ -130,36 +147,83 @@ class Round:
         return self._decoder.condition
 
     def decide(self) -> Decision:
-        """Decode if the rank allows it, and check the certificate and the digests."""
-        sizes = enumerate(self._unit_sizes)
-        if not self.decodable or any(unit not in self._reports for unit, _ in sizes):
+        """Decode if the rank allows it, and check the certificate and the digests.
+
+        If something is wrong, each learner is left out in turn: where that of a single one mends
+        all, it is the culprit, and the others' rows are committed. This rests on one learner at
+        most being wrong in an iteration; two that agree on the same wrong bits would outvote one.
+        """
+        if not self.decodable or len(self._known(self._reports)) < len(self._unit_sizes):
             return Decision(verdict=Verdict.WAIT)
-        if len(self._batches) > 1:
+        found = self._judge(self._decoder, tuple(self._offers.values()), self._reports)
+        return self._leave_one_out(found) if found.verdict is Verdict.CORRUPT else found
+
+    def _known(self, reports: Mapping[LearnerId, Mapping[Unit, bytes]]) -> dict[Unit, set[bytes]]:
+        """All digests reported for each unit."""
+        known: dict[Unit, set[bytes]] = {}
+        for own in reports.values():
+            for unit, digest in own.items():
+                known.setdefault(unit, set()).add(digest)
+        return known
+
+    def _judge(
+        self,
+        decoder: Decoder,
+        offers: Sequence[_Offer],
+        reports: Mapping[LearnerId, Mapping[Unit, bytes]],
+    ) -> Decision:
+        """A verdict on some rows and reports; whether they agree comes before their rank."""
+        if len({offer.batch_digest for offer in offers}) > 1:
             return _corrupt("learners used different minibatches")
-        disputed = sorted(unit for unit, known in self._reports.items() if len(known) > 1)
+        known = self._known(reports)
+        disputed = sorted(unit for unit, digests in known.items() if len(digests) > 1)
         if disputed:
             return _corrupt(f"learners disagree on the updates of units {disputed}")
+        if not decoder.decodable or len(known) < len(self._unit_sizes):
+            return Decision(verdict=Verdict.WAIT)
         try:
-            updates = self._decode()
+            updates = self._decode(decoder)
         except Corrupted as error:
             return _corrupt(str(error))
         digests = _digests([updates[unit, :size] for unit, size in enumerate(self._unit_sizes)])
-        if not self._decoder.exact:
+        if not decoder.exact:
             return Decision(
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
-                error_bound=self._decoder.error_bound,
+                error_bound=decoder.error_bound,
             )
-        wrong = [unit for unit, own in enumerate(digests) if self._reports[unit] != {own}]
+        wrong = [unit for unit, own in enumerate(digests) if known[unit] != {own}]
         if wrong:
             return _corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests)
 
-    def _decode(self) -> FloatArray:
+    def _leave_one_out(self, found: Decision) -> Decision:
+        """Commit without the one learner that is wrong, if it is certain who that is.
+
+        Where all reports agree, whatever decodes to them is right. Where they do not, every party
+        to the dispute must have been left out and only one of them have mended it.
+        """
+        outcomes = {learner: self._without(learner) for learner in self._suspects()}
+        mended = [each for each, one in outcomes.items() if one.verdict is Verdict.COMMIT]
+        untried = [each for each, one in outcomes.items() if one.verdict is Verdict.WAIT]
+        agreed = all(len(digests) == 1 for digests in self._known(self._reports).values())
+        if len(mended) != 1 or (untried and not agreed):
+            return found
+        return replace(outcomes[mended[0]], culprit=mended[0], reason=found.reason)
+
+    def _suspects(self) -> list[LearnerId]:
+        return sorted({*self.received, *self._reports})
+
+    def _without(self, learner: LearnerId) -> Decision:
+        offers = [offer for offer in self._offers.values() if offer.learner != learner]
+        reports = {each: own for each, own in self._reports.items() if each != learner}
+        return self._judge(self._make_decoder(offers), offers, reports)
+
+    def _decode(self, decoder: Decoder) -> FloatArray:
         """All updates, block by block, so that each is cast while it is in the cache."""
         updates = np.empty((len(self._unit_sizes), self._length), np.float32)
-        for start, block in self._decoder.blocks():
+        for start, block in decoder.blocks():
             updates[:, start : start + block.shape[1]] = block
         return updates
 

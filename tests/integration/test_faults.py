@@ -167,3 +167,29 @@ async def test_what_does_not_match_its_digests_is_never_committed(
         with pytest.raises(Corrupted, match="iteration 0"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
+async def test_a_learner_that_was_wrong_is_named_left_out_and_dealt_no_row_again(
+    tmp_path: Path, fault: Fault
+) -> None:
+    settings = resolved(
+        "code.name=mds",
+        "learners=4",
+        "stragglers.name=bernoulli",  # the honest ones are slow, so that the other one counts
+        "stragglers.probability=1.0",
+        "stragglers.delay_s=0.2",
+    )
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(fault)
+        cluster.learners(3)
+        status = await cluster.finished()
+    [wrong] = [each for each in status.learners if each.host == "fake"]
+    assert (list(wrong.rows), bool(wrong.quarantined)) == ([], True)
+    assert all(not each.quarantined for each in status.learners if each is not wrong)
+    records = cluster.records()
+    assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
+    assert all(wrong.learner not in record.received for record in records)
+    assert cluster.digests() == reference_digests(cluster.config)

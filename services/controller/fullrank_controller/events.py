@@ -12,6 +12,7 @@ class Reported:
     """A learner finished units and sent their digests."""
 
     ids: Ids
+    learner: LearnerId
     digests: Mapping[Unit, bytes]
 
 

@@ -135,7 +135,7 @@ class Gathering:
             return False
         if isinstance(event, Reported):
             for unit, digest in event.digests.items():
-                self._round.report(unit, digest)
+                self._round.report(unit, digest, learner=event.learner)
             return True
         return self._offer(event)
 
@@ -166,6 +166,9 @@ class Gathering:
         self._last = decision = await asyncio.to_thread(self._round.decide)
         self._decode_s = clock() - started
         if decision.verdict is Verdict.COMMIT:
+            if decision.culprit is not None:
+                log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
+                self._run.roster.quarantine(decision.culprit, decision.reason)
             return decision
         if decision.verdict is Verdict.WAIT or self._more_can_come():
             return None

@@ -54,10 +54,13 @@ class Intake:
                     f"units: unit {done.unit} of {self._run.units}, digest of "
                     f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
                 )
+            if not self._run.computes(self._learner, done.unit):
+                raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
         if current:
             self._run.bytes_received["digests"] += DIGEST_BYTES * len(current)
             digests = {done.unit: done.digest for done in current}
-            self._run.inbox.put_nowait(Reported(ids=current[-1].ids, digests=digests))
+            reported = Reported(ids=current[-1].ids, learner=self._learner, digests=digests)
+            self._run.inbox.put_nowait(reported)
 
     def _announce(self, header: pb.Coded) -> pb.Refused | None:
         self._header, self._assembler = header, None

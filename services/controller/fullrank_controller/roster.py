@@ -82,6 +82,8 @@ class Member:
     probe: tuple[bytes, ...] = ()
     ready: bool = False
     """It has sent a stable probe and may hold rows."""
+    quarantined: str = ""
+    """Why it holds no row any more; a learner that dials again begins anew."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
     """Fails with the reason when the controller ends the stream."""
 
@@ -113,6 +115,13 @@ class Roster:
         member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
         self._changed()
 
+    def quarantine(self, learner: LearnerId, reason: str) -> None:
+        """Deal no row to a learner whose contribution was wrong."""
+        member = self._members.get(learner)
+        if member is not None:
+            member.quarantined = reason
+            self._changed()
+
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended."""
         if self._members.get(member.learner) is member:
@@ -139,7 +148,7 @@ class Roster:
     @property
     def eligible(self) -> list[Member]:
         """Ready members of the commonest numeric identity, by index; all others are spares."""
-        ready = [member for member in self.members if member.ready]
+        ready = [member for member in self.members if member.ready and not member.quarantined]
         identities = Counter((member.fingerprint, member.probe) for member in ready)
         if not identities:
             return []

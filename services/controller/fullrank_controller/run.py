@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fullrank.rounds import Round
-from fullrank.types import LearnerId
+from fullrank.types import LearnerId, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.dealing import Deal
@@ -62,6 +62,13 @@ class Run:
         holder = self.deal.holders.get(row) if self.deal else None
         return holder is not None and holder.learner == learner
 
+    def computes(self, learner: LearnerId, unit: Unit) -> bool:
+        """Whether the unit is in the learner's row."""
+        if self.deal is None:
+            return False
+        matrix = self.deal.code.matrix
+        return any(matrix[row, unit] for row in range(len(matrix)) if self.holds(learner, row))
+
     def has_received(self, row: int) -> bool:
         """Whether the open round has the row."""
         return self.round is not None and row in self.round.rows
@@ -85,6 +92,7 @@ class Run:
                     host=member.host,
                     rows=[rows[member]] if member in rows else [],
                     fingerprint=member.fingerprint,
+                    quarantined=member.quarantined,
                 )
                 for member in self.roster.members
             ],

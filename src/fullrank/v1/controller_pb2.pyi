@@ -625,9 +625,12 @@ class LearnerStatus(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
+    QUARANTINED_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
+    quarantined: _builtins.str
+    """Why the learner holds no row any more, if one of its contributions was wrong."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -639,10 +642,11 @@ class LearnerStatus(_message.Message):
         host: _builtins.str = ...,
         rows: _abc.Iterable[_builtins.int] | None = ...,
         fingerprint: _builtins.str = ...,
+        quarantined: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -62,11 +62,11 @@ async def test_header_and_chunks_may_come_apart(run: Run, intake: Intake) -> Non
 
 async def test_reports_come_before_the_vector_of_the_same_message(run: Run, intake: Intake) -> None:
     message = contribution(run)
-    message.units.extend(report(run, unit=2).units)
+    message.units.extend(report(run, unit=1).units)
     intake.take(message)
     first, second = run.inbox.get_nowait(), run.inbox.get_nowait()
     assert isinstance(first, Reported)
-    assert first.digests == {2: bytes(16)}
+    assert (first.learner, first.digests) == (ROW, {1: bytes(16)})
     assert isinstance(second, Arrived)
     assert run.bytes_received["digests"] == 16
 
@@ -141,6 +141,14 @@ async def test_a_report_of_no_unit_or_no_digest_is_invalid(
 ) -> None:
     with pytest.raises(InvalidContribution, match=f"unit {unit} of 3, digest of {len(digest)}"):
         intake.take(report(run, unit=unit, digest=digest))
+    assert run.inbox.empty()
+
+
+async def test_a_report_of_somebody_elses_unit_is_invalid(run: Run, intake: Intake) -> None:
+    assert run.deal is not None
+    [other] = np.flatnonzero(run.deal.code.matrix[ROW] == 0.0)
+    with pytest.raises(InvalidContribution, match=f"unit {other} is not of this learner's row"):
+        intake.take(report(run, unit=int(other)))
     assert run.inbox.empty()
 
 
