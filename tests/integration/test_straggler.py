@@ -206,6 +206,18 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
     assert cluster.digests() == reference_digests(cluster.config)[:1]
 
 
+@pytest.mark.parametrize("byte", [0, 5])
+async def test_within_the_tolerance_a_run_goes_on_without_the_corrupted_vector(
+    tmp_path: Path, byte: int
+) -> None:
+    fault = Corrupt(learners=(2,), byte=byte, mend_checksum=True)
+    async with lab(tmp_path, *CYCLIC) as (cluster, straggler):
+        await straggler.inject(fault)
+        straggler.learners(4)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
 async def test_a_throttled_learner_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
     bytes_per_s = 100_000.0
     async with lab(tmp_path, *UNCODED) as (cluster, straggler):
