@@ -22,10 +22,10 @@ from pathlib import Path
 
 import numpy as np
 
-from fullrank.stragglers import FixedK
 from local_services import nothing, train
+from passing_over import DELAY_S, LEARNERS, SEED, pass_over
 
-AGENTS, LEARNERS, UNIT_S, DELAY_S, SEED = 8, 15, 0.05, 1.0, 0
+AGENTS, UNIT_S = 8, 0.05
 CLAIM = 1.10
 
 
@@ -37,21 +37,6 @@ class Measured:
     p95_s: float
     cpu_s: float
     digests: list[str]
-
-
-def pass_over(k: int) -> None:
-    """In the controller: give the keyed k stragglers of an iteration no assignment."""
-    from fullrank_controller.gathering import Gathering
-
-    assign = Gathering._assign
-    stragglers = FixedK(k=k, delay_s=DELAY_S)
-
-    async def assign_to_others(self: Gathering, rows: list[int]) -> None:
-        iteration = self._round.iteration
-        delays = stragglers.delays(seed=SEED, iteration=iteration, learners=LEARNERS)
-        await assign(self, [row for row in rows if not delays[self._deal.holders[row].learner]])
-
-    Gathering._assign = assign_to_others  # type: ignore[method-assign]
 
 
 def measure(

@@ -1,0 +1,167 @@
+"""Claim: in containers, stragglers within the tolerance cost nothing.
+
+M = 8, N = 15, emulated compute of 0.05 s a unit, a sidecar beside each learner; they hold the
+vectors of k keyed learners for 1 s in every iteration. The median round must be within 1.10 of the
+run in which the same k learners get no assignment, the delay must not show in the 95th percentile,
+and the digests must equal those of the run without stragglers. ``uncoded`` pays the full delay.
+Needs a Docker engine and the images, which
+``docker compose -f deploy/docker-compose.yml --profile lab build`` makes.
+
+    python benchmarks/straggler_containers.py --rounds 40
+"""
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fullrank.cli.compose import rendered
+from fullrank.metrics import IterationRecord, read_records
+from passing_over import DELAY_S, LEARNERS, SEED
+
+DEPLOY = Path(__file__).resolve().parents[1] / "deploy"
+DOCKER = os.environ.get("FULLRANK_DOCKER", "docker")
+AGENTS, UNIT_S, CLAIM = 8, 0.05, 1.10
+WITHIN_S = 600.0
+PATCH = """import sys
+
+if "serve" in sys.orig_argv:  # not the health probes
+    import passing_over
+
+    passing_over.pass_over({k})
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One run."""
+
+    code: str
+    tolerance: int
+    stragglers: int
+    passed_over: bool = False
+    """The controller passes the stragglers over, and nobody is held."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--cases", nargs="+", type=int, default=[1, 2, 7], help="k")
+    arguments = parser.parse_args()
+    rounds = arguments.rounds
+    print(f"M = {AGENTS}, N = {LEARNERS} pairs of containers, {UNIT_S} s a unit (emulated),")
+    print(f"held for {DELAY_S} s by the sidecars:\n")
+    print("| code | k | median, s | p95, s | median without them, s | ratio | digests |")
+    print("|---|---|---|---|---|---|---|")
+    failed = False
+    for k in arguments.cases:
+        slow = run(Case(code="cyclic", tolerance=k, stragglers=k), rounds)
+        without = run(Case(code="cyclic", tolerance=k, stragglers=k, passed_over=True), rounds)
+        times, base = steady(slow), steady(without)
+        ratio = float(np.median(times) / np.median(base))
+        p95 = float(np.quantile(times, 0.95))
+        equal = digests(slow) == digests(without)
+        failed |= ratio > CLAIM or p95 >= DELAY_S or not equal
+        print(
+            f"| cyclic, s = {k} | {k} | {np.median(times):.3f} | {p95:.3f} | "
+            f"{np.median(base):.3f} | {ratio:.2f} (at most {CLAIM:.2f}) | "
+            f"{'equal' if equal else 'differ'} |",
+            flush=True,
+        )
+    plain = run(Case(code="uncoded", tolerance=0, stragglers=2), max(10, rounds // 4))
+    times = steady(plain)
+    failed |= float(np.quantile(times, 0.95)) < DELAY_S
+    print(f"| uncoded | 2 | {np.median(times):.3f} | {np.quantile(times, 0.95):.3f} | | | |")
+    return int(failed)
+
+
+def steady(records: list[IterationRecord]) -> np.ndarray:
+    """Round times after the first tenth."""
+    return np.array([record.round_s for record in records[len(records) // 10 :]])
+
+
+def digests(records: list[IterationRecord]) -> list[str]:
+    """Of the committed updates."""
+    return [record.update_digest for record in records]
+
+
+def run(case: Case, rounds: int) -> list[IterationRecord]:
+    """Train to the end in containers of a project of its own, and take everything down."""
+    with tempfile.TemporaryDirectory() as scratch:
+        files = [DEPLOY / "docker-compose.yml", *overrides(case, rounds, Path(scratch))]
+        options = [word for file in files for word in ("-f", str(file))]
+        project = ["-p", f"fullrank-bench-{os.getpid()}", *options]
+        try:
+            compose(*project, "up", "--detach")
+            return finished(project, rounds, Path(scratch))
+        finally:
+            compose(*project, "down", "--volumes", "--timeout", "5")
+
+
+def overrides(case: Case, rounds: int, scratch: Path) -> list[Path]:
+    """The pairs, and what makes the run this one."""
+    held = 0 if case.passed_over else case.stragglers
+    settings = {
+        "SEED": SEED,
+        "ITERATIONS": rounds,
+        "LEARNERS": LEARNERS,
+        "ENVIRONMENT__AGENTS": AGENTS,
+        "CODE__NAME": case.code,
+        "COMPUTE__EMULATE_UNIT_S": UNIT_S,
+        "ALGORITHM__BATCH_SIZE": 128,
+        "COLLECT__WARMUP": 2560,
+        "CONTROLLER__JOIN_DEADLINE_S": 300,
+        **({"CODE__TOLERANCE": case.tolerance} if case.tolerance else {}),
+    }
+    lines = ["services:", "  controller:", "    environment:"]
+    lines += [f'      FULLRANK__{name}: "{value}"' for name, value in settings.items()]
+    if case.passed_over:
+        shutil.copy(Path(__file__).with_name("passing_over.py"), scratch)
+        (scratch / "sitecustomize.py").write_text(PATCH.format(k=case.stragglers))
+        lines += ["      PYTHONPATH: /patch", "    volumes:", f"      - {scratch}:/patch:ro"]
+    for number in range(LEARNERS):
+        sidecar = {"NAME": "fixed_k", "K": held, "DELAY_S": DELAY_S}
+        lines += [f"  straggler-{number}:", "    environment:"]
+        lines += [f'      FULLRANK__STRAGGLERS__{key}: "{sidecar[key]}"' for key in sidecar]
+    pairs, own = scratch / "pairs.yml", scratch / "run.yml"
+    pairs.write_text(rendered(learners=LEARNERS, base=str(DEPLOY / "docker-compose.yml")))
+    own.write_text("\n".join(lines) + "\n")
+    scratch.chmod(0o755)
+    return [pairs, own]
+
+
+def finished(project: list[str], rounds: int, scratch: Path) -> list[IterationRecord]:
+    """All records, when the last iteration is committed."""
+    copy, deadline = scratch / "metrics.jsonl", time.monotonic() + WITHIN_S
+    while time.monotonic() < deadline:
+        path = "/var/lib/fullrank/run/metrics.jsonl"
+        found = compose(*project, "exec", "-T", "controller", "cat", path, check=False)
+        copy.write_text(found)
+        if len(records := read_records(copy)) == rounds:
+            return records
+        time.sleep(2.0)
+    raise SystemExit(
+        f"not finished within {WITHIN_S} s:\n{compose(*project, 'logs', 'controller')}"
+    )
+
+
+def compose(*words: str, check: bool = True) -> str:
+    """``docker compose words...``."""
+    environment = os.environ | {"FULLRANK_PORT": "0"}
+    done = subprocess.run(
+        [DOCKER, "compose", *words], env=environment, capture_output=True, text=True, check=False
+    )
+    if check and done.returncode:
+        raise SystemExit(done.stderr)
+    return done.stdout
+
+
+if __name__ == "__main__":
+    sys.exit(main())
