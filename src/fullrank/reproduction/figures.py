@@ -27,6 +27,7 @@ _COLOURS = {
     "replication": "#e69f00",
     "ldpc": "#cc79a7",
     "cyclic": "#009e73",
+    "auto": "#d55e00",
 }
 
 

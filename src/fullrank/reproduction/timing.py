@@ -12,20 +12,26 @@ from functools import partial
 import numpy as np
 
 from fullrank.codes import Code, make_code
+from fullrank.codes.auto import Auto
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.metrics import IterationRecord
+from fullrank.payload import Payload
+from fullrank.regimes import Regime, play_planned
 from fullrank.reproduction import wang21
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.wang21 import Task
 from fullrank.seeding import stream
 from fullrank.simulation import Cluster, simulate
 from fullrank.stragglers import FixedK
+from fullrank.traffic import Times
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
-CODES = (*wang21.CODES, "cyclic")
+CODES = (*wang21.CODES, "cyclic", "auto")
 ROUNDS = 300
 """Simulated for each cell; the paper has 50."""
+LEARNT = 50
+"""Iterations in which the planner gets to know the learners."""
 BATCH = 1024
 EMULATED_UNIT_S = 0.05
 REAL_BATCH = 64
@@ -137,9 +143,26 @@ def published_compute(task: Task, agents: int) -> tuple[float, float]:
 
 def simulated(setting: Setting, *, unit_s: float, shared_s: float) -> float:
     """Mean seconds of as many iterations as the paper adds up, in virtual time."""
+    round_s = _planned(setting, unit_s) if setting.code == "auto" else _fixed(setting, unit_s)
+    return wang21.TOTALLED * (shared_s + float(round_s.mean()))
+
+
+def _fixed(setting: Setting, unit_s: float) -> Times:
     cluster = Cluster(unit_s=unit_s)
-    rounds = simulate(cluster, setting.make_code(), setting.delays, iterations=ROUNDS, seed=0)
-    return wang21.TOTALLED * (shared_s + float(rounds.round_s.mean()))
+    played = simulate(cluster, setting.make_code(), setting.delays, iterations=ROUNDS, seed=0)
+    return played.round_s
+
+
+def _planned(setting: Setting, unit_s: float) -> Times:
+    """With the planner, once it has seen the learners."""
+    delays = {"name": "fixed_k", "k": setting.delays.k, "delay_s": setting.delays.delay_s}
+    regime = Regime(
+        learners=setting.learners, agents=setting.agents, unit_s=unit_s, stragglers=delays
+    )
+    played = play_planned(
+        lambda _: regime, Payload(), auto=Auto(), iterations=LEARNT + ROUNDS, seed=0
+    )
+    return played.round_s[LEARNT:]
 
 
 def real(setting: Setting, *, rounds: int, train: Train) -> Cell:
