@@ -56,7 +56,7 @@ def coded_maddpg_(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        total = len(coded_maddpg.cells(chosen, train, time.process_time))
+        total = len(coded_maddpg.cells(chosen, train, time.process_time)) + coded_maddpg.PREDICTED
         bar = progress.add_task(scale, total=total)
 
         def done(cell: Cell, origin: Origin) -> None:

@@ -73,6 +73,24 @@ def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
     ]
 
 
+PREDICTED = 2 * len(wang21.TASKS) * len(wang21.AGENTS)
+"""Cells that follow from the measured ones."""
+
+
+def predictions(found: Mapping[str, JSON]) -> list[Cell]:
+    """Times in virtual time: of the paper's machines, and of learners like this one."""
+    rows = [(task, agents) for task in wang21.TASKS for agents in wang21.AGENTS]
+    theirs = {row: timing.published_compute(*row) for row in rows}
+    here = {(task, agents): found[f"compute-{task.name}-{agents}"] for task, agents in rows}
+    return [
+        *(
+            timing.predicted("paper", *row, unit_s=theirs[row][0], shared_s=theirs[row][1])
+            for row in rows
+        ),
+        *(timing.predicted("here", *row, **here[row]) for row in rows),
+    ]
+
+
 def reproduce(
     scale: Scale,
     directory: Path,
@@ -91,6 +109,7 @@ def reproduce(
         done: Told of each cell as it is there.
     """
     found = run(cells(scale, train, clock), directory, done=done)
+    found |= run(predictions(found), directory, done=done)
     tables = _tables(scale, found)
     published = tables["published"]
     figures.draw_learning(found, seeds=scale.effort.seeds, path=directory / "learning.png")
@@ -134,12 +153,13 @@ def _tables(scale: Scale, found: Mapping[str, JSON]) -> dict[str, Table]:
         for each in every
         if each.code in wang21.CODES
     }
-    theirs, here = dict[Setting, float](), dict[Setting, float]()
-    for each in every:
-        unit_s, shared_s = timing.published_compute(each.task, each.agents)
-        theirs[each] = timing.simulated(each, unit_s=unit_s, shared_s=shared_s)
-        measured = found[f"compute-{each.task.name}-{each.agents}"]
-        here[each] = timing.simulated(each, **measured)
+    theirs, here = (
+        {
+            each: found[f"predicted-{source}-{each.task.name}-{each.agents}"][each.name]
+            for each in every
+        }
+        for source in ("paper", "here")
+    )
     real = {each: found[f"real-{each.name}"]["seconds"] for each in scale.real}
     sources = {
         "published": published,

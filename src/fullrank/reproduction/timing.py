@@ -28,7 +28,7 @@ from fullrank.types import JSON
 from fullrank.wiring import training_of
 
 CODES = (*wang21.CODES, "cyclic", "auto")
-ROUNDS = 300
+ROUNDS = 200
 """Simulated for each cell; the paper has 50."""
 LEARNT = 50
 """Iterations in which the planner gets to know the learners."""
@@ -139,6 +139,20 @@ def published_compute(task: Task, agents: int) -> tuple[float, float]:
     uncoded, mds = (task.published[agents][code][0] for code in ("uncoded", "mds"))
     unit_s = (mds - uncoded) / wang21.TOTALLED / (agents - 1)
     return unit_s, uncoded / wang21.TOTALLED - unit_s
+
+
+def predicted(source: str, task: Task, agents: int, *, unit_s: float, shared_s: float) -> Cell:
+    """``simulated`` for every code and k of a task and M, by the setting's name."""
+
+    def compute() -> JSON:
+        every = settings([task], agents=[agents])
+        return {each.name: simulated(each, unit_s=unit_s, shared_s=shared_s) for each in every}
+
+    return Cell(
+        name=f"predicted-{source}-{task.name}-{agents}",
+        settings={"unit_s": unit_s, "shared_s": shared_s, "rounds": ROUNDS, "codes": list(CODES)},
+        compute=compute,
+    )
 
 
 def simulated(setting: Setting, *, unit_s: float, shared_s: float) -> float:
