@@ -1,6 +1,7 @@
 """What a record of an iteration tells the planner."""
 
 from collections.abc import Callable
+from dataclasses import fields
 
 import numpy as np
 
@@ -35,8 +36,18 @@ def observed(
     )
 
 
+def label_of_record(record: IterationRecord) -> str:
+    """The code as the command line takes it, for example ``cyclic,tolerance=2``."""
+    return ",".join([record.code, *(f"{key}={value}" for key, value in _params_of(record).items())])
+
+
 def code_of_record(record: IterationRecord, *, units: int, seed: int) -> Code:
-    """The code of a recorded iteration, made again."""
-    family = codes.get(record.code)
-    params = {"tolerance": record.tolerance} if hasattr(family, "tolerance") else {}
-    return make_code(record.code, rows=record.code_rows, units=units, seed=seed, **params)
+    """The code of a recorded iteration, made again; its other parameters are the defaults."""
+    return make_code(
+        record.code, rows=record.code_rows, units=units, seed=seed, **_params_of(record)
+    )
+
+
+def _params_of(record: IterationRecord) -> dict[str, int]:
+    known = {each.name for each in fields(codes.get(record.code))}  # type: ignore[arg-type]
+    return {"tolerance": record.tolerance} if "tolerance" in known else {}

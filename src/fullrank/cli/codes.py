@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption
+from fullrank.cli.plan import plan
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import (
     computation_overhead,
@@ -38,7 +39,10 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _codes() -> None:
-    """Show the codes: matrices, tolerance, load, conditions."""
+    """Show the codes: matrices, tolerance, load, conditions, and which one to use."""
+
+
+app.command()(plan)
 
 
 @app.command("list")

@@ -1,0 +1,123 @@
+"""``fullrank codes plan``: which code suits a run or a regime, and why."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.options import JsonOption
+from fullrank.cli.runs import find_run, read_config
+from fullrank.codes import Code
+from fullrank.codes.auto import Auto
+from fullrank.config import RunConfig
+from fullrank.errors import ConfigError
+from fullrank.measured import code_of_record, label_of_record, observed
+from fullrank.metrics import IterationRecord, read_records
+from fullrank.payload import Payload
+from fullrank.planning import Plan, Planner
+from fullrank.regimes import dimensions_of, payload_of, play_planned, read_regime
+from fullrank.types import JSON
+
+LOOKED_AT = 128
+"""Iterations of a run that a plan looks back upon."""
+
+
+def plan(
+    run: Annotated[
+        Path | None, typer.Argument(help="Run directory, or its name below runs/.")
+    ] = None,
+    regime: Annotated[
+        Path | None, typer.Option(help="A regime file instead: the plan after playing it.")
+    ] = None,
+    iterations: Annotated[int, typer.Option(help="Rounds of the regime to play.", min=1)] = 150,
+    seed: Annotated[int, typer.Option(help="Keys the rounds of the regime.")] = 0,
+    as_json: JsonOption = False,
+) -> None:
+    """Explain which code the planner would use next, for a run's measured times or a regime."""
+    if (run is None) == (regime is None):
+        raise ConfigError("give either the directory of a run or --regime FILE")
+    if run is not None:
+        found, changes = _of_run(run)
+    else:
+        assert regime is not None
+        found, changes = _of_regime(regime, iterations=iterations, seed=seed)
+    if as_json:
+        print(json.dumps(_facts(found, changes), indent=2))
+    else:
+        _show(found, changes)
+
+
+def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
+    """The plan after the newest record, and when the run used which code."""
+    directory = find_run(run)
+    records = read_records(directory / "metrics.jsonl")
+    if not records or not records[-1].arrival_s:
+        raise ConfigError(f"{run} has no iteration with recorded arrivals; let it run on")
+    changes = [
+        (record.iteration, label_of_record(record))
+        for before, record in zip([None, *records], records, strict=False)
+        if before is None or label_of_record(before) != label_of_record(record)
+    ]
+    return _plan(read_config(directory), records[-LOOKED_AT:]), changes
+
+
+def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
+    dimensions, batch_size = dimensions_of(config)
+    moved, units = Payload.of(dimensions, batch_size=batch_size).traffic, len(dimensions.unit_sizes)
+    auto = Auto(**config.code.params) if config.code.name == "auto" else Auto()
+    using = label_of_record(records[-1])
+    planner = Planner(auto, units=units, seed=config.seed, moved=moved, using=using)
+    codes: dict[tuple[str, int, int], Code] = {}
+    for record in records:
+        made = (record.code, record.code_rows, record.tolerance)
+        if made not in codes:
+            codes[made] = code_of_record(record, units=units, seed=config.seed)
+        observation = observed(record, codes[made], moved)
+        if observation is not None:
+            planner.observe(observation)
+    return planner.plan(sorted(records[-1].rows))
+
+
+def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tuple[int, str]]]:
+    regime = read_regime(path)
+    defaults = RunConfig()
+    environment = replace(defaults.environment, agents=regime.agents)
+    played = play_planned(
+        lambda _: regime,
+        payload_of(replace(defaults, environment=environment)),
+        auto=Auto(),
+        iterations=iterations,
+        seed=seed,
+    )
+    changes = [(iteration, plan.candidate.label) for iteration, plan in played.changes]
+    return played.last, changes
+
+
+def _facts(found: Plan, changes: list[tuple[int, str]]) -> JSON:
+    return {
+        "code": found.candidate.label,
+        "changed": found.changed,
+        "reason": found.reason,
+        "used": [{"iteration": iteration, "code": label} for iteration, label in changes],
+        "expected_s": {each.label: each.mean_s for each in found.forecasts},
+    }
+
+
+def _show(found: Plan, changes: list[tuple[int, str]]) -> None:
+    console = Console()
+    for iteration, label in changes:
+        console.print(f"from iteration {iteration}: {label}", highlight=False)
+    console.print(f"next: {found.candidate.label}, since {found.reason}", highlight=False)
+    if not found.forecasts:
+        return
+    table = Table("code", caption="expected from the times of the last iterations")
+    for column in ("expected round", "over the best"):
+        table.add_column(column, justify="right")
+    best = found.forecasts[0].mean_s
+    for each in found.forecasts:
+        table.add_row(each.label, f"{each.mean_s:.4g} s", f"{each.mean_s / best - 1:.0%}")
+    console.print(table)

@@ -1,0 +1,63 @@
+"""``fullrank codes plan``: a choice explained, from a run or from a regime."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fullrank.config import load, to_toml
+from fullrank.metrics import to_line
+from fullrank.regimes import read_regime
+
+from .conftest import Command
+from .test_plot import record
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """Four learners; learner 3 is a second late in every iteration that waits for it."""
+    (tmp_path / "config.toml").write_text(to_toml(load(overrides=["learners=4"]).config))
+    lines = []
+    for iteration in range(30):
+        here = [0, 1, 2] if iteration % 3 else [0, 1, 3]
+        times = {each: 1.0 if each == 3 else 0.1 for each in here}
+        lines.append(
+            record(
+                iteration, code_rows=4, tolerance=1, received=tuple(here),
+                rows={each: each for each in range(4)}, arrival_s=times,
+                compute_s=dict.fromkeys(here, 0.1),
+            )
+        )  # fmt: skip
+    (tmp_path / "metrics.jsonl").write_text("".join(to_line(each) + "\n" for each in lines))
+    return tmp_path
+
+
+def test_a_run_is_explained_from_its_records(fullrank: Command, run: Path) -> None:
+    code, output, _ = fullrank("codes", "plan", str(run), "--json")
+    facts = json.loads(output)
+    assert code == 0
+    assert facts["used"] == [{"iteration": 0, "code": "cyclic,tolerance=1"}]
+    assert facts["code"] in facts["expected_s"]
+    assert "cyclic,tolerance=1" in facts["reason"]
+    assert list(facts["expected_s"].values()) == sorted(facts["expected_s"].values())
+
+
+def test_a_regime_is_played_and_explained(fullrank: Command) -> None:
+    path = Path("benchmarks/regimes/seven_late.toml")
+    words = ("codes", "plan", "--regime", str(path), "--iterations", "20", "--json")
+    facts = json.loads(fullrank(*words).output)
+    assert facts["used"][0]["iteration"] == 10
+    assert min(facts["expected_s"].values()) < read_regime(path).delays.delay_s  # type: ignore[attr-defined]
+
+
+def test_a_table_is_printed_for_people(fullrank: Command, run: Path) -> None:
+    output = fullrank("codes", "plan", str(run)).output
+    assert "from iteration 0: cyclic,tolerance=1" in output
+    assert "expected round" in output
+
+
+def test_what_cannot_be_planned_says_so(fullrank: Command, tmp_path: Path) -> None:
+    assert "either" in fullrank("codes", "plan").error
+    (tmp_path / "config.toml").write_text(to_toml(load().config))
+    (tmp_path / "metrics.jsonl").write_text(to_line(record(0)) + "\n")
+    assert "no iteration with recorded arrivals" in fullrank("codes", "plan", str(tmp_path)).error
