@@ -33,7 +33,7 @@ ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9
 REGIMES = Path(__file__).parent / "regimes"
 UNSAFE = ("uncoded", "replication", "ldgm")
-"""Codes of tolerance 0 at fifteen learners and eight agents."""
+"""Codes that may survive no loss at fifteen learners and eight agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,9 +53,9 @@ def payload(agents: int) -> Payload:
 
 
 @cache
-def fixed_codes(learners: int, agents: int) -> dict[str, Code]:
-    chosen = candidates(rows=learners, units=agents, seed=0)
-    unsafe = {name: make_code(name, rows=learners, units=agents) for name in UNSAFE}
+def fixed_codes(learners: int, agents: int, seed: int) -> dict[str, Code]:
+    chosen = candidates(rows=learners, units=agents, seed=seed)
+    unsafe = {name: make_code(name, rows=learners, units=agents, seed=seed) for name in UNSAFE}
     return {each.label: each.code for each in chosen} | unsafe
 
 
@@ -79,7 +79,7 @@ def measure(before: str, after: str, seed: int) -> Outcome:
     counted = slice(WARM, None) if before == after else slice(SETTLED, None)
     fixed = {
         label: float(fixed_s(first, second, code, seed)[counted].sum())
-        for label, code in fixed_codes(first.learners, first.agents).items()
+        for label, code in fixed_codes(first.learners, first.agents, seed).items()
     }
     planned = play_planned(
         lambda iteration: first if iteration < CHANGE else second,

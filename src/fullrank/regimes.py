@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.algorithms import algorithms
+from fullrank.algorithms import Dimensions, algorithms
 from fullrank.codes import Code
 from fullrank.codes.auto import Auto
 from fullrank.config import PluginSettings, RunConfig, complete_stragglers
@@ -86,14 +86,20 @@ def read_regime(path: Path) -> Regime:
 
 
 def payload_of(config: RunConfig) -> Payload:
-    """What the configured algorithm moves; of its parameters only the sizes are made."""
+    """What the configured algorithm moves."""
+    dimensions, batch_size = dimensions_of(config)
+    return Payload.of(dimensions, batch_size=batch_size)
+
+
+def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
+    """Sizes of the configured algorithm, and B; of its parameters only the sizes are made."""
     settings = config.environment
     environment = make_environment(
         settings.name, agents=settings.agents, copies=1, **settings.params
     )
     environment.close()
     algorithm = algorithms.build(config.algorithm.name, **config.algorithm.params)
-    return Payload.of(algorithm.dimensions(environment.agents), batch_size=algorithm.batch_size)
+    return algorithm.dimensions(environment.agents), algorithm.batch_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

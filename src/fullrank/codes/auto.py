@@ -18,7 +18,8 @@ class Auto:
     Alone, without a controller, it stays what it starts as.
 
     Args:
-        margin: Least share of the expected round time that a change of code must save.
+        margin: Least share of the expected round time that a change of code must save; more while
+            changes are recent.
 
     >>> code = Auto().build(rows=15, units=8, seed=0)
     >>> code.name, code.tolerance

@@ -20,16 +20,11 @@ class Forecast:
     round_s: Times
     """Of each scenario, shape (K,)."""
     mean_s: float
+    cautious_s: float
+    """One standard error above the mean: what was seen seldom may be less rare than it seems."""
 
     def __str__(self) -> str:
         return f"{self.label} ({self.mean_s:.4g} s)"
-
-    def saves(self, other: "Forecast", weight: Times) -> tuple[float, float]:
-        """Expected seconds a round less than ``other``, scenario by scenario, and its error."""
-        difference = other.round_s - self.round_s
-        mean = float(weight @ difference)
-        variance = float(weight @ (difference - mean) ** 2)
-        return mean, float(np.sqrt(variance * (weight**2).sum()))
 
 
 def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wires) -> Forecast:
@@ -51,7 +46,11 @@ def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wir
     needed = candidate.arrivals.needed(working[order])
     every = np.arange(len(order))
     round_s = arrival_s[every, order[every, needed - 1]]
-    return Forecast(label=candidate.label, round_s=round_s, mean_s=float(likely.weight @ round_s))
+    mean_s = float(likely.weight @ round_s)
+    error_s = float(np.sqrt(likely.weight @ (round_s - mean_s) ** 2 / likely.evidence))
+    return Forecast(
+        label=candidate.label, round_s=round_s, mean_s=mean_s, cautious_s=mean_s + error_s
+    )
 
 
 def travelled(busy_s: Times, moved: Traffic, wires: Wires) -> Times:

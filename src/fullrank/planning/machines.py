@@ -15,18 +15,13 @@ from fullrank.types import BoolArray, IntArray
 
 STEPS = 12
 """Of the self-consistency iteration, which is close after a few."""
-SLOWER = ((1.1, 1e-2), (1.25, 5e-3), (1.6, 2e-3))
+SLOWER = ((1.1, 1e-3), (1.25, 2e-4), (1.6, 2e-5))
 """Paces over the 95th percentile of those completed, and their prior shares: a commit cuts off the
 slow ones first, and what is a little beyond those seen is no new kind of lateness."""
-UNSEEN = 1e-4
+UNSEEN = 1e-5
 """Prior share of lateness beyond everything seen; what no known case explains is added to it."""
 STOPPED = 1e-6
 """A learner that has been out so often in a row that this is the probability has stopped."""
-UNEQUAL = 3.0
-"""Variance between learners over that by chance, above which some are late more than others:
-beyond the 99.9th percentile for fifteen learners."""
-MOST_LATE = 5.0
-"""Lateness in units that counts as the most."""
 LONGEST = 100.0
 """Unseen lateness over what is known of it, at most."""
 
@@ -53,6 +48,8 @@ class Scenarios:
     """Shape (K, N)."""
     stopped: BoolArray
     """Learners of which nothing more is expected, shape (N,)."""
+    evidence: float
+    """Iterations that they rest on, had all the same weight."""
 
 
 def typical_unit_s(window: Window, weight: Times, before: Times) -> Times:
@@ -137,49 +134,12 @@ def scenarios(
     stopped = _stopped(seen, window.load > 0, likely)
     delay_s[:, stopped] = 10 * LONGEST * scale
     return Scenarios(
-        weight=weight / weight.sum(), unit_s=pace * unit_s, delay_s=delay_s, stopped=stopped
-    )
-
-
-def resampled(past: Scenarios, *, count: int, draws: np.random.Generator) -> Scenarios:
-    """``count`` equally likely scenarios out of those of the past.
-
-    Where all learners are late alike, the past says how many are late and how late, and chance
-    says who: each scenario then deals the luck of an iteration to the learners anew, so that rare
-    coincidences are estimated from all of it.
-    """
-    levels = (np.arange(count) + draws.random()) / count
-    picked = np.minimum(np.searchsorted(np.cumsum(past.weight), levels), len(past.weight) - 1)
-    typical_s = np.average(past.unit_s, axis=0, weights=past.weight)
-    pace, delay_s = past.unit_s[picked] / typical_s, past.delay_s[picked]
-    going = np.flatnonzero(~past.stopped)
-    if exchangeable(past):
-        dealt = draws.permuted(np.broadcast_to(going, (count, len(going))), axis=1)
-        pace[:, going] = np.take_along_axis(pace, dealt, axis=1)
-        delay_s[:, going] = np.take_along_axis(delay_s, dealt, axis=1)
-    return Scenarios(
-        weight=np.full(count, 1.0 / count),
-        unit_s=pace * typical_s,
+        weight=weight / weight.sum(),
+        unit_s=pace * unit_s,
         delay_s=delay_s,
-        stopped=past.stopped,
+        stopped=stopped,
+        evidence=float(weight.sum() ** 2 / (weight**2).sum()),
     )
-
-
-def exchangeable(past: Scenarios) -> bool:
-    """Whether chance explains how unequally late the learners were.
-
-    The variance of the learners' mean lateness is compared with what dealing the lateness within
-    each iteration at random would give; lateness counts in coarse steps, up to a few units.
-    """
-    going = ~past.stopped
-    unit_s = np.average(past.unit_s, axis=0, weights=past.weight)
-    scale = max(float(np.median(unit_s)), 1e-9)
-    excess_s = past.delay_s + past.unit_s - unit_s
-    lateness = np.clip(np.rint(excess_s / scale), 0.0, MOST_LATE)[:, going]
-    if lateness.shape[1] < 2:
-        return False
-    by_chance = float(past.weight**2 @ lateness.var(axis=1, ddof=1))
-    return float((past.weight @ lateness).var(ddof=1)) <= UNEQUAL * by_chance
 
 
 def _spread(weight: Times, open_: BoolArray) -> Times:

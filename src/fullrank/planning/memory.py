@@ -14,7 +14,7 @@ from fullrank.types import LearnerId
 
 FORGET = 0.97
 """Weight of a case over that of one an iteration newer."""
-REMEMBERED = 1e-3
+REMEMBERED = 2e-4
 """Prior share of all that is remembered: it explains only what nothing in the window does."""
 KEPT = 128
 """Cases kept at most, the newest."""

@@ -1,6 +1,6 @@
 """The planner: observations in, a plan out; changes are few and each has a reason."""
 
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -9,7 +9,8 @@ import numpy as np
 from fullrank.codes.auto import START, Auto
 from fullrank.planning.candidates import Candidate, candidates
 from fullrank.planning.forecast import FREE, Forecast, fitted_wires, forecast, travelled
-from fullrank.planning.machines import Scenarios, completed, resampled, scenarios, typical_unit_s
+from fullrank.planning.luck import resampled
+from fullrank.planning.machines import Scenarios, completed, scenarios, typical_unit_s
 from fullrank.planning.memory import Memory
 from fullrank.planning.observation import Observation, Window
 from fullrank.seeding import stream
@@ -61,10 +62,17 @@ class Planner:
         units: M.
         seed: The run's seed.
         moved: Bytes that each row of a matrix moves.
+        using: Label of the candidate in use.
     """
 
     def __init__(
-        self, auto: Auto, *, units: int, seed: int, moved: Callable[[Matrix], Traffic]
+        self,
+        auto: Auto,
+        *,
+        units: int,
+        seed: int,
+        moved: Callable[[Matrix], Traffic],
+        using: str = f"cyclic,tolerance={START}",
     ) -> None:
         self._auto = auto
         self._units = units
@@ -75,7 +83,7 @@ class Planner:
         self._ranks: deque[float] = deque(maxlen=RECENT)
         self._expected: Forecast | None = None
         self._memory = Memory()
-        self._current: Candidate | None = None
+        self._using = using
         self._seen = 0
         self._allowance = float(CHANGES)
 
@@ -83,21 +91,32 @@ class Planner:
         """Take what was seen of an iteration."""
         self._window.append(observation)
         self._seen += 1
-        self._shorten(min(WINDOW, max(FIRST, RETURNS // len(observation.learners))))
+        while len(self._window) > min(WINDOW, max(FIRST, RETURNS // len(observation.learners))):
+            self._forget(self._dispensable())
         if self._expected is not None:
             below = (self._expected.round_s < observation.round_s).mean()
             same = (self._expected.round_s == observation.round_s).mean()
             self._ranks.append(float(below + same / 2))
             if self._contradicted():
-                self._shorten(RECENT)
+                while len(self._window) > RECENT:
+                    self._forget(0)
                 self._ranks.clear()
                 self._expected = None
         self._allowance = min(CHANGES, self._allowance + 1 / REFILL)
 
-    def _shorten(self, length: int) -> None:
-        while len(self._window) > length:
-            age = len(self._window) - 1
-            self._memory.retire(self._window.popleft(), now=self._seen - age)
+    def _dispensable(self) -> int:
+        """The oldest iteration of the code that was seen most: others tell what it does not show.
+
+        A code that waits for few cuts off lateness; what a code that waited showed is kept until
+        rounds contradict it.
+        """
+        codes = [observation.load.tobytes() for observation in self._window]
+        return codes.index(max(codes, key=Counter(codes).__getitem__))
+
+    def _forget(self, index: int) -> None:
+        observation = self._window[index]
+        del self._window[index]
+        self._memory.retire(observation, now=self._seen - len(self._window) + index)
 
     def _contradicted(self) -> bool:
         """Whether recent rounds do not look like drawn from what was forecast for them."""
@@ -113,13 +132,12 @@ class Planner:
         known = candidates(rows=len(learners), units=self._units, seed=self._seed)
         current = self._among(known)
         if len(self._window) < FIRST:
-            self._current = current
             reason = f"{len(self._window)} of the first {FIRST} iterations were seen"
             return Plan(current, False, reason)
         weight = FORGET ** np.arange(len(self._window) - 1, -1, -1.0)
         wires, likely = self._understand(learners, weight)
         forecasts = [forecast(each, self._traffic(each), likely, wires) for each in known]
-        return self._choose(known, forecasts, current, likely.weight)
+        return self._choose(known, forecasts, current)
 
     def _traffic(self, candidate: Candidate) -> Traffic:
         """Of the rows that combine at least one unit."""
@@ -129,9 +147,8 @@ class Planner:
         return self._traffic_of[candidate]
 
     def _among(self, known: Sequence[Candidate]) -> Candidate:
-        """The current choice as it is for the present learners, else the start."""
-        label = self._current.label if self._current else f"cyclic,tolerance={START}"
-        return next((each for each in known if each.label == label), known[0])
+        """The choice in use as it is for the present learners, else the one of least tolerance."""
+        return next((each for each in known if each.label == self._using), known[0])
 
     def _understand(self, learners: Sequence[LearnerId], weight: Times) -> tuple[Wires, Scenarios]:
         """What the window says of wires and learners."""
@@ -184,28 +201,28 @@ class Planner:
             transfer_s[row, columns] = (travelled(busy[None], seen.moved, wires)[0] - busy)[here]
         return transfer_s
 
+    @property
+    def _margin(self) -> float:
+        """The share that a change must save: the more, the fewer changes are left."""
+        return self._auto.margin * (1.0 + CHANGES - self._allowance)
+
     def _choose(
-        self,
-        known: Sequence[Candidate],
-        forecasts: list[Forecast],
-        current: Candidate,
-        weight: Times,
+        self, known: Sequence[Candidate], forecasts: Sequence[Forecast], current: Candidate
     ) -> Plan:
-        """The quickest candidate, if it is quicker by enough and a change is allowed."""
-        ranked = sorted(forecasts, key=lambda each: each.mean_s)
-        now = next(each for each in forecasts if each.label == current.label)
+        """The candidate of the least cautious time, if by enough and a change is allowed."""
+        ranked = tuple(sorted(forecasts, key=lambda each: each.cautious_s))
+        now = next(each for each in ranked if each.label == current.label)
         best = ranked[0]
-        saved_s, error_s = best.saves(now, weight)
         if best is now:
             reason = f"nothing is quicker than {now}"
-        elif saved_s <= max(self._auto.margin * now.mean_s, error_s):
+        elif best.cautious_s > (1.0 - self._margin) * now.cautious_s:
             reason = f"{best} saves too little over {now}"
         elif self._allowance < 1.0:
             reason = f"{best} would be quicker than {now}, but the last changes were recent"
         else:
             self._allowance -= 1.0
-            self._current = next(each for each in known if each.label == best.label)
-            self._expected = best
-            return Plan(self._current, True, f"{best} instead of {now}", tuple(ranked))
-        self._current, self._expected = current, now
-        return Plan(current, False, reason, tuple(ranked))
+            chosen = next(each for each in known if each.label == best.label)
+            self._using, self._expected = chosen.label, best
+            return Plan(chosen, True, f"{best} instead of {now}", ranked)
+        self._using, self._expected = current.label, now
+        return Plan(current, False, reason, ranked)

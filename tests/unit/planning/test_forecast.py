@@ -46,6 +46,7 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float) -> None:
             unit_s=played.compute_s / code.load,
             delay_s=played.delay_s,
             stopped=np.zeros(6, dtype=np.bool_),
+            evidence=30.0,
         )
         wires = Wires(bandwidth=bandwidth, replay_bandwidth=bandwidth)
         found = forecast(candidate, played.moved, likely, wires)

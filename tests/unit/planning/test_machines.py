@@ -4,8 +4,6 @@ import pytest
 from fullrank.planning.machines import (
     Scenarios,
     completed,
-    exchangeable,
-    resampled,
     scenarios,
     typical_unit_s,
 )
@@ -86,32 +84,3 @@ def test_a_learner_never_received_is_as_slow_as_the_slowest() -> None:
     np.testing.assert_allclose(unit_s, [1.0, 1.0, 1.0])
     known = typical_unit_s(window, np.ones(20), np.array([np.nan, np.nan, 3.0]))
     np.testing.assert_allclose(known, [1.0, 1.0, 3.0])
-
-
-def past(delay_s: Times) -> Scenarios:
-    shape = delay_s.shape
-    return Scenarios(
-        weight=np.full(shape[0], 1 / shape[0]),
-        unit_s=np.ones(shape),
-        delay_s=delay_s,
-        stopped=np.zeros(shape[1], dtype=np.bool_),
-    )
-
-
-def test_chance_lateness_is_dealt_anew_and_stays_joint() -> None:
-    delay_s = np.zeros((100, 8))
-    for row in delay_s:
-        row[RNG.choice(8, 2, replace=False)] = 5.0
-    assert exchangeable(past(delay_s))
-    drawn = resampled(past(delay_s), count=400, draws=np.random.default_rng(2))
-    assert (drawn.delay_s.sum(axis=1) == 10.0).all()
-    patterns = {tuple(row) for row in drawn.delay_s}
-    assert len(patterns) == 28  # all pairs of eight
-
-
-def test_those_who_are_always_late_stay_those() -> None:
-    delay_s = np.zeros((100, 8))
-    delay_s[:, [2, 5]] = 5.0
-    assert not exchangeable(past(delay_s))
-    drawn = resampled(past(delay_s), count=50, draws=np.random.default_rng(2))
-    np.testing.assert_array_equal(drawn.delay_s, delay_s[:50])
