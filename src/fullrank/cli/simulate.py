@@ -3,8 +3,11 @@
 import json
 import math
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
@@ -20,7 +23,7 @@ from fullrank.payload import Payload
 from fullrank.regimes import payload_of
 from fullrank.simulation import Cluster, Simulated
 from fullrank.simulation import simulate as run
-from fullrank.stragglers import DelayModel
+from fullrank.stragglers import DelayModel, FixedK
 from fullrank.types import JSON
 from fullrank.wiring import delays_of
 
@@ -51,6 +54,12 @@ def simulate(
     stragglers: Annotated[int | None, typer.Option(help="Stragglers k in every round.")] = None,
     delay: Annotated[float | None, typer.Option(help="Delay of each, seconds.")] = None,
     iterations: Annotated[int, typer.Option(help="Rounds to simulate.", min=1)] = 200,
+    sweep: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="PNG", help="Draw round times against learners (15 to 4096), k and delay."
+        ),
+    ] = None,
     seed: Annotated[int | None, typer.Option(help="Every draw follows from it.")] = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -75,6 +84,9 @@ def simulate(
         replay_bandwidth=bandwidth,
         payload=Payload() if math.isinf(bandwidth) else payload_of(resolved),
     )
+    if sweep is not None:
+        _sweep(sweep, resolved, cluster, code, iterations=iterations)
+        return
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delays_of(resolved)
     rounds = partial(_rounds, cluster, delays, iterations=iterations, seed=resolved.seed)
@@ -83,6 +95,39 @@ def simulate(
         print(json.dumps(found, indent=2))
     else:
         _show(found, title=f"{resolved.learners} learners, {units} agents, {iterations} rounds")
+
+
+def _sweep(
+    picture: Path, config: RunConfig, cluster: Cluster, asked: list[str] | None, *, iterations: int
+) -> None:
+    from fullrank.cli import sweep  # matplotlib takes a second
+
+    def make(learners: int) -> Iterator[tuple[str, Code]]:
+        wider = replace(config, learners=learners)
+        if not asked:
+            yield from _applicable(wider, sweep.QUICK if learners > sweep.SLOW_FROM else codes)
+            return
+        for text in asked:
+            with suppress(CodeError):
+                yield _parse(text, wider)
+
+    late = delays_of(config)
+    if not isinstance(late, FixedK):
+        raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
+    found = sweep.sweep(
+        cluster,
+        make,
+        learners=config.learners,
+        stragglers=late,
+        iterations=iterations,
+        seed=config.seed,
+    )
+    title = (
+        f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
+        f"{cluster.bandwidth:.3g} bytes/s"
+    )
+    sweep.save(sweep.draw(found, title=title), picture)
+    print(picture)
 
 
 def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
@@ -97,9 +142,9 @@ def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
     return text, _make(name, config, params)
 
 
-def _applicable(config: RunConfig) -> Iterator[tuple[str, Code]]:
-    """All registered codes that recover every unit and exist for these sizes."""
-    for name in codes:
+def _applicable(config: RunConfig, names: Iterable[str] = codes) -> Iterator[tuple[str, Code]]:
+    """The codes among ``names`` that recover every unit and exist for these sizes."""
+    for name in names:
         try:
             code = _make(name, config, {})
         except CodeError:

@@ -1,5 +1,6 @@
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -94,3 +95,15 @@ def test_a_mistake_is_one_line(
     printed = run(*SIZES, *words)
     assert complaint in printed
     assert len(printed.splitlines()) == 1
+
+
+def test_a_sweep_is_drawn_with_its_limits(run: Callable[..., str], tmp_path: Path) -> None:
+    picture = tmp_path / "sweep.png"
+    wires = ("--bandwidth", "1e9", "--stragglers", "2", "--delay", "1")
+    codes = ("--code", "uncoded", "--code", "cyclic,tolerance=2")
+    assert run(*SIZES, *codes, *wires, "--sweep", str(picture)).strip() == str(picture)
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_sweep_needs_stragglers_to_vary(run: Callable[..., str], tmp_path: Path) -> None:
+    assert "give --stragglers" in run(*SIZES, "--sweep", str(tmp_path / "sweep.png"))

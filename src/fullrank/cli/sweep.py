@@ -1,0 +1,162 @@
+"""``fullrank simulate --sweep``: round time against learners, stragglers and delay, as a picture.
+
+Dashed: the controller's link alone. Dotted: the decode alone. No round is shorter than either.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from fullrank.codes import Code
+from fullrank.errors import FullrankError, NotDecodable
+from fullrank.simulation import Cluster, simulate
+from fullrank.stragglers import FixedK
+
+LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)
+DELAYS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
+"""In multiples of what is asked for."""
+SLOW_FROM = 256
+"""Above, only codes that are made in seconds are drawn unless others are asked for."""
+QUICK = ("cyclic", "mds", "replication", "uncoded")
+DECODE_RATE = 1e10
+"""Multiplications and additions a second of the decode's GEMM on two cores; a floor, not a fit."""
+
+Make = Callable[[int], Iterable[tuple[str, Code]]]
+"""Number of learners to codes with their labels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One round time and what bounds it, seconds."""
+
+    round_s: float
+    link_s: float
+    decode_s: float
+
+
+Curves = Mapping[str, Mapping[float, Point]]
+"""Label to abscissa to point."""
+
+
+def sweep(
+    cluster: Cluster,
+    make: Make,
+    *,
+    learners: int,
+    stragglers: FixedK,
+    iterations: int,
+    seed: int,
+) -> dict[str, Curves]:
+    """Medians over N, over k at N = ``learners``, and over delays there.
+
+    Args:
+        cluster: Machines and wires; every learner alike.
+        make: The codes for a number of learners.
+        learners: N where it does not vary.
+        stragglers: k and delay where they do not vary.
+        iterations: Rounds at few learners; fewer at many.
+        seed: Keys the draws.
+    """
+    count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
+
+    def point(code: Code, late: FixedK, rounds: int) -> Point | None:
+        return _point(cluster, code, late, iterations=rounds, seed=seed)
+
+    here = list(make(learners))
+    most = max(1, learners // 2)
+    return {
+        "learners": _curves(
+            (n, label, point(code, stragglers, count[n]))
+            for n in LEARNERS
+            for label, code in make(n)
+        ),
+        "stragglers": _curves(
+            (k, label, point(code, FixedK(k=k, delay_s=stragglers.delay_s), iterations))
+            for k in range(most + 1)
+            for label, code in here
+        ),
+        "delay, seconds": _curves(
+            (delay_s, label, point(code, FixedK(k=stragglers.k, delay_s=delay_s), iterations))
+            for delay_s in (factor * stragglers.delay_s for factor in DELAYS)
+            for label, code in here
+        ),
+    }
+
+
+def _point(
+    cluster: Cluster, code: Code, late: FixedK, *, iterations: int, seed: int
+) -> Point | None:
+    try:
+        rounds = simulate(cluster, code, late, iterations=iterations, seed=seed)
+    except NotDecodable:
+        return None
+    received = float(np.median([len(each) for each in rounds.received]))
+    moved = cluster.payload.traffic(code.matrix)
+    replies = received * float(moved.coded.max())
+    return Point(
+        round_s=float(np.median(rounds.round_s)),
+        link_s=max(rounds.sent_bytes, replies) / cluster.bandwidth,
+        decode_s=2.0 * code.units * received * cluster.payload.vector_size / DECODE_RATE,
+    )
+
+
+def _curves(points: Iterable[tuple[float, str, Point | None]]) -> Curves:
+    curves: dict[str, dict[float, Point]] = {}
+    for abscissa, label, point in points:
+        if point is not None:
+            curves.setdefault(label, {})[abscissa] = point
+    return curves
+
+
+def draw(swept: Mapping[str, Curves], *, title: str) -> Figure:
+    """One panel for each abscissa."""
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    figure.suptitle(title, fontsize=11)
+    panels: Sequence[Axes] = figure.subplots(1, len(swept), sharey=True)
+    labels = list(dict.fromkeys(label for curves in swept.values() for label in curves))
+    colours = {label: f"C{index % 10}" for index, label in enumerate(labels)}
+    for axes, (name, curves) in zip(panels, swept.items(), strict=True):
+        _panel(axes, name, curves, colours)
+    panels[0].set_ylabel("median round, seconds")
+    panels[0].plot([], [], "--", color="grey", label="the controller's link alone")
+    panels[0].plot([], [], ":", color="grey", label="the decode alone")
+    figure.legend(loc="outside right center", frameon=False, fontsize=9)
+    return figure
+
+
+def _panel(axes: Axes, name: str, curves: Curves, colours: Mapping[str, str]) -> None:
+    for label, points in curves.items():
+        abscissae = sorted(points)
+        known = axes.figure.axes[0] is axes
+        axes.plot(
+            abscissae,
+            [points[each].round_s for each in abscissae],
+            "o-",
+            color=colours[label],
+            markersize=3,
+            label=label if known else None,
+        )
+        for style, bound in (("--", "link_s"), (":", "decode_s")):
+            limits = [getattr(points[each], bound) for each in abscissae]
+            if name == "learners" and max(limits) > 0.0:
+                axes.plot(abscissae, limits, style, color=colours[label], alpha=0.5, linewidth=1)
+    axes.set_xlabel(name)
+    axes.set_yscale("log")
+    if name != "stragglers":
+        axes.set_xscale("log")
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.grid(alpha=0.25, linewidth=0.6)
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Write a PNG; ``FullrankError`` if it cannot be written."""
+    try:
+        figure.savefig(path, dpi=150)
+    except (OSError, ValueError) as error:
+        raise FullrankError(f"cannot write {path}: {error}") from error

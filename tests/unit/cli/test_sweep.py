@@ -1,0 +1,35 @@
+"""What the sweep knows: the limits hold, and each panel varies what it says."""
+
+from collections.abc import Iterator
+
+from fullrank.cli.sweep import DELAYS, LEARNERS, draw, sweep
+from fullrank.codes import Code, make_code
+from fullrank.payload import Payload
+from fullrank.simulation import Cluster
+from fullrank.stragglers import FixedK
+
+PAYLOAD = Payload(
+    section_sizes=(1000,) * 4, needs=lambda unit: (unit,), vector_size=500, batch_entries=10
+)
+
+
+def codes_for(learners: int) -> Iterator[tuple[str, Code]]:
+    for name in ("uncoded", "replication"):
+        yield name, make_code(name, rows=learners, units=4)
+
+
+def test_no_round_is_shorter_than_its_limits() -> None:
+    cluster = Cluster(unit_s=0.01, bandwidth=1e6, replay_bandwidth=1e6, payload=PAYLOAD)
+    swept = sweep(
+        cluster, codes_for, learners=15, stragglers=FixedK(k=2, delay_s=0.5), iterations=10, seed=0
+    )
+    assert list(swept) == ["learners", "stragglers", "delay, seconds"]
+    learners, stragglers, delays = swept.values()
+    assert sorted(learners["replication"]) == list(LEARNERS)
+    assert sorted(stragglers["uncoded"]) == list(range(8))
+    assert sorted(delays["uncoded"]) == [0.5 * factor for factor in DELAYS]
+    for curves in swept.values():
+        for points in curves.values():
+            assert all(p.round_s >= max(p.link_s, p.decode_s) > 0 for p in points.values())
+    assert learners["replication"][4096].link_s > 100 * learners["replication"][32].link_s
+    assert len(draw(swept, title="").axes) == 3
