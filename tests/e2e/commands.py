@@ -54,7 +54,13 @@ def start(
         stderr=output,
         text=True,
         env={**os.environ, **(env or {})},
+        preexec_fn=_heed_ctrl_c,
     )
+
+
+def _heed_ctrl_c() -> None:
+    """As at a terminal; what is started in the background of a shell ignores it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def end(process: "subprocess.Popen[str]") -> Outcome:
