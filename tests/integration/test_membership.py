@@ -53,6 +53,25 @@ async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path)
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+async def test_those_who_are_left_get_another_code_in_the_midst_of_an_iteration(
+    tmp_path: Path,
+) -> None:
+    settings = resolved("code.name=cyclic", "code.tolerance=1", "learners=6")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        endings = [(await cluster.fake(Fault.DIE_MID_STREAM, at=1))[1] for _ in range(2)]
+        cluster.learners(4)  # the fakes hold rows 0 and 1, which alone have unit 0
+        for ending in endings:
+            await asyncio.wait_for(ending, WAIT_S)
+        status = await cluster.finished()
+    records = cluster.records()
+    assert [record.epoch for record in records] == [0, 1, 1, 1]
+    assert [record.code_rows for record in records] == [6, 4, 4, 4]
+    assert status.term == 1
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
 async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
         cluster.replay()

@@ -174,8 +174,9 @@ class Driver:
         collected = await self._collect(run.committed)
         sample = self._sample(run.committed)
         dispatched = clock()
-        opened, gathered = await self._gather(current, sample)
-
+        while (found := await self._gather(current, sample)) is None:
+            current = await self._membership.settle(deadline_s=self._deadline_s)
+        opened, gathered = found
         record = _record(
             run,
             current,
@@ -209,14 +210,17 @@ class Driver:
         tail = max(self._tail, self._head - self._config.replay.capacity)
         return self._training.sample(iteration, tail=tail, head=self._head)
 
-    async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered]:
-        """One round; everybody hears of its commit before the update is applied."""
+    async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered] | None:
+        """One round; everybody hears of its commit before the update is applied.
+
+        None if those who are left need another code; what came under the old one is then stale.
+        """
         run, algorithm = self._run, self._training.algorithm
         run.attempt = 0
         run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
         broadcast = self._broadcast_of(current)
         broadcast.refresh()
-        if self._looks_ahead:
+        if self._looks_ahead and self._ahead is None:
             self._ahead = self._start_collecting(run.committed + 1)
         gathering = Gathering(
             self._config,
@@ -228,6 +232,9 @@ class Driver:
             deadline_s=self._deadline_s,
         )
         gathered = await gathering.run()
+        if gathered is None:
+            run.round = None
+            return None
         notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
         reach("round.decided")
         run.round = None

@@ -73,8 +73,11 @@ class Gathering:
         self._decode_s = 0.0
         self._last = Decision(verdict=Verdict.WAIT)
 
-    async def run(self) -> Gathered:
+    async def run(self) -> Gathered | None:
         """Assign every held row and wait for the decision.
+
+        Returns:
+            None if so many left that only another code can end the iteration.
 
         Raises:
             NotDecodable: By policy, when the deadline passed or nothing more can come.
@@ -89,7 +92,10 @@ class Gathering:
                 self._speak_at_deadline()
                 self._extend()
                 continue
-            if await self._note(event) and (decision := await self._decide()) is not None:
+            noted = await self._note(event)
+            if isinstance(event, MembershipChanged) and self._membership.outlived(self._deal):
+                return None
+            if noted and (decision := await self._decide()) is not None:
                 return Gathered(
                     decision=decision,
                     compute_s=self._compute_s,

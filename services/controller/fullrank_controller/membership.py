@@ -51,13 +51,7 @@ class Membership:
             if run.deal is not None and self._holds(run.deal):
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
                 return run.deal
-            fresh = deal(
-                run.deal.epoch + 1 if run.deal else 0,
-                eligible,
-                asked=self.wanted,
-                units=run.units,
-                seed=self._config.seed,
-            )
+            fresh = self._fresh()
             if fresh is not None:
                 run.deal = fresh
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
@@ -71,6 +65,24 @@ class Membership:
                 )
                 return fresh
             await self._stall(len(eligible), deadline_s)
+
+    def _fresh(self) -> Deal | None:
+        """The wanted code dealt to those who are there; None if they are too few for it."""
+        run = self._run
+        return deal(
+            run.deal.epoch + 1 if run.deal else 0,
+            run.roster.eligible,
+            asked=self.wanted,
+            units=run.units,
+            seed=self._config.seed,
+        )
+
+    def outlived(self, current: Deal) -> bool:
+        """Within a round: its rows cannot suffice any more, but those of another code could."""
+        run = self._run
+        assert run.round is not None
+        lost = current.reachable_rank(run.round.rows) < run.units
+        return lost and self._fresh() is not None
 
     def _holds(self, current: Deal) -> bool:
         """Whether C still serves: it is wanted, nobody came who could hold a row, enough are left.
