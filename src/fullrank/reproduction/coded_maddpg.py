@@ -38,7 +38,7 @@ SMOKE = Scale(
             codes=("uncoded", "mds", "replication", "cyclic"),
         )
     ),
-    real_rounds=7,
+    real_rounds=13,
 )
 """Minutes on two cores."""
 

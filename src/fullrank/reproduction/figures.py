@@ -83,7 +83,7 @@ def draw_times(found: Table, *, title: str, path: Path, beside: Table | None = N
     for axes, (task, agents) in zip(cells.flat, rows, strict=False):
         _draw_bars(axes, task, agents, found, beside or {})
     figure.legend(
-        *cells.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=len(CODES)
+        *cells.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 * columns
     )
     figure.savefig(path, dpi=130)
 
