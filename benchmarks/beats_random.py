@@ -21,11 +21,10 @@ from fullrank.config import RunConfig, load
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.local import LocalRun
 from fullrank.rollouts import Act, evaluate, random_actions
-from fullrank.seeding import stream
+from fullrank.statistics import bootstrap
 from fullrank.types import FloatArray
 
 EVALUATION_SEED, OPPONENT_SEED = 1000, 7
-RESAMPLES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +78,10 @@ def main() -> int:
             found = list(pool.map(play, [task] * len(seeds), seeds))
             for side in found[0]:
                 values = np.array([each[side] for each in found])
-                low, high = interval(values)
+                mean, low, high = bootstrap(values, share=0.90)
                 shown = ", ".join(f"{value:.1f}" for value in values)
                 print(
-                    f"| {task.name} | {task.agents} | {side} | {values.mean():.1f} | "
+                    f"| {task.name} | {task.agents} | {side} | {mean:.1f} | "
                     f"{low:.1f} to {high:.1f} | {shown} |",
                     flush=True,
                 )
@@ -147,13 +146,6 @@ def mixed(agents: Sequence[AgentSpec], playing: Sequence[str], trained: Act) -> 
         return np.where(own, trained(observation), random(observation))
 
     return act
-
-
-def interval(values: np.ndarray) -> tuple[float, float]:
-    """90 % percentile bootstrap of the mean over seeds."""
-    picked = stream(0, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(values[picked].mean(axis=1), [5.0, 95.0])
-    return float(low), float(high)
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
+from fullrank.durable import sync_directory
 from fullrank.errors import CheckpointUnusable
 from fullrank.failpoints import reach
 from fullrank.types import JSON
@@ -64,12 +65,12 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     _write(partial / STATE, state)
     reach("checkpoint.state_written")
     _write(partial / MANIFEST, _manifest(iteration, facts, state))
-    _sync(partial)
+    sync_directory(partial)
     reach("checkpoint.complete")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
     reach("checkpoint.renamed")
-    _sync(directory)
+    sync_directory(directory)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)
         reach("checkpoint.pruned")
@@ -165,11 +166,3 @@ def _write(path: Path, data: bytes) -> None:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

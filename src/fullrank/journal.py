@@ -19,6 +19,7 @@ from typing import BinaryIO, TypeVar
 import google_crc32c
 import numpy as np
 
+from fullrank.durable import sync_directory
 from fullrank.errors import FullrankError
 from fullrank.failpoints import reach
 from fullrank.types import JSON, FloatArray
@@ -169,11 +170,7 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int] | None:
 def _created(path: Path) -> BinaryIO:
     path.parent.mkdir(parents=True, exist_ok=True)
     file = path.open("wb")
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    sync_directory(path.parent)
     return file
 
 

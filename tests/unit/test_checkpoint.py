@@ -66,7 +66,7 @@ def test_a_save_cut_short_leaves_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "_sync", power_cut)
+        patch.setattr(checkpoint, "sync_directory", power_cut)
         with pytest.raises(KeyboardInterrupt):
             written(tmp_path, 20)
         with pytest.raises(KeyboardInterrupt):

@@ -66,8 +66,8 @@ class Run:
         """Whether the unit is in the learner's row."""
         if self.deal is None:
             return False
-        matrix = self.deal.code.matrix
-        return any(matrix[row, unit] for row in range(len(matrix)) if self.holds(learner, row))
+        matrix, holders = self.deal.code.matrix, self.deal.holders.items()
+        return any(held.learner == learner and matrix[row, unit] for row, held in holders)
 
     def has_received(self, row: int) -> bool:
         """Whether the open round has the row."""
