@@ -46,8 +46,19 @@ class IterationRecord:
     """Rolling out the environments and appending to replay, seconds."""
     compute_s: Mapping[LearnerId, float]
     """Computing time that each received learner reported, seconds."""
+    assigned_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    """When each assignment was handed to its stream, seconds since the first one."""
+    started_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    """When each received learner began to compute, seconds since the first assignment; its own
+    duration, counted from when its assignment was written."""
+    sent_s: Mapping[LearnerId, float] = field(default_factory=dict)
+    """When each received learner began to send, in the same way."""
     arrival_s: Mapping[LearnerId, float] = field(default_factory=dict)
     """When each received coded vector had arrived, seconds since the first assignment."""
+    decodable_s: float | None = None
+    """When the received rows reached rank M, seconds since the first assignment."""
+    audited: Mapping[LearnerId, int] = field(default_factory=dict)
+    """Units of each learner, late ones too, whose digest was compared with the committed one."""
     rows: Mapping[LearnerId, int] = field(default_factory=dict)
     """The row of C that each learner was assigned."""
     decode_s: float

@@ -127,6 +127,11 @@ class Round:
         return True
 
     @property
+    def reported(self) -> Mapping[LearnerId, int]:
+        """How many units each learner has reported the digest of."""
+        return {learner: len(own) for learner, own in self._reports.items()}
+
+    @property
     def rows(self) -> frozenset[int]:
         """Rows received."""
         return frozenset(self._offers)

@@ -26,6 +26,10 @@ class Arrived:
     coded: Vector
     batch_digest: bytes
     compute_s: float
+    started_s: float
+    """From the learner's complete assignment to its start of computing, seconds."""
+    sent_s: float
+    """From the learner's complete assignment to the first byte it sent, seconds."""
 
 
 @dataclass(frozen=True, slots=True)

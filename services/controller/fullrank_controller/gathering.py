@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
@@ -15,9 +15,22 @@ from fullrank_controller.broadcast import Broadcast
 from fullrank_controller.dealing import Deal
 from fullrank_controller.events import Arrived, Event, MembershipChanged, Reported
 from fullrank_controller.membership import Membership
+from fullrank_controller.roster import Member
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class Times:
+    """What each learner did when, by the names of ``IterationRecord``, seconds."""
+
+    compute_s: dict[LearnerId, float] = field(default_factory=dict)
+    assigned_s: dict[LearnerId, float] = field(default_factory=dict)
+    started_s: dict[LearnerId, float] = field(default_factory=dict)
+    sent_s: dict[LearnerId, float] = field(default_factory=dict)
+    arrival_s: dict[LearnerId, float] = field(default_factory=dict)
+    decodable_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,8 +38,7 @@ class Gathered:
     """A decided round and how it went."""
 
     decision: Decision
-    compute_s: dict[LearnerId, float]
-    arrival_s: dict[LearnerId, float]
+    times: Times
     rows: dict[LearnerId, int]
     late: tuple[LearnerId, ...]
     decode_s: float
@@ -68,8 +80,7 @@ class Gathering:
         self._ends_at = 0.0
         self._started = 0.0
         self._assigned: dict[LearnerId, int] = {}
-        self._compute_s: dict[LearnerId, float] = {}
-        self._arrival_s: dict[LearnerId, float] = {}
+        self._times = Times()
         self._decode_s = 0.0
         self._last = Decision(verdict=Verdict.WAIT)
 
@@ -98,8 +109,7 @@ class Gathering:
             if noted and (decision := await self._decide()) is not None:
                 return Gathered(
                     decision=decision,
-                    compute_s=self._compute_s,
-                    arrival_s=self._arrival_s,
+                    times=self._times,
                     rows=self._assigned,
                     late=tuple(sorted(self._assigned.keys() - set(self._round.received))),
                     decode_s=self._decode_s,
@@ -114,6 +124,7 @@ class Gathering:
             )
             holder.outbox.assign(parcel, deadline_s=self._deadline_s)
             self._assigned[holder.learner] = row
+            self._times.assigned_s[holder.learner] = self._elapsed_s()
             reach("row.assigned")
             await asyncio.sleep(0)
 
@@ -147,10 +158,12 @@ class Gathering:
 
     def _offer(self, event: Arrived) -> bool:
         reach("row.arrived")
-        self._compute_s[event.learner] = event.compute_s
-        self._arrival_s[event.learner] = asyncio.get_running_loop().time() - self._started
+        holder = self._deal.holders.get(event.row)
+        if holder is not None and holder.learner != event.learner:  # who sent it has left meanwhile
+            holder = None
+        self._time(event, holder)
         try:
-            return self._round.offer(
+            fresh = self._round.offer(
                 learner=event.learner,
                 row=event.row,
                 coded=event.coded,
@@ -158,10 +171,25 @@ class Gathering:
             )
         except InvalidContribution as error:
             log.warning("refused learner=%d reason=%s", event.learner, error)
-            holder = self._deal.holders.get(event.row)
-            if holder is not None and holder.learner == event.learner:  # it may have left meanwhile
+            if holder is not None:
                 holder.expel(error)
             return False
+        if self._times.decodable_s is None and self._round.decodable:
+            self._times.decodable_s = self._elapsed_s()
+        return fresh
+
+    def _time(self, event: Arrived, holder: Member | None) -> None:
+        times, learner, now_s = self._times, event.learner, self._elapsed_s()
+        times.compute_s[learner] = event.compute_s
+        times.arrival_s[learner] = now_s
+        if holder is not None:
+            assigned_s = times.assigned_s.get(learner, 0.0)
+            written_s = max(assigned_s, holder.outbox.assigned_at - self._started)
+            times.started_s[learner] = min(written_s + event.started_s, now_s)
+            times.sent_s[learner] = min(written_s + event.sent_s, now_s)
+
+    def _elapsed_s(self) -> float:
+        return asyncio.get_running_loop().time() - self._started
 
     async def _decide(self) -> Decision | None:
         """The decision if the round may be committed now."""

@@ -1,5 +1,6 @@
 """One stream's contributions: well-formed, current ones become events; all else is refused."""
 
+import math
 from collections.abc import Iterable, Sequence
 
 import numpy as np
@@ -69,6 +70,9 @@ class Intake:
             return _refusal(header.ids, pb.REFUSAL_STALE, text)
         if not self._run.holds(self._learner, header.row):
             raise InvalidContribution(f"coded.row {header.row} was not assigned to this learner")
+        for name in ("compute_s", "started_s", "sent_s"):
+            if not 0.0 <= getattr(header, name) < math.inf:
+                raise InvalidContribution(f"coded.{name} is not a duration")
         if self._run.has_received(header.row):
             return _refusal(
                 header.ids, pb.REFUSAL_DUPLICATE, f"row {header.row} was already received"
@@ -99,6 +103,8 @@ class Intake:
                 coded=self._coded,
                 batch_digest=header.batch_digest,
                 compute_s=header.compute_s,
+                started_s=header.started_s,
+                sent_s=header.sent_s,
             )
         )
 

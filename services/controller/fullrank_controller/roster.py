@@ -23,6 +23,8 @@ class Outbox:
     def __init__(self) -> None:
         self.sent: Counter[str] = Counter()
         """Bytes written, by kind."""
+        self.assigned_at = 0.0
+        """When the last assignment that was not replaced was wholly written, loop time."""
         self._notices: deque[tuple[str, bytes]] = deque()
         self._parcel: deque[tuple[str, bytes]] = deque()
         self._deadline_s: float | None = None
@@ -59,6 +61,8 @@ class Outbox:
                 kind, message = pending.popleft()
                 await self._write(write, message)
                 self.sent[kind] += len(message)
+                if pending is self._parcel and not pending:
+                    self.assigned_at = asyncio.get_running_loop().time()
 
     async def _write(self, write: Callable[[bytes], Awaitable[None]], message: bytes) -> None:
         try:

@@ -46,6 +46,10 @@ class Job:
     """Sections still to come, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    complete_at: float = 0.0
+    """When every section had come, loop time."""
+    started_at: float = 0.0
+    """When the minibatch had come, too, loop time."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def proceed(self) -> None:
@@ -239,6 +243,7 @@ class Session:
                 del job.missing[0]
         if not job.missing:
             trainee.algorithm.written()
+            job.complete_at = asyncio.get_running_loop().time()
             job.task = asyncio.create_task(self._work(call, trainee, job))
 
     async def _work(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
@@ -262,7 +267,7 @@ class Session:
 
     async def _contribute(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
         """Compute, report, delay if told to straggle, send."""
-        ids = job.assignment.ids
+        ids, clock = job.assignment.ids, asyncio.get_running_loop().time
         computed, reports = await self._compute(call, trainee, job)
         delay_s = trainee.delay_s(ids.iteration, self._learner)
         if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
@@ -271,7 +276,12 @@ class Session:
             await job.pause(delay_s)
         for row, coded in computed.coded.items():
             head = pb.Coded(
-                ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=computed.compute_s
+                ids=ids,
+                row=row,
+                batch_digest=computed.batch_digest,
+                compute_s=computed.compute_s,
+                started_s=job.started_at - job.complete_at,
+                sent_s=clock() - job.complete_at,
             )
             fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
@@ -285,7 +295,6 @@ class Session:
     ) -> tuple[Computed, list[pb.UnitDone]]:
         """Run the worker on its thread; returns the reports that were not passed on meanwhile."""
         loop = asyncio.get_running_loop()
-        start = loop.time()
         reports: asyncio.Queue[tuple[Unit, bytes] | None] = asyncio.Queue()
 
         def report(unit: Unit, digest: bytes) -> None:
@@ -296,6 +305,7 @@ class Session:
             for row in job.assignment.rows
         ]
         batch = await job.batch
+        job.started_at = loop.time()
         computing = loop.run_in_executor(
             self._pool,
             lambda: trainee.worker.compute(
@@ -318,7 +328,7 @@ class Session:
         pending.append(pb.UnitDone(ids=job.assignment.ids, unit=unit, digest=digest))
         load = sum(len(row.units) for row in rows)
         target_s = trainee.config.compute.emulate_unit_s * load
-        await job.pause(target_s - (loop.time() - start))
+        await job.pause(target_s - (loop.time() - job.complete_at))
         return replace(computed, compute_s=max(computed.compute_s, target_s)), pending
 
 

@@ -439,11 +439,17 @@ class Coded(_message.Message):
     ROW_FIELD_NUMBER: _builtins.int
     BATCH_DIGEST_FIELD_NUMBER: _builtins.int
     COMPUTE_S_FIELD_NUMBER: _builtins.int
+    STARTED_S_FIELD_NUMBER: _builtins.int
+    SENT_S_FIELD_NUMBER: _builtins.int
     row: _builtins.int
     batch_digest: _builtins.bytes
     """BLAKE2b-128 of the minibatch that was used."""
     compute_s: _builtins.float
-    """Seconds from the complete assignment to the finished row, without an injected delay."""
+    """Seconds of computing, without waiting for the minibatch and without an injected delay."""
+    started_s: _builtins.float
+    """Seconds from the complete assignment to the start of computing, when the minibatch was there."""
+    sent_s: _builtins.float
+    """Seconds from the complete assignment to this message."""
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     def __init__(
@@ -453,10 +459,12 @@ class Coded(_message.Message):
         row: _builtins.int = ...,
         batch_digest: _builtins.bytes = ...,
         compute_s: _builtins.float = ...,
+        started_s: _builtins.float = ...,
+        sent_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_digest", b"batch_digest", "compute_s", b"compute_s", "ids", b"ids", "row", b"row"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_digest", b"batch_digest", "compute_s", b"compute_s", "ids", b"ids", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,6 @@
 """What one learner sends: current and well-formed becomes an event, all else is refused."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -99,6 +100,18 @@ async def test_stale_reports_are_dropped(run: Run, intake: Intake, name: str) ->
     message = report(run)
     STALE[name](message.units[0].ids)
     assert intake.take(message) is None
+    assert run.inbox.empty()
+
+
+@pytest.mark.parametrize("name", ["compute_s", "started_s", "sent_s"])
+@pytest.mark.parametrize("value", [-0.5, math.inf, math.nan])
+async def test_what_is_no_duration_is_refused_by_name(
+    run: Run, intake: Intake, name: str, value: float
+) -> None:
+    message = contribution(run)
+    setattr(message.coded, name, value)
+    with pytest.raises(InvalidContribution, match=rf"coded\.{name} is not a duration"):
+        intake.take(message)
     assert run.inbox.empty()
 
 
