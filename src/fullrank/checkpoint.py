@@ -24,11 +24,14 @@ from fullrank.errors import CheckpointUnusable
 from fullrank.failpoints import reach
 from fullrank.types import JSON
 
-Arrays: TypeAlias = Mapping[str, np.ndarray[Any, Any]]
+Array: TypeAlias = np.ndarray[Any, Any]
+Arrays: TypeAlias = Mapping[str, Array]
 
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
+_MANIFEST_BYTES = 2**24
+"""A larger manifest is not one of ours, and is not read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +47,7 @@ class Checkpoint:
 
 
 def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: int) -> Path:
-    """Write a checkpoint and drop all but the newest ``keep``.
+    """Write a checkpoint, read it back, and only then drop all but the newest ``keep``.
 
     Args:
         directory: The run's checkpoints; made if missing.
@@ -56,6 +59,9 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
 
     Returns:
         Where it lies.
+
+    Raises:
+        CheckpointUnusable: What was written does not read back; older ones are kept.
     """
     final = directory / f"{iteration:06d}"
     partial = directory / f"{_PARTIAL}{final.name}"
@@ -71,6 +77,7 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
     partial.rename(final)
     reach("checkpoint.renamed")
     sync_directory(directory)
+    load(final)
     for old in saved(directory)[keep:]:
         shutil.rmtree(old)
         reach("checkpoint.pruned")
@@ -83,13 +90,13 @@ def load(path: Path) -> Checkpoint:
     Raises:
         CheckpointUnusable: Naming the file and what is wrong with it.
     """
-    manifest = _read_manifest(path / MANIFEST)
-    state = _read(path / STATE)
+    manifest = read_manifest(path)
+    state = _read(path / STATE, most_bytes=manifest["state_bytes"])
     if _checksum(state) != manifest["state_checksum"]:
         raise CheckpointUnusable(f"{path / STATE}: damaged, its checksum differs from {MANIFEST}")
     try:
         arrays = load_arrays(state)
-    except SafetensorError as error:
+    except (SafetensorError, KeyError, ValueError) as error:
         raise CheckpointUnusable(f"{path / STATE}: not a safetensors file: {error}") from error
     return Checkpoint(
         iteration=manifest["iteration"], arrays=arrays, facts=manifest["facts"], path=path
@@ -130,20 +137,37 @@ def saved(directory: Path) -> list[Path]:
 
 
 def _manifest(iteration: int, facts: JSON, state: bytes) -> bytes:
-    body = {"iteration": iteration, "facts": facts, "state_checksum": _checksum(state)}
+    body = {
+        "iteration": iteration,
+        "facts": facts,
+        "state_bytes": len(state),
+        "state_checksum": _checksum(state),
+    }
     return json.dumps({**body, "checksum": _checksum(_canonical(body))}, indent=2).encode()
 
 
-def _read_manifest(path: Path) -> JSON:
+def read_manifest(path: Path) -> JSON:
+    """``iteration``, ``facts``, ``state_bytes`` and ``state_checksum`` of a checkpoint.
+
+    Raises:
+        CheckpointUnusable: It is missing, damaged, or not a manifest.
+    """
+    file = path / MANIFEST
     try:
-        manifest = json.loads(_read(path))
+        manifest = json.loads(_read(file, most_bytes=_MANIFEST_BYTES))
         stated = manifest.pop("checksum")
-    except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise CheckpointUnusable(f"{path}: not a manifest: {error}") from error
+        kinds = [type(manifest[name]) for name in _MEMBERS]
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise CheckpointUnusable(f"{file}: not a manifest: {error}") from error
     if stated != _checksum(_canonical(manifest)):
-        raise CheckpointUnusable(f"{path}: damaged, it differs from its own checksum")
+        raise CheckpointUnusable(f"{file}: damaged, it differs from its own checksum")
+    if kinds != list(_MEMBERS.values()):
+        raise CheckpointUnusable(f"{file}: not a manifest: a member has another type")
     body: JSON = manifest
     return body
+
+
+_MEMBERS = {"iteration": int, "facts": dict, "state_bytes": int, "state_checksum": str}
 
 
 def _canonical(body: JSON) -> bytes:
@@ -154,8 +178,11 @@ def _checksum(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def _read(path: Path) -> bytes:
+def _read(path: Path, *, most_bytes: int) -> bytes:
+    """A file's content; what is larger than it may be is not read into memory."""
     try:
+        if path.stat().st_size > most_bytes:
+            raise CheckpointUnusable(f"{path}: damaged, it is larger than {most_bytes} bytes")
         return path.read_bytes()
     except OSError as error:
         raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from error

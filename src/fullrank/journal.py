@@ -3,7 +3,8 @@
 ``<directory>/000100-000002.journal`` holds the iterations from 100 on that the controller of term 2
 committed, one record each: JSON facts, and the updates themselves where they are small enough. A
 segment begins at every start of a controller and after every checkpoint; it is only ever appended
-to. A record cut short by a crash was never acknowledged and is passed over.
+to. A record cut short by a crash was never acknowledged and is passed over. Updates that depend on
+who answered (``exact = false``) are stored whatever their size, for nobody can compute them again.
 """
 
 import json
@@ -31,6 +32,9 @@ _HEADER = struct.Struct("<4sIQII")
 """Mark, bytes of facts, bytes of updates, units, CRC-32C of all but itself."""
 _MARK = b"FRJ1"
 _SUFFIX = ".journal"
+
+CUT_SHORT = "cut short"
+"""The fault of a segment whose last record was being written when its controller was killed."""
 
 Written = TypeVar("Written")
 
@@ -65,13 +69,23 @@ class Journal:
         path = self._directory / f"{first:06d}-{self._term:06d}{_SUFFIX}"
         return _writing(path, lambda: _created(path))
 
-    def append(self, iteration: int, *, facts: JSON, updates: FloatArray) -> None:
+    def append(
+        self, iteration: int, *, facts: JSON, updates: FloatArray, reproducible: bool = True
+    ) -> None:
         """Store an iteration durably.
+
+        Args:
+            iteration: Its number.
+            facts: JSON.
+            updates: Shape (M, P) float32.
+            reproducible: Whether learners can compute the same bits again, so that large updates
+                need not be stored.
 
         Raises:
             FullrankError: The disk does not take it; then it is not committed.
         """
-        record = _encode(iteration, facts, updates)
+        stored = not reproducible or updates.nbytes <= UPDATE_BYTES
+        record = _encode(iteration, facts, updates, stored=stored)
         _writing(Path(self._file.name), lambda: _append(self._file, record))
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
@@ -99,11 +113,44 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     for segment in _segments(directory):
         for iteration in [each for each in found if each >= segment.first]:
             del found[iteration]
-        found.update((entry.iteration, entry) for entry in _records(segment.path, first))
-    entries: list[Entry] = []
-    while (entry := found.get(first + len(entries))) is not None:
-        entries.append(entry)
-    return entries
+        entries = (entry for entry in _Reading(segment.path) if entry.iteration >= first)
+        found.update((entry.iteration, entry) for entry in entries)
+    whole: list[Entry] = []
+    while (entry := found.get(first + len(whole))) is not None:
+        whole.append(entry)
+    return whole
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Survey:
+    """What a segment holds."""
+
+    path: Path
+    term: int
+    first: int
+    """The iteration that it begins with."""
+    records: int
+    """Whole ones."""
+    fault: str
+    """Why nothing is believed after them: cut short, as by a crash, or damaged; else empty."""
+
+
+def survey(directory: Path) -> list[Survey]:
+    """Every segment, in the order in which they were written."""
+    found = []
+    for segment in _segments(directory):
+        reading = _Reading(segment.path)
+        records = sum(1 for _ in reading)
+        found.append(
+            Survey(
+                path=segment.path,
+                term=segment.term,
+                first=segment.first,
+                records=records,
+                fault=reading.fault,
+            )
+        )
+    return found
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -123,48 +170,69 @@ def _segments(directory: Path) -> list[_Segment]:
     return sorted(segments)
 
 
-def _encode(iteration: int, facts: JSON, updates: FloatArray) -> tuple[bytes, bytes]:
+def _encode(
+    iteration: int, facts: JSON, updates: FloatArray, *, stored: bool
+) -> tuple[bytes, bytes]:
     """A record in two pieces; the second is the updates, which are not copied twice."""
     text = json.dumps({"iteration": iteration, **facts}).encode()
-    data = updates.astype("<f4", copy=False).tobytes() if updates.nbytes <= UPDATE_BYTES else b""
+    data = updates.astype("<f4", copy=False).tobytes() if stored else b""
     lengths = (_MARK, len(text), len(data), len(updates))
     checksum = google_crc32c.extend(google_crc32c.value(_HEADER.pack(*lengths, 0) + text), data)
     return _HEADER.pack(*lengths, checksum) + text, data
 
 
-def _records(path: Path, first: int) -> Iterator[Entry]:
-    """Whole records of a segment at ``first`` or after it, up to the first that is not whole.
+class _Reading:
+    """Iterates over the whole records of a segment, up to the first that is not whole.
 
     Updates stay on disk until they are used.
     """
-    if not path.stat().st_size:
-        return
-    with path.open("rb") as file:
-        content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    start = 0
-    while (decoded := _decode(content, start)) is not None:
-        entry, start = decoded
-        if entry.iteration >= first:
+
+    def __init__(self, path: Path) -> None:
+        self.fault = ""
+        """Why the iteration ended before the end of the file."""
+        self._path = path
+
+    def __iter__(self) -> Iterator[Entry]:
+        if not self._path.stat().st_size:
+            return
+        with self._path.open("rb") as file:
+            content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        start = 0
+        while start < len(content):
+            try:
+                entry, start = _decode(content, start)
+            except _NotWhole as error:
+                self.fault = str(error)
+                return
             yield entry
 
 
-def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int] | None:
-    """The record at ``start`` and where the next begins; None if there is no whole one."""
+class _NotWhole(Exception):
+    """What lies here is no record; the message says what it looks like."""
+
+
+def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
+    """The record at ``start`` and where the next begins."""
     body = start + _HEADER.size
     if body > len(content):
-        return None
+        raise _NotWhole(CUT_SHORT)
     mark, text_size, data_size, units, checksum = _HEADER.unpack_from(content, start)
     data, end = body + text_size, body + text_size + data_size
-    if mark != _MARK or end > len(content):
-        return None
+    if mark != _MARK:
+        raise _NotWhole("damaged")
+    if end > len(content):
+        raise _NotWhole(CUT_SHORT)
     lengths = _HEADER.pack(mark, text_size, data_size, units, 0)
     if google_crc32c.value(lengths + content[body:end]) != checksum:
-        return None
-    facts = json.loads(content[body:data])
-    updates = None
-    if data_size:
-        updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
-    return Entry(iteration=facts.pop("iteration"), facts=facts, updates=updates), end
+        raise _NotWhole("damaged")
+    try:
+        facts = json.loads(content[body:data])
+        updates = None
+        if data_size:
+            updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
+        return Entry(iteration=facts.pop("iteration"), facts=facts, updates=updates), end
+    except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
+        raise _NotWhole(f"not a journal ({error})") from error
 
 
 def _created(path: Path) -> BinaryIO:

@@ -1,3 +1,4 @@
+import json
 from pathlib import Path
 
 import numpy as np
@@ -118,3 +119,89 @@ def test_all_damaged_says_which_and_why(tmp_path: Path) -> None:
 def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
     with pytest.raises(CheckpointUnusable, match="holds no checkpoint yet"):
         newest(tmp_path / "checkpoints")
+
+
+def hostile(path: Path, state: bytes, **members: object) -> None:
+    """A checkpoint whose checksums are right and whose content is not ours."""
+    body: dict[str, object] = {
+        "iteration": 30,
+        "facts": {},
+        "state_bytes": len(state),
+        "state_checksum": checkpoint._checksum(state),
+        **members,
+    }
+    path.mkdir()
+    (path / STATE).write_bytes(state)
+    stated = checkpoint._checksum(checkpoint._canonical(body))
+    (path / MANIFEST).write_text(json.dumps({**body, "checksum": stated}))
+
+
+def safetensors(header: object, data: bytes = b"") -> bytes:
+    text = json.dumps(header).encode()
+    return len(text).to_bytes(8, "little") + text + data
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        b"",
+        (10**11).to_bytes(8, "little") + b"{}",  # a header of 100 GB
+        safetensors({"x": {"dtype": "F32", "shape": [10**12], "data_offsets": [0, 4]}}, b"1234"),
+        safetensors({"x": {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**62]}}, b"1234"),
+        safetensors({"x": {"dtype": "BF16", "shape": [1], "data_offsets": [0, 2]}}, b"12"),
+        safetensors([1, 2]),
+        b"\x80\x04cos\nsystem\n(S'true'\ntR.",  # a pickle
+    ],
+    ids=["empty", "header", "shape", "offsets", "dtype", "list", "pickle"],
+)
+def test_a_hostile_state_is_refused_by_name(tmp_path: Path, state: bytes) -> None:
+    written(tmp_path, 10)
+    hostile(tmp_path / "000030", state)
+    found = newest(tmp_path)
+    assert found.iteration == 10
+    assert f"{tmp_path / '000030' / STATE}" in found.passed_over[0]
+
+
+@pytest.mark.parametrize(
+    "members",
+    [{"iteration": "1"}, {"facts": []}, {"state_bytes": None}, {"state_checksum": 3}],
+    ids=lambda members: next(iter(members)),
+)
+def test_a_hostile_manifest_is_refused_by_name(tmp_path: Path, members: dict[str, object]) -> None:
+    hostile(tmp_path / "000030", safetensors({}), **members)
+    with pytest.raises(CheckpointUnusable, match=f"{MANIFEST}: not a manifest"):
+        newest(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["[" * 10**6, '{"checksum": ' + "9" * 5000 + "}", '"text"'])
+def test_a_manifest_that_is_no_manifest_is_refused(tmp_path: Path, text: str) -> None:
+    hostile(tmp_path / "000030", safetensors({}))
+    (tmp_path / "000030" / MANIFEST).write_text(text)
+    with pytest.raises(CheckpointUnusable, match=f"{MANIFEST}: not a manifest"):
+        newest(tmp_path)
+
+
+@pytest.mark.parametrize("name", [STATE, MANIFEST])
+def test_a_file_that_is_far_too_large_is_not_read(tmp_path: Path, name: str) -> None:
+    written(tmp_path, 10, 20)
+    with (tmp_path / "000020" / name).open("r+b") as file:
+        file.truncate(10**11)  # sparse: 100 GB
+    found = newest(tmp_path)
+    assert found.iteration == 10
+    assert "larger than" in found.passed_over[0]
+
+
+def test_older_ones_are_kept_until_the_new_one_reads_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, 10, 20)
+
+    def write_with_a_flipped_bit(path: Path, data: bytes) -> None:
+        flipped = bytearray(data)
+        flipped[len(data) // 2] ^= 1
+        path.write_bytes(flipped)
+
+    monkeypatch.setattr(checkpoint, "_write", write_with_a_flipped_bit)
+    with pytest.raises(CheckpointUnusable, match="000030"):
+        written(tmp_path, 30, keep=1)
+    assert newest(tmp_path).iteration == 20

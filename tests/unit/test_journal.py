@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import google_crc32c
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,3 +119,38 @@ def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Pat
     full = Journal(tmp_path, term=1, first=0)
     with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
         full.append(0, facts={}, updates=updates(0))
+
+
+def test_a_survey_tells_a_cut_from_damage(tmp_path: Path) -> None:
+    whole = written(tmp_path, term=1, first=0, count=3)
+    cut = written(tmp_path, term=2, first=3, count=2)
+    cut.write_bytes(cut.read_bytes()[:-1])
+    damaged = written(tmp_path, term=3, first=4, count=2)
+    content = bytearray(damaged.read_bytes())
+    content[-1] ^= 1
+    damaged.write_bytes(content)
+    found = journal.survey(tmp_path)
+    assert [(each.path, each.records) for each in found] == [(whole, 3), (cut, 1), (damaged, 1)]
+    assert [each.fault for each in found] == ["", journal.CUT_SHORT, "damaged"]
+
+
+def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(journal, "UPDATE_BYTES", 4 * 5)
+    own = Journal(tmp_path, term=1, first=0)
+    own.append(0, facts={}, updates=updates(0), reproducible=False)
+    own.close()
+    [entry] = read(tmp_path, first=0)
+    assert entry.updates is not None
+    assert entry.updates.tobytes() == updates(0).tobytes()
+
+
+@pytest.mark.parametrize("facts", [b"[]", b"{}", b"[" * 10**5, b"\xff"])
+def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
+    header = journal._HEADER.pack(journal._MARK, len(facts), 0, 0, 0)
+    checksum = google_crc32c.value(header + facts)
+    record = journal._HEADER.pack(journal._MARK, len(facts), 0, 0, checksum) + facts
+    (tmp_path / "000000-000001.journal").write_bytes(record)
+    assert read(tmp_path, first=0) == []
+    assert "not a journal" in journal.survey(tmp_path)[0].fault

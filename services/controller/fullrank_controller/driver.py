@@ -264,7 +264,11 @@ class Driver:
         assert updates is not None
         facts = {"record": to_facts(record)}
         await asyncio.to_thread(
-            self._journal.append, record.iteration, facts=facts, updates=updates
+            self._journal.append,
+            record.iteration,
+            facts=facts,
+            updates=updates,
+            reproducible=record.exact,
         )
         await asyncio.to_thread(self._training.apply, updates)
         reach("update.applied")

@@ -10,6 +10,7 @@ from typing import TextIO
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.errors import RunDirectoryInUse
 from fullrank.failpoints import reach
+from fullrank.recovery import CHECKPOINTS, JOURNAL
 from fullrank.rpc.lock import lock_run
 from fullrank.types import JSON
 
@@ -26,12 +27,12 @@ class RunDirectory:
     @property
     def checkpoints(self) -> Path:
         """Where checkpoints lie."""
-        return self.path / "checkpoints"
+        return self.path / CHECKPOINTS
 
     @property
     def journal(self) -> Path:
         """Where the journal lies."""
-        return self.path / "journal"
+        return self.path / JOURNAL
 
 
 def hold(path: Path, config: RunConfig) -> RunDirectory:

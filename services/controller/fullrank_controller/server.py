@@ -11,10 +11,11 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, to_toml
-from fullrank.errors import CodeError, ConfigError, ServiceLost
-from fullrank.journal import Entry, Journal, read
+from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, ServiceLost
+from fullrank.journal import Entry, Journal, read, survey
 from fullrank.metrics import Fanout, open_sinks
 from fullrank.progress import Lines
+from fullrank.recovery import checkpoints_lost
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
@@ -80,9 +81,15 @@ def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
     """The newest usable checkpoint, loaded; None for a run that has none yet.
 
     Raises:
-        CheckpointUnusable: There are checkpoints and none can be used: never a silent fresh start.
+        CheckpointUnusable: There are or were checkpoints and none can be used: never a silent fresh
+            start.
     """
     if not saved(directory.checkpoints):
+        if checkpoints_lost(directory.path):
+            raise CheckpointUnusable(
+                f"{directory.checkpoints}: there were checkpoints, and all are gone; restore them "
+                "from a copy, or start anew in another directory"
+            )
         return None
     checkpoint = newest(directory.checkpoints)
     for reason in checkpoint.passed_over:
@@ -151,6 +158,14 @@ def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
 
     From there on learners compute again what the journal only knows by its digest.
     """
+    for segment in survey(directory.journal):
+        if segment.fault:
+            log.warning(
+                "journal_ends_early path=%s reason=%s records=%d",
+                segment.path,
+                segment.fault,
+                segment.records,
+            )
     entries = read(directory.journal, first=committed)
     return list(takewhile(lambda entry: entry.updates is not None, entries))
 

@@ -14,6 +14,7 @@ from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run, read_config
 from fullrank.config import RunConfig
 from fullrank.environments import make_environment, variant_of
+from fullrank.recovery import CHECKPOINTS
 from fullrank.rollouts import Act, Evaluation, random_actions
 from fullrank.rollouts import evaluate as play
 from fullrank.statistics import bootstrap
@@ -56,7 +57,7 @@ def evaluate(
 
 def trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
     """The newest checkpoint's iteration and greedy policies."""
-    checkpoint = newest(directory / "checkpoints")
+    checkpoint = newest(directory / CHECKPOINTS)
     training = training_of(config)
     try:
         training.load_algorithm(checkpoint.arrays)

@@ -19,6 +19,7 @@ VERBS = {
     "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
     "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
+    "checkpoint": ("fullrank.cli.checkpoint:app", "List, verify and compare checkpoints."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),

@@ -1,0 +1,93 @@
+"""What a run could be resumed from, and where two checkpoints differ."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from fullrank import checkpoint, journal
+from fullrank.checkpoint import Checkpoint
+from fullrank.errors import CheckpointUnusable
+
+CHECKPOINTS, JOURNAL = "checkpoints", "journal"
+"""Where they lie in a run's directory."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Recovery:
+    """The state of a run on disk."""
+
+    committed: int
+    """Iterations that a resumed run would have; the next one is computed."""
+    faults: tuple[str, ...]
+    """What is damaged or missing; what a crash leaves behind is no fault."""
+
+
+def examine(run_dir: Path, *, published: int) -> Recovery:
+    """Read every checkpoint and every record of the journal.
+
+    Args:
+        run_dir: The run's directory.
+        published: Iterations that the run is known to have committed.
+    """
+    faults: list[str] = []
+    committed = 0
+    paths = checkpoint.saved(run_dir / CHECKPOINTS)
+    for path in paths:
+        try:
+            committed = max(committed, checkpoint.load(path).iteration + 1)
+        except CheckpointUnusable as error:
+            faults.append(str(error))
+    for segment in journal.survey(run_dir / JOURNAL):
+        if segment.fault and segment.fault != journal.CUT_SHORT:
+            faults.append(f"{segment.path}: {segment.fault} after {segment.records} records")
+    if not committed and (paths or checkpoints_lost(run_dir)):
+        faults.append(f"{run_dir / CHECKPOINTS}: no checkpoint can be used")
+    committed += len(journal.read(run_dir / JOURNAL, first=committed))
+    if committed < published:
+        faults.append(
+            f"iterations {committed} to {published - 1} were published, but are in no usable "
+            "checkpoint or record; a resumed run computes them again"
+        )
+    return Recovery(committed=committed, faults=tuple(faults))
+
+
+def checkpoints_lost(run_dir: Path) -> bool:
+    """Whether there were checkpoints once: the journal's beginning was dropped because of them."""
+    segments = journal.survey(run_dir / JOURNAL)
+    begins = min((segment.first for segment in segments), default=0)
+    return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """An array that is not the same in both checkpoints."""
+
+    name: str
+    """Its part (algorithm, rollout, collected) and its name there."""
+    reason: str
+
+
+def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
+    """Arrays that differ in a bit, by name; an array of one checkpoint alone differs."""
+    found = []
+    for name in sorted(one.arrays.keys() | other.arrays.keys()):
+        reason = _difference(one.arrays.get(name), other.arrays.get(name))
+        if reason:
+            found.append(Difference(name=name, reason=reason))
+    return found
+
+
+def _difference(one: checkpoint.Array | None, other: checkpoint.Array | None) -> str:
+    """Empty if the bits are the same."""
+    if one is None or other is None:
+        return f"only in the {'second' if one is None else 'first'}"
+    if (one.dtype, one.shape) != (other.dtype, other.shape):
+        return f"{one.dtype} {one.shape} and {other.dtype} {other.shape}"
+    if one.tobytes() == other.tobytes():
+        return ""
+    apart = np.abs(one.astype(np.float64) - other.astype(np.float64))
+    return (
+        f"{np.count_nonzero(one != other)} of {one.size} entries, "
+        f"by {apart.max(initial=0.0):.3g} at most"
+    )

@@ -1,0 +1,50 @@
+"""``fullrank checkpoint``."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tests.unit.test_recovery import STATE, committed, flip
+
+from fullrank import checkpoint
+from fullrank.checkpoint import save
+
+
+def run_of(tmp_path: Path, *, iterations: int) -> Path:
+    (tmp_path / "run").mkdir()
+    committed(tmp_path / "run", iterations)
+    return tmp_path / "run"
+
+
+def test_ls_lists_checkpoints_and_journal(tmp_path: Path, fullrank: Any) -> None:
+    run = run_of(tmp_path, iterations=10)
+    flip(run / "checkpoints" / "000003" / checkpoint.MANIFEST)
+    found = json.loads(fullrank("checkpoint", "ls", str(run), "--json").output)
+    assert [each["iteration"] for each in found["checkpoints"]] == [7, 3]
+    assert found["checkpoints"][0]["term"] == 1
+    assert [bool(each["fault"]) for each in found["checkpoints"]] == [False, True]
+    assert [(each["first"], each["records"]) for each in found["journal"]] == [(4, 4), (8, 2)]
+    assert "iterations 8 to 9 of term 1" in fullrank("checkpoint", "ls", str(run)).output
+
+
+def test_verify_ends_with_8_if_something_is_damaged(tmp_path: Path, fullrank: Any) -> None:
+    run = run_of(tmp_path, iterations=10)
+    assert fullrank("checkpoint", "verify", str(run)).code == 0
+    assert "from 10 committed iterations" in fullrank("checkpoint", "verify", str(run)).output
+    flip(run / "checkpoints" / "000007" / checkpoint.STATE)
+    outcome = fullrank("checkpoint", "verify", str(run), "--json")
+    assert outcome.code == 8
+    assert json.loads(outcome.output)["committed"] == 10
+    assert outcome.error.count("\n") == 1
+
+
+def test_diff_ends_with_1_if_a_bit_differs(tmp_path: Path, fullrank: Any) -> None:
+    run = run_of(tmp_path, iterations=10)
+    older = run / "checkpoints" / "000003"
+    assert fullrank("checkpoint", "diff", str(run), str(older)).code == 0
+    changed = {**STATE, "algorithm.policy": np.ones(4, np.float32)}
+    save(run / "checkpoints", iteration=7, arrays=changed, facts={}, keep=2)
+    outcome = fullrank("checkpoint", "diff", str(run), str(older), "--json")
+    assert outcome.code == 1
+    assert [each["name"] for each in json.loads(outcome.output)] == ["algorithm.policy"]

@@ -1,0 +1,115 @@
+"""What a run can be resumed from is told as it is, and never taken for a fresh start."""
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank import checkpoint
+from fullrank.checkpoint import Arrays, load, save
+from fullrank.journal import Journal
+from fullrank.recovery import checkpoints_lost, differences, examine
+
+STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes": np.arange(3)}
+
+
+def committed(run_dir: Path, count: int, *, every: int = 4, keep: int = 2) -> None:
+    """A run of so many iterations, checkpointed now and then."""
+    journal = Journal(run_dir / "journal", term=1, first=0)
+    for iteration in range(count):
+        updates = np.full((2, 3), iteration, np.float32)
+        journal.append(iteration, facts={"record": {}}, updates=updates)
+        if (iteration + 1) % every == 0:
+            directory = run_dir / "checkpoints"
+            save(directory, iteration=iteration, arrays=STATE, facts={"term": 1}, keep=keep)
+            oldest = int(checkpoint.saved(directory)[-1].name)
+            journal.begin_segment(iteration + 1, keep_from=oldest + 1)
+    journal.close()
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_whole_run_has_no_faults(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    assert examine(tmp_path, published=10) == examine(tmp_path, published=0)
+    assert examine(tmp_path, published=10).committed == 10
+    assert examine(tmp_path, published=10).faults == ()
+
+
+def test_a_run_that_never_began_has_no_faults(tmp_path: Path) -> None:
+    found = examine(tmp_path, published=0)
+    assert (found.committed, found.faults) == (0, ())
+
+
+def test_a_record_that_a_crash_cut_short_is_no_fault(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    [segment] = (tmp_path / "journal").glob("000008-*")
+    segment.write_bytes(segment.read_bytes()[:-5])
+    found = examine(tmp_path, published=9)
+    assert (found.committed, found.faults) == (9, ())
+
+
+def test_what_was_published_and_is_gone_is_named(tmp_path: Path) -> None:
+    committed(tmp_path, 11)
+    [segment] = (tmp_path / "journal").glob("000008-*")
+    segment.write_bytes(segment.read_bytes()[: segment.stat().st_size // 3])
+    found = examine(tmp_path, published=11)
+    assert found.committed == 9
+    assert len(found.faults) == 1
+    assert "iterations 9 to 10 were published" in found.faults[0]
+
+
+def test_a_damaged_checkpoint_is_a_fault_even_if_the_journal_bridges_it(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    flip(tmp_path / "checkpoints" / "000007" / checkpoint.STATE)
+    found = examine(tmp_path, published=10)
+    assert found.committed == 10
+    assert len(found.faults) == 1
+    assert "000007" in found.faults[0]
+
+
+def test_a_damaged_record_is_named(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    [segment] = (tmp_path / "journal").glob("000008-*")
+    flip(segment)
+    found = examine(tmp_path, published=10)
+    assert found.committed < 10
+    assert f"{segment}: damaged after" in found.faults[0]
+
+
+def test_checkpoints_that_are_all_gone_are_missed(tmp_path: Path) -> None:
+    committed(tmp_path, 10)
+    assert not checkpoints_lost(tmp_path)
+    shutil.rmtree(tmp_path / "checkpoints")
+    committed(tmp_path / "other", 2)
+    assert checkpoints_lost(tmp_path)
+    assert not checkpoints_lost(tmp_path / "other")
+    assert any(
+        "no checkpoint can be used" in each for each in examine(tmp_path, published=0).faults
+    )
+
+
+@pytest.mark.parametrize(
+    ("array", "said"),
+    [
+        (np.array([0, 0, 0, 1], np.float32), "1 of 4 entries, by 1 at most"),
+        (np.array([0, 0, 0, -0.0], np.float32), "0 of 4 entries, by 0 at most"),
+        (np.zeros(5, np.float32), "(5,)"),
+        (np.zeros(4, np.float64), "float64"),
+    ],
+)
+def test_a_bit_that_differs_is_found(tmp_path: Path, array: Any, said: str) -> None:
+    first = load(save(tmp_path / "a", iteration=1, arrays=STATE, facts={}, keep=1))
+    changed = {**STATE, "algorithm.policy": array, "more": np.ones(1)}
+    second = load(save(tmp_path / "b", iteration=1, arrays=changed, facts={}, keep=1))
+    assert differences(first, first) == []
+    policy, more = differences(first, second)
+    assert (policy.name, more.name) == ("algorithm.policy", "more")
+    assert said in policy.reason
+    assert more.reason == "only in the second"
