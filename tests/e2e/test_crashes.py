@@ -1,5 +1,6 @@
 """kill -9 at any point: nothing committed is lost, nothing else restarts, and no bit differs."""
 
+import shutil
 import signal
 import socket
 import subprocess
@@ -84,16 +85,19 @@ class Services:
             return start("serve", name, *options, *words, env={VARIABLE: failpoint}, output=log)
 
     def controller(
-        self, run_dir: Path, *, lag: int, failpoint: str = ""
+        self, run_dir: Path, *, lag: int, failpoint: str = "", overrides: tuple[str, ...] = ()
     ) -> "subprocess.Popen[str]":
-        overrides = (f"collect.lag={lag}",)
+        overrides = (f"collect.lag={lag}", *overrides)
         return self.serve(
             "controller", "--run-dir", str(run_dir), overrides=overrides, failpoint=failpoint
         )
 
-    def run_to_the_end(self, run_dir: Path, *, lag: int) -> None:
+    def log_of(self, name: str) -> str:
+        return (self.home / f"{name}.log").read_text()
+
+    def run_to_the_end(self, run_dir: Path, *, lag: int, overrides: tuple[str, ...] = ()) -> None:
         """With a controller that nothing happens to."""
-        controller = self.controller(run_dir, lag=lag)
+        controller = self.controller(run_dir, lag=lag, overrides=overrides)
         try:
             eventually((run_dir / "config.toml").exists, what="the controller starts")
             with Watch(run_dir, config_of(run_dir)) as watch:
@@ -174,3 +178,24 @@ def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     assert controller.wait(WAIT_S) == 0
     assert final_state(run_dir) == reference
     assert all(record.term == 1 for record in records(run_dir))
+
+
+def test_a_run_that_is_not_exact_is_resumed_with_the_same_j_and_says_so(
+    services: Services, tmp_path: Path
+) -> None:
+    nodes = "code.nodes=[1.0, 1.0001, 1.0002]"  # three units that are almost one
+    inexact = ("code.name=vandermonde", nodes, "controller.inexact=commit", "checkpoint.every=100")
+    run_dirs = [tmp_path / "first", tmp_path / "second"]
+    killed = services.controller(
+        run_dirs[0], lag=0, failpoint="iteration.published:5", overrides=inexact
+    )
+    assert killed.wait(WAIT_S) == -signal.SIGKILL
+    published = digests(run_dirs[0])
+    assert not any(record.exact for record in records(run_dirs[0]))
+    shutil.copytree(run_dirs[0], run_dirs[1])
+
+    for run_dir in run_dirs:
+        services.run_to_the_end(run_dir, lag=0, overrides=(*inexact, "iterations=5"))
+        assert digests(run_dir) == published
+    assert final_state(run_dirs[0]) == final_state(run_dirs[1])
+    assert "iterations [0, 1, 2, 3, 4] are not exact: J is pinned" in services.log_of("controller")

@@ -188,9 +188,18 @@ class Driver:
             sent=run.roster.bytes_sent() - sent,
             received=run.bytes_received - received,
         )
+        if not record.exact:
+            self._own_up(record)
         await self._update(gathered, record, dispatched=dispatched)
         if self._planning is not None:
             await self._planning.note(record, current)
+
+    def _own_up(self, record: IterationRecord) -> None:
+        self._run.caveats["exact"] = (
+            f"iteration {record.iteration} is not exact: its bits depend on who answered, no entry "
+            f"is further than {record.error_bound:.1e} from the truth"
+        )
+        log.warning("inexact received=%s %s", record.received, self._run.caveats["exact"])
 
     async def _collect(self, iteration: int) -> Collected:
         """The iteration's transitions, acknowledged by replay before they count."""

@@ -30,6 +30,8 @@ class Run:
     bytes_received: Counter[str] = field(default_factory=Counter)
     state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
     message: str = ""
+    caveats: dict[str, str] = field(default_factory=dict)
+    """What this run does not promise: a line for each promise, by its name."""
     committed: int = 0
     attempt: int = 0
     deal: Deal | None = None
@@ -86,6 +88,7 @@ class Run:
             message=self.message,
             rank=self.round.rank if self.round else 0,
             units=self.units,
+            caveats=self.caveats.values(),
             learners=[
                 pb.LearnerStatus(
                     learner=member.learner,

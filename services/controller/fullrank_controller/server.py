@@ -116,6 +116,7 @@ async def _serve(
         replay_address = await _replay_address(launch, stop)
     run = _run(config, directory, training, replay_address)
     run.committed = committed
+    _own_up(run, journalled)
     kept = open_sinks(
         directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
     )
@@ -168,6 +169,17 @@ def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
             )
     entries = read(directory.journal, first=committed)
     return list(takewhile(lambda entry: entry.updates is not None, entries))
+
+
+def _own_up(run: Run, journalled: Sequence[Entry]) -> None:
+    """Say which iterations are repeated with the J that they had; another would give other bits."""
+    pinned = [each.iteration for each in journalled if not each.facts["record"]["exact"]]
+    if pinned:
+        run.caveats["exact"] = (
+            f"iterations {pinned} are not exact: J is pinned, their updates are repeated from the "
+            "journal"
+        )
+        log.warning("inexact %s", run.caveats["exact"])
 
 
 async def _drive(

@@ -589,6 +589,7 @@ class GetStatusResponse(_message.Message):
     LEARNERS_FIELD_NUMBER: _builtins.int
     RANK_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
+    CAVEATS_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -603,6 +604,10 @@ class GetStatusResponse(_message.Message):
     units: _builtins.int
     @_builtins.property
     def learners(self) -> _containers.RepeatedCompositeFieldContainer[Global___LearnerStatus]: ...
+    @_builtins.property
+    def caveats(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What this run does not promise, one line each; empty for a run that is exact and audited."""
+
     def __init__(
         self,
         *,
@@ -616,10 +621,11 @@ class GetStatusResponse(_message.Message):
         learners: _abc.Iterable[Global___LearnerStatus] | None = ...,
         rank: _builtins.int = ...,
         units: _builtins.int = ...,
+        caveats: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
