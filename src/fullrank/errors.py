@@ -69,6 +69,12 @@ class DeadlinePassed(ServiceLost):
     """A peer did not answer, or did not take what was sent, in time."""
 
 
+class Deposed(FullrankError):
+    """A later controller of the same run is in office."""
+
+    exit_code = 11
+
+
 class NotFound(FullrankError):
     """Nothing goes by the name or number that was asked for."""
 

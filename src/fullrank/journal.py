@@ -56,13 +56,17 @@ class Journal:
         directory: Made if missing.
         term: Of this controller; higher than that of every segment there is.
         first: The iteration that is committed next.
+        confirm: Called before each write; raises if this controller may not write any more.
 
     Raises:
         FullrankError: The directory cannot be written.
     """
 
-    def __init__(self, directory: Path, *, term: int, first: int) -> None:
+    def __init__(
+        self, directory: Path, *, term: int, first: int, confirm: Callable[[], None]
+    ) -> None:
         self._directory, self._term = directory, term
+        self._confirm = confirm
         self._file = self._open(first)
 
     def _open(self, first: int) -> BinaryIO:
@@ -82,8 +86,10 @@ class Journal:
                 need not be stored.
 
         Raises:
-            FullrankError: The disk does not take it; then it is not committed.
+            FullrankError: The disk does not take it, or ``confirm`` raised; then it is not
+                committed.
         """
+        self._confirm()
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
         record = _encode(iteration, facts, updates, stored=stored)
         _writing(Path(self._file.name), lambda: _append(self._file, record))

@@ -1,6 +1,6 @@
 """Names for the arrays and numbers that cross module borders."""
 
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,3 +26,10 @@ IntArray: TypeAlias = NDArray[np.int64]
 
 JSON: TypeAlias = dict[str, Any]
 """A JSON object."""
+
+
+class Tenure(NamedTuple):
+    """A controller's time in office: it ends when another one of the run has a later term."""
+
+    run: str
+    term: int

@@ -124,11 +124,11 @@ async def test_the_heartbeat_of_an_unknown_learner_is_not_found(tmp_path: Path, 
         cluster.learner()
         status = await cluster.ready(1)
         client = ControllerClient(await cluster.address())
-        await client.heartbeat(run=status.run, term=status.term, learner=0)
         ids = {"run": status.run, "term": status.term, "learner": 0}
+        await client.heartbeat(**ids, timeout_s=WAIT_S)  # type: ignore[arg-type]
         unknown = {"run": "other", "term": status.term + 1, "learner": 7}
         with pytest.raises(NotFound, match="dial Work again"):
-            await client.heartbeat(**{**ids, field: unknown[field]})  # type: ignore[arg-type]
+            await client.heartbeat(**{**ids, field: unknown[field]}, timeout_s=WAIT_S)  # type: ignore[arg-type]
         await client.close()
 
 

@@ -17,7 +17,7 @@ STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes"
 
 def committed(run_dir: Path, count: int, *, every: int = 4, keep: int = 2) -> None:
     """A run of so many iterations, checkpointed now and then."""
-    journal = Journal(run_dir / "journal", term=1, first=0)
+    journal = Journal(run_dir / "journal", term=1, first=0, confirm=lambda: None)
     for iteration in range(count):
         updates = np.full((2, 3), iteration, np.float32)
         journal.append(iteration, facts={"record": {}}, updates=updates)

@@ -95,6 +95,7 @@ class Driver:
             Corrupted: Vectors contradict each other or the digests.
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
+            Deposed: Another controller has opened the table, or raised the directory's term.
         """
         if self._run.committed < self._run.iterations:
             beginning = [self._restore(head, journalled)]
@@ -158,6 +159,7 @@ class Driver:
             row_size=self._training.layout.row_size,
             capacity=self._config.replay.capacity,
             head=head,
+            tenure=self._run.tenure,
         )
         if held != head:
             log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)

@@ -4,8 +4,9 @@ import asyncio
 from collections import Counter
 from dataclasses import dataclass, field
 
+from fullrank.errors import Deposed
 from fullrank.rounds import Round
-from fullrank.types import LearnerId, Unit
+from fullrank.types import LearnerId, Tenure, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.dealing import Deal
@@ -37,6 +38,35 @@ class Run:
     deal: Deal | None = None
     round: Round | None = None
     """The open round; None between iterations."""
+    _later_term: int = 0
+    _deposed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def tenure(self) -> Tenure:
+        """Ours."""
+        return Tenure(self.name, self.term)
+
+    def meet(self, served: Tenure) -> None:
+        """Take note of whom a learner served last.
+
+        Raises:
+            Deposed: It was a later controller of this run.
+        """
+        if served.run == self.name and served.term > self.term:
+            self._later_term = served.term
+            self._deposed.set()
+            raise self._deposition()
+
+    async def deposed(self) -> None:
+        """Wait, maybe for ever, until a peer tells of a later term; then raise ``Deposed``."""
+        await self._deposed.wait()
+        raise self._deposition()
+
+    def _deposition(self) -> Deposed:
+        return Deposed(
+            f"a learner has served term {self._later_term} of run {self.name}, this controller is "
+            f"of term {self.term}: another one is in office; nothing more is committed here"
+        )
 
     @property
     def ids(self) -> Ids:

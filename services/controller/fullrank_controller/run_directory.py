@@ -1,18 +1,20 @@
 """The run's own directory: one controller at a time, one run for ever, a term that only rises."""
 
 import json
-import os
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
 from fullrank.config import RunConfig, config_digest, to_toml
-from fullrank.errors import RunDirectoryInUse
+from fullrank.durable import replace_text
+from fullrank.errors import Deposed, RunDirectoryInUse
 from fullrank.failpoints import reach
 from fullrank.recovery import CHECKPOINTS, JOURNAL
 from fullrank.rpc.lock import lock_run
-from fullrank.types import JSON
+from fullrank.types import JSON, Tenure
+
+IDENTITY = "run.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,24 @@ class RunDirectory:
     run: str
     term: int
     lock: TextIO
+
+    @property
+    def tenure(self) -> Tenure:
+        """Ours."""
+        return Tenure(self.run, self.term)
+
+    def confirm(self) -> None:
+        """Return if this controller is still in office.
+
+        Raises:
+            Deposed: Another one has raised the term, whatever has become of our lock.
+        """
+        later = _facts(self.path / IDENTITY).get("term")
+        if later != self.term:
+            raise Deposed(
+                f"{self.path} is in term {later}, this controller in term {self.term}: another one "
+                "is in office and has its journal; nothing more is committed here"
+            )
 
     @property
     def checkpoints(self) -> Path:
@@ -36,14 +56,14 @@ class RunDirectory:
 
 
 def hold(path: Path, config: RunConfig) -> RunDirectory:
-    """Lock the directory, check that it is this run's, and raise its term.
+    """Lock the directory, check that it is this run's, and raise its term, on disk.
 
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
     """
     path.mkdir(parents=True, exist_ok=True)
     lock = lock_run(path)
-    facts = _facts(path / "run.json")
+    facts = _facts(path / IDENTITY)
     digest = config_digest(config)
     if facts.get("config_digest", digest) != digest:
         raise RunDirectoryInUse(
@@ -51,11 +71,9 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             "another --run-dir, or resume it with its own config.toml"
         )
     run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
-    _write(path / "config.toml", to_toml(config))
-    _write(
-        path / "run.json",
-        json.dumps({"run": run, "term": term, "config_digest": digest}, indent=2) + "\n",
-    )
+    replace_text(path / "config.toml", to_toml(config))
+    identity = {"run": run, "term": term, "config_digest": digest}
+    replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
     reach("term.raised")
     return RunDirectory(path=path, run=run, term=term, lock=lock)
 
@@ -65,13 +83,3 @@ def _facts(path: Path) -> JSON:
         return {}
     facts = json.loads(path.read_text())
     return facts if isinstance(facts, dict) else {}
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace a file, whole or not at all, durably."""
-    scratch = path.with_name(f".{path.name}")
-    with scratch.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)

@@ -3,15 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, to_toml
-from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, ServiceLost
+from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, Deposed, ServiceLost
 from fullrank.journal import Entry, Journal, read, survey
 from fullrank.metrics import Fanout, open_sinks
 from fullrank.progress import Lines
@@ -129,7 +131,12 @@ async def _serve(
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
-    journal = Journal(directory.journal, term=directory.term, first=committed + len(journalled))
+    journal = Journal(
+        directory.journal,
+        term=directory.term,
+        first=committed + len(journalled),
+        confirm=directory.confirm,
+    )
     driver = Driver(
         config,
         run,
@@ -142,10 +149,13 @@ async def _serve(
     await health.at_work(True)
     try:
         head = checkpoint.facts["replay_head"] if checkpoint else 0
-        await _drive(driver, run, stop, head=head, journalled=journalled)
+        deposed = [run.deposed(), _term_raised(directory, every_s=config.controller.heartbeat_s)]
+        await _drive(driver, run, [stop.wait(), *deposed], head=head, journalled=journalled)
     finally:
         await health.at_work(False)
-        withdraw(directory.path, "controller")
+        with suppress(Deposed):  # another one may have announced itself meanwhile
+            directory.confirm()
+            withdraw(directory.path, "controller")
         for member in run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))
         await server.stop()
@@ -182,26 +192,45 @@ def _own_up(run: Run, journalled: Sequence[Entry]) -> None:
         log.warning("inexact %s", run.caveats["exact"])
 
 
+async def _term_raised(directory: RunDirectory, *, every_s: float) -> None:
+    """Wait, maybe for ever, until the directory is another controller's; then raise ``Deposed``."""
+    while True:
+        await asyncio.sleep(every_s)
+        await asyncio.to_thread(directory.confirm)
+
+
 async def _drive(
-    driver: Driver, run: Run, stop: asyncio.Event, *, head: int, journalled: Sequence[Entry]
+    driver: Driver,
+    run: Run,
+    endings: Sequence[Coroutine[Any, Any, object]],
+    *,
+    head: int,
+    journalled: Sequence[Entry],
 ) -> None:
-    """Run until told to stop, also when the run is finished; then checkpoint what is committed."""
+    """Run until one of ``endings``, also when the run is finished; then checkpoint it.
+
+    Raises:
+        Deposed: Another controller is in office; nothing more is written.
+        FullrankError: The run failed.
+    """
     resumed = run.committed
     driving = asyncio.create_task(driver.drive(head=head, journalled=journalled))
     watching = asyncio.create_task(driver.watch())
-    stopping = asyncio.create_task(stop.wait())
-    await asyncio.wait({driving, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    ending = [asyncio.create_task(each) for each in endings]
+    await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
     if not (driving.done() and driving.exception()):
-        await stopping
-    driving.cancel()
-    watching.cancel()
-    stopping.cancel()
-    await asyncio.wait({driving, watching})
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [driving, watching, *ending]
+    for task in tasks:
+        task.cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     await driver.settled()
-    if resumed < run.committed < run.iterations:
+    failures = [each for each in outcomes if isinstance(each, Exception)]
+    deposed = any(isinstance(each, Deposed) for each in failures)
+    if resumed < run.committed < run.iterations and not deposed:
         await driver.save()
-    if not driving.cancelled():
-        driving.result()
+    for failure in failures:
+        raise failure
 
 
 async def _replay_address(launch: Launch, stop: asyncio.Event) -> str:
@@ -253,6 +282,7 @@ def _save(
     journal: Journal,
     head: int,
 ) -> None:
+    directory.confirm()
     save(
         directory.checkpoints,
         iteration=run.committed - 1,

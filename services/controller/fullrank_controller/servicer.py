@@ -16,6 +16,7 @@ from fullrank.errors import (
     ServiceLost,
     VersionMismatch,
 )
+from fullrank.rpc.clients import tenure_of
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
@@ -81,6 +82,7 @@ class ControllerServicer:
                 f"version {version[:32] or 'unknown'} of the learner differs from the "
                 f"controller's {__version__}; install the same version on both"
             )
+        self._run.meet(tenure_of(message.hello.served))
         return message.hello.host
 
     async def _serve(self, member: Member, requests: Requests, context: Context) -> None:

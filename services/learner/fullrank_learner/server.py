@@ -11,7 +11,7 @@ from pathlib import Path
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.algorithms import algorithms
-from fullrank.errors import ConfigError, FullrankError, InvalidContribution, ServiceLost
+from fullrank.errors import ConfigError, Deposed, FullrankError, InvalidContribution, ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.health import Health
@@ -129,7 +129,7 @@ def _say_why(state: RetryCallState) -> None:
 async def _dial_for_ever(launch: Launch, health: Health) -> None:
     trainee: Trainee | None = None
     retries = AsyncRetrying(
-        retry=retry_if_exception_type((ServiceLost, InvalidContribution)),
+        retry=retry_if_exception_type((ServiceLost, InvalidContribution, Deposed)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         before_sleep=_say_why,
     )

@@ -12,7 +12,7 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.algorithms import Algorithm, algorithms
-from fullrank.config import RunConfig, from_toml
+from fullrank.config import ControllerSettings, RunConfig, from_toml
 from fullrank.errors import (
     Cancelled,
     FullrankError,
@@ -20,20 +20,23 @@ from fullrank.errors import (
     NotFound,
     ServiceLost,
 )
-from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
+from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenure_message
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
 from fullrank.rpc.tasks import first
 from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel, delay_of
-from fullrank.types import FloatArray, Unit
+from fullrank.types import FloatArray, Tenure, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank.wiring import delays_of
 from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
 
 log = logging.getLogger(__name__)
+
+WELCOME_S = 10.0
+"""Longest wait for Welcome: whoever takes a connection and says nothing may be frozen."""
 
 
 @dataclass(slots=True)
@@ -82,6 +85,8 @@ class Trainee:
     def __init__(self, welcome: pb.Welcome) -> None:
         self.config: RunConfig = from_toml(welcome.configuration)
         self.key = (welcome.run, welcome.configuration)
+        self.tenure = Tenure(welcome.run, welcome.term)
+        """Served last; rises when a controller of the same run follows another."""
         recipe = algorithms.build(self.config.algorithm.name, **self.config.algorithm.params)
         self.algorithm: Algorithm = recipe.make(
             [decode_agent(agent) for agent in welcome.agents],
@@ -155,19 +160,27 @@ class Session:
             await self._client.close()
 
     async def _dialogue(self, call: WorkCall) -> None:
-        hello = pb.Hello(version=__version__, host=socket.gethostname())
+        served = tenure_message(self.trainee.tenure) if self.trainee else None
+        hello = pb.Hello(version=__version__, host=socket.gethostname(), served=served)
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-        welcome = (await _read(call)).welcome
+        welcome = await self._welcome(call)
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
         self._replay = ReplayClient(welcome.replay_address, deadline_s=config.replay.deadline_s)
         try:
             await first(
-                self._heartbeats(welcome, config.controller.heartbeat_s),
+                self._heartbeats(welcome, config.controller),
                 self._serve(call, welcome),
             )
         finally:
             await self._replay.close()
+
+    async def _welcome(self, call: WorkCall) -> pb.Welcome:
+        try:
+            async with asyncio.timeout(WELCOME_S):
+                return (await _read(call)).welcome
+        except TimeoutError:
+            raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
 
     async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
         """Get ready, then do what the controller says."""
@@ -187,23 +200,33 @@ class Session:
         if self.trainee is None or self.trainee.key != (welcome.run, welcome.configuration):
             loop = asyncio.get_running_loop()
             self.trainee = await loop.run_in_executor(self._pool, Trainee, welcome)
+        self.trainee.tenure = Tenure(welcome.run, welcome.term)
         return self.trainee
 
-    async def _heartbeats(self, welcome: pb.Welcome, period_s: float) -> None:
+    async def _heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
         """Say that we live, from Welcome on: the probe may take long.
 
         Raises:
-            ServiceLost: The controller does not know us any more.
+            ServiceLost: The controller does not know us any more, or is as silent as a learner may
+                not be: it may be frozen, and another one in office.
         """
+        clock = asyncio.get_running_loop().time
+        answered_at = clock()
         while True:
-            await asyncio.sleep(period_s)
+            await asyncio.sleep(settings.heartbeat_s)
             try:
                 await self._client.heartbeat(
-                    run=welcome.run, term=welcome.term, learner=welcome.learner
+                    run=welcome.run,
+                    term=welcome.term,
+                    learner=welcome.learner,
+                    timeout_s=settings.lost_after_s,
                 )
+                answered_at = clock()
             except NotFound as error:
                 raise ServiceLost(str(error)) from None
             except ServiceLost as error:
+                if clock() - answered_at > settings.lost_after_s:
+                    raise
                 log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
 
     async def _hear(self, call: WorkCall, trainee: Trainee, message: pb.ControllerMessage) -> None:

@@ -7,6 +7,7 @@ from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.server import Server
 from fullrank.v1 import replay_pb2
+from fullrank_replay.fence import Fence
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
 
@@ -21,10 +22,10 @@ def main(launch: Launch) -> int:
 async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop."""
     stop = stop or stop_event(launch)
-    store = Store(launch.run_dir / "replay" if launch.run_dir else None)
+    directory = launch.run_dir / "replay" if launch.run_dir else None
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(store),
+        ReplayServicer(Store(directory), Fence(directory)),
         prebuilt=frozenset({"GetSamples"}),
     )
     settings = launch.config.replay

@@ -11,10 +11,11 @@ import grpc
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.failpoints import reach
 from fullrank.replay import Sample
-from fullrank.rpc.clients import sample_of
+from fullrank.rpc.clients import sample_of, tenure_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
 from fullrank.v1 import replay_pb2 as pb
+from fullrank_replay.fence import Fence
 from fullrank_replay.store import Store
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
@@ -28,10 +29,11 @@ SAMPLE_ENTRIES = 2**28
 
 
 class ReplayServicer:
-    """ReplayService over a store."""
+    """ReplayService over a store, written to by whom the fence admits."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, fence: Fence) -> None:
         self._store = store
+        self._fence = fence
         self._samples: OrderedDict[Sample, asyncio.Task[list[bytes]]] = OrderedDict()
         self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
@@ -40,12 +42,14 @@ class ReplayServicer:
     ) -> pb.OpenTableResponse:
         """Make or find a table."""
         async with statuses(context):
-            if not (request.table and request.row_size and request.capacity):
-                raise InvalidContribution("table, row_size and capacity must be given")
+            if not (request.table and request.row_size and request.capacity and request.tenure.run):
+                raise InvalidContribution("table, row_size, capacity and tenure must be given")
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
             async with self._lock:
+                tenure = tenure_of(request.tenure)
+                await asyncio.to_thread(self._fence.raise_to, request.table, tenure)
                 table.truncate(request.head)
             self._samples.clear()  # a resumed run may write other rows to the same positions
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
@@ -58,6 +62,7 @@ class ReplayServicer:
                 raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
             async with self._lock:
+                self._fence.check(request.table, tenure_of(request.tenure))
                 head = table.append(request.first_position, rows)
             reach("rows.stored")
             return pb.AppendResponse(head=head)

@@ -13,7 +13,7 @@ from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
-from fullrank.types import FloatArray
+from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
@@ -58,6 +58,16 @@ def sample_of(message: common_pb2.Sample) -> Sample:
     )
 
 
+def tenure_message(tenure: Tenure) -> common_pb2.Tenure:
+    """A tenure as a message."""
+    return common_pb2.Tenure(run=tenure.run, term=tenure.term)
+
+
+def tenure_of(message: common_pb2.Tenure) -> Tenure:
+    """A tenure from its message."""
+    return Tenure(message.run, message.term)
+
+
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
 
@@ -76,14 +86,21 @@ class ReplayClient:
         self._deadline_s = deadline_s
         self._sampling = asyncio.Lock()
         self._samples: SamplesCall | None = None
+        self._tenure = common_pb2.Tenure()
 
-    async def open_table(self, *, row_size: int, capacity: int, head: int) -> tuple[int, int]:
+    async def open_table(
+        self, *, row_size: int, capacity: int, head: int, tenure: Tenure
+    ) -> tuple[int, int]:
         """Make sure the table exists and ends at ``head`` or before; returns (tail, head).
 
-        Waits for the service to come up.
+        Waits for the service to come up. From now on appends are made under ``tenure``.
+
+        Raises:
+            Deposed: This term has opened the table already, or a later one has.
         """
+        self._tenure = tenure_message(tenure)
         request = replay_pb2.OpenTableRequest(
-            table=TABLE, row_size=row_size, capacity=capacity, head=head
+            table=TABLE, row_size=row_size, capacity=capacity, head=head, tenure=self._tenure
         )
         with translated(self._peer):
             response = await self._stub.OpenTable(
@@ -92,7 +109,11 @@ class ReplayClient:
         return response.tail, response.head
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
-        """Store rows in requests of at most 1 MiB; returns the acknowledged head."""
+        """Store rows in requests of at most 1 MiB; returns the acknowledged head.
+
+        Raises:
+            Deposed: Another controller has opened the table since.
+        """
         head = first_position
         for piece in _pieces(rows):
             data = piece.tobytes()
@@ -101,6 +122,7 @@ class ReplayClient:
                 first_position=head,
                 rows=data,
                 crc32c=google_crc32c.value(data),
+                tenure=self._tenure,
             )
             await self._insist(
                 partial(self._stub.Append, request, timeout=self._deadline_s, wait_for_ready=True)
@@ -191,11 +213,11 @@ class ControllerClient:
             response_deserializer=pb.ControllerMessage.FromString,
         )()
 
-    async def heartbeat(self, *, run: str, term: int, learner: int) -> None:
-        """Say that this learner lives; ``ServiceLost`` if the controller does not know it."""
+    async def heartbeat(self, *, run: str, term: int, learner: int, timeout_s: float) -> None:
+        """Say that this learner lives; ``NotFound`` if the controller does not know it."""
         request = pb.HeartbeatRequest(run=run, term=term, learner=learner)
         with translated(self.peer):
-            await self._stub.Heartbeat(request, timeout=CALL_S)
+            await self._stub.Heartbeat(request, timeout=timeout_s)
 
     async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
         """Where the run stands."""

@@ -20,6 +20,7 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.DeadlinePassed: StatusCode.DEADLINE_EXCEEDED,
     errors.NotFound: StatusCode.NOT_FOUND,
     errors.Corrupted: StatusCode.DATA_LOSS,
+    errors.Deposed: StatusCode.ABORTED,
 }
 
 
@@ -29,6 +30,7 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
     StatusCode.OUT_OF_RANGE: errors.OutOfRange,
     StatusCode.NOT_FOUND: errors.NotFound,
     StatusCode.DATA_LOSS: errors.Corrupted,
+    StatusCode.ABORTED: errors.Deposed,
 }
 """What a caller raises; every other status is a ``ServiceLost``."""
 

@@ -32,7 +32,7 @@ class Ids(_message.Message):
     run: _builtins.str
     """Names the run; chosen once, when its directory is made."""
     term: _builtins.int
-    """Rises at every controller start."""
+    """Rises at every controller start, on disk before the controller serves."""
     epoch: _builtins.int
     """Rises whenever the assignment matrix C changes."""
     iteration: _builtins.int
@@ -55,6 +55,32 @@ class Ids(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Ids: _TypeAlias = Ids  # noqa: Y015
+
+@_typing.final
+class Tenure(_message.Message):
+    """A controller's time in office. Whoever has heard of a later one refuses all earlier ones of the run
+    with ABORTED, naming the later term.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUN_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    run: _builtins.str
+    term: _builtins.int
+    def __init__(
+        self,
+        *,
+        run: _builtins.str = ...,
+        term: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["run", b"run", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Tenure: _TypeAlias = Tenure  # noqa: Y015
 
 @_typing.final
 class Sample(_message.Message):

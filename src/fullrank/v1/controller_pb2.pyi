@@ -157,19 +157,27 @@ class Hello(_message.Message):
 
     VERSION_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
+    SERVED_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the learner's Fullrank; must equal the controller's."""
     host: _builtins.str
     """Where the learner runs, for people to read."""
+    @_builtins.property
+    def served(self) -> _common_pb2.Tenure:
+        """Under whom the learner served last, if at all. A controller of an earlier term of that run is
+        deposed: it answers ABORTED and ends.
+        """
+
     def __init__(
         self,
         *,
         version: _builtins.str = ...,
         host: _builtins.str = ...,
+        served: _common_pb2.Tenure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "served", b"served", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

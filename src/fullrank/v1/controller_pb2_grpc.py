@@ -71,7 +71,8 @@ class ControllerServiceServicer(object):
         cancellation point, drops what it has not sent and never sends a partial sum. What arrives
         after its iteration was committed is answered with Refused and otherwise ignored.
 
-        The stream ends with FAILED_PRECONDITION if the versions differ, INVALID_ARGUMENT if a message
+        The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has served
+        a later term, INVALID_ARGUMENT if a message
         is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
         the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
         """

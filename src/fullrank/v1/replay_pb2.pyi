@@ -26,6 +26,7 @@ class OpenTableRequest(_message.Message):
     ROW_SIZE_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    TENURE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     row_size: _builtins.int
     """float32 entries of one row."""
@@ -35,6 +36,8 @@ class OpenTableRequest(_message.Message):
     """Position from which the run goes on: rows at and beyond it are forgotten, for a resumed run
     writes them again.
     """
+    @_builtins.property
+    def tenure(self) -> _common_pb2.Tenure: ...
     def __init__(
         self,
         *,
@@ -42,10 +45,11 @@ class OpenTableRequest(_message.Message):
         row_size: _builtins.int = ...,
         capacity: _builtins.int = ...,
         head: _builtins.int = ...,
+        tenure: _common_pb2.Tenure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tenure", b"tenure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "table", b"table", "tenure", b"tenure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -83,6 +87,7 @@ class AppendRequest(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
+    TENURE_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
@@ -90,6 +95,8 @@ class AppendRequest(_message.Message):
     """float32, row-major; a whole number of rows, at most 1 MiB."""
     crc32c: _builtins.int
     """CRC-32C of `rows`."""
+    @_builtins.property
+    def tenure(self) -> _common_pb2.Tenure: ...
     def __init__(
         self,
         *,
@@ -97,10 +104,11 @@ class AppendRequest(_message.Message):
         first_position: _builtins.int = ...,
         rows: _builtins.bytes = ...,
         crc32c: _builtins.int = ...,
+        tenure: _common_pb2.Tenure | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["tenure", b"tenure"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "first_position", b"first_position", "rows", b"rows", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "first_position", b"first_position", "rows", b"rows", "table", b"table", "tenure", b"tenure"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

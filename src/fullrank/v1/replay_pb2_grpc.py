@@ -55,7 +55,9 @@ class ReplayServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def OpenTable(self, request, context):
-        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
+        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
+        now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
+        opened it before: each controller opens it once.
         FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
         it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
         """
@@ -67,7 +69,8 @@ class ReplayServiceServicer(object):
         """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match, NOT_FOUND if there is no such table.
+        does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
+        it since.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

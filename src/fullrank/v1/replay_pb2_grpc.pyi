@@ -32,7 +32,9 @@ class ReplayServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplayServiceAsyncStub: ...
     OpenTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]
-    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
+    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
+    now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
+    opened it before: each controller opens it once.
     FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
     it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
@@ -40,7 +42,8 @@ class ReplayServiceStub:
     """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match, NOT_FOUND if there is no such table.
+    does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
+    it since.
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
     """One learner's minibatches, a sample after the other over one stream: for each request the
@@ -53,7 +56,9 @@ class ReplayServiceStub:
 class ReplayServiceAsyncStub(ReplayServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]  # type: ignore[assignment]
-    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
+    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
+    now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
+    opened it before: each controller opens it once.
     FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
     it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
@@ -61,7 +66,8 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match, NOT_FOUND if there is no such table.
+    does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
+    it since.
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """One learner's minibatches, a sample after the other over one stream: for each request the
@@ -77,7 +83,9 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replay_pb2.OpenTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.OpenTableResponse, _abc.Awaitable[_replay_pb2.OpenTableResponse]]:
-        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands.
+        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
+        now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
+        opened it before: each controller opens it once.
         FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
         it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
         """
@@ -91,7 +99,8 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match, NOT_FOUND if there is no such table.
+        does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
+        it since.
         """
 
     @_abc_1.abstractmethod

@@ -11,15 +11,16 @@ import grpc
 import numpy as np
 import pytest
 
-from fullrank.errors import FullrankError, InvalidContribution, NotFound, OutOfRange
+from fullrank.errors import Deposed, FullrankError, InvalidContribution, NotFound, OutOfRange
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.clients import ReplayClient, sample_message, tenure_message
 from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.rpc.server import Server
-from fullrank.types import FloatArray
+from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+from fullrank_replay.fence import Fence
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 ROW_SIZE, CAPACITY = 3, 10
 DEADLINE_S = 30.0
+TENURE, SUCCESSOR = Tenure("run", 1), Tenure("run", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,13 +52,13 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     """A service with an empty table."""
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(None)),
+        ReplayServicer(Store(None), Fence(None)),
         prebuilt=frozenset({"GetSamples"}),
     )
     address = await server.start("127.0.0.1:0")
     client = ReplayClient(address, deadline_s=DEADLINE_S)
     async with open_channel(address) as channel:
-        await client.open_table(row_size=row_size, capacity=capacity, head=0)
+        await client.open_table(row_size=row_size, capacity=capacity, head=0, tenure=TENURE)
         yield Replay(client, ReplayServiceStub(channel), address)
         await client.close()
     await server.stop()
@@ -80,6 +82,7 @@ def append(data: FloatArray, *, at: int = 0, **changes: object) -> pb.AppendRequ
         first_position=at,
         rows=data.tobytes(),
         crc32c=google_crc32c.value(data.tobytes()),
+        tenure=tenure_message(TENURE),
     )
     for name, value in changes.items():
         setattr(request, name, value)
@@ -88,6 +91,10 @@ def append(data: FloatArray, *, at: int = 0, **changes: object) -> pb.AppendRequ
 
 def sample(*, tail: int = 0, head: int = 4, size: int = 8, iteration: int = 0) -> Sample:
     return Sample(table=TABLE, seed=1, iteration=iteration, tail=tail, head=head, size=size)
+
+
+async def reopened(client: ReplayClient, tenure: Tenure, *, head: int) -> tuple[int, int]:
+    return await client.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=head, tenure=tenure)
 
 
 async def drawn(client: ReplayClient, wanted: Sample, *, row_size: int = ROW_SIZE) -> FloatArray:
@@ -236,7 +243,7 @@ async def test_an_abandoned_minibatch_does_not_spoil_the_next(replay: Replay) ->
 async def test_reopening_forgets_what_a_resumed_run_writes_again(replay: Replay) -> None:
     await replay.client.append(0, rows(6))
     first = await drawn(replay.client, sample())
-    assert await replay.client.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=2) == (0, 2)
+    assert await reopened(replay.client, SUCCESSOR, head=2) == (0, 2)
     await replay.client.append(2, rows(4, first=50))
     again = await drawn(replay.client, sample())
     table = np.concatenate([rows(2), rows(4, first=50)])
@@ -246,7 +253,7 @@ async def test_reopening_forgets_what_a_resumed_run_writes_again(replay: Replay)
 
 @pytest.mark.parametrize("field", ["table", "row_size", "capacity"])
 async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> None:
-    request = pb.OpenTableRequest(table="t", row_size=3, capacity=4)
+    request = pb.OpenTableRequest(table="t", row_size=3, capacity=4, tenure=tenure_message(TENURE))
     request.ClearField(field)  # type: ignore[arg-type]
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await replay.stub.OpenTable(request, timeout=DEADLINE_S)
@@ -254,8 +261,50 @@ async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> Non
 
 
 async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) -> None:
-    request = pb.OpenTableRequest(table=TABLE, row_size=ROW_SIZE + 1, capacity=CAPACITY)
+    request = pb.OpenTableRequest(
+        table=TABLE,
+        row_size=ROW_SIZE + 1,
+        capacity=CAPACITY,
+        tenure=tenure_message(SUCCESSOR),
+    )
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await replay.stub.OpenTable(request, timeout=DEADLINE_S)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "use another run directory" in (raised.value.details() or "")
+
+
+async def test_a_controller_that_was_followed_by_another_appends_nothing_more(
+    replay: Replay,
+) -> None:
+    await replay.client.append(0, rows(2))
+    successor = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    assert await reopened(successor, SUCCESSOR, head=2) == (0, 2)
+    code, details = await replay.refused(append(rows(2, first=2), at=2))
+    assert code is grpc.StatusCode.ABORTED
+    assert "was opened in term 2 of run run; term 1" in details
+    with pytest.raises(Deposed):
+        await replay.client.append(2, rows(2, first=2))
+    assert await successor.append(2, rows(1, first=2)) == 3
+    await successor.close()
+
+
+@pytest.mark.parametrize("term", [1, 2])
+async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
+    replay: Replay, term: int
+) -> None:
+    await reopened(replay.client, SUCCESSOR, head=0)
+    await replay.client.append(0, rows(3))
+    other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    with pytest.raises(Deposed, match=f"opened in term 2 of run run; term {term}"):
+        await reopened(other, Tenure("run", term), head=0)
+    await other.close()
+    assert await replay.client.append(3, rows(1, first=3)) == 4  # nothing was forgotten
+
+
+async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
+    await replay.client.append(0, rows(3))
+    other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    assert await reopened(other, Tenure("other", 1), head=0) == (0, 0)
+    with pytest.raises(Deposed):
+        await replay.client.append(3, rows(1, first=3))
+    await other.close()

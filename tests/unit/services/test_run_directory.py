@@ -1,13 +1,14 @@
 """One controller at a time, one run for ever, a term that only rises."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 from tests.unit.services.builders import make_config
 
 from fullrank.config import from_toml
-from fullrank.errors import RunDirectoryInUse
+from fullrank.errors import Deposed, RunDirectoryInUse
 from fullrank_controller.run_directory import hold
 
 
@@ -49,3 +50,26 @@ def test_what_changes_no_bit_may_change_between_terms(tmp_path: Path, same: str)
     hold(tmp_path, make_config()).lock.close()
     assert hold(tmp_path, make_config(same)).term == 2
     assert from_toml((tmp_path / "config.toml").read_text()) == make_config(same)
+
+
+def test_who_is_in_office_may_write_and_nobody_else(tmp_path: Path) -> None:
+    first = hold(tmp_path, make_config())
+    first.confirm()
+    (tmp_path / "lock").unlink()  # as a shared disk may forget who holds it
+    second = hold(tmp_path, make_config())
+    second.confirm()
+    with pytest.raises(Deposed, match=r"is in term 2, this controller in term 1"):
+        first.confirm()
+
+
+def test_the_term_is_on_disk_before_the_directory_is_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(_name_of(descriptor)))
+    hold(tmp_path, make_config())
+    assert synced[-2:] == [".run.json", tmp_path.name]
+
+
+def _name_of(descriptor: int) -> str:
+    return Path(f"/proc/self/fd/{descriptor}").readlink().name

@@ -1,0 +1,107 @@
+"""Of several controllers of one run only the one of the highest term goes on."""
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import grpc
+import pytest
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+
+from fullrank import __version__
+from fullrank.errors import Deposed
+from fullrank.rpc.clients import ControllerClient, WorkCall
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Tenure
+
+pytestmark = pytest.mark.integration
+
+UNCODED = ("code.name=uncoded", "learners=3")
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+async def deposed(cluster: Cluster) -> str:
+    """How a controller that is started now learns that it is not in office."""
+    controller = cluster.controller()
+    with pytest.raises(Deposed) as raised:
+        await asyncio.wait_for(controller.task, WAIT_S)
+    controller.stop.set()
+    return str(raised.value)
+
+
+async def greet(client: ControllerClient, *, served: Tenure | None) -> WorkCall:
+    """A stream on which a learner said Hello."""
+    call = client.work()
+    hello = pb.Hello(version=__version__, host="here", served=served)
+    await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
+    return call
+
+
+async def test_of_two_controllers_on_copies_of_a_directory_one_goes_on(tmp_path: Path) -> None:
+    settings = resolved(*UNCODED, f"replay.address={free_address()}")
+    one, other = Cluster(tmp_path / "one", settings), Cluster(tmp_path / "other", settings)
+    async with one, other:
+        one.replay()
+        first = one.controller()
+        slow, _ = await one.fake(Fault.STALL, at=1)  # keeps its second round open
+        one.learners(2)
+        await asyncio.wait_for(slow.assigned.wait(), WAIT_S)
+
+        identity = json.loads((one.run_dir / "run.json").read_text())
+        other.run_dir.mkdir()
+        (other.run_dir / "run.json").write_text(json.dumps({**identity, "term": 0}))
+        assert "opened in term 1 of run" in await deposed(other)  # the copy's first term is 1, too
+
+        other.controller()  # its second one is 2
+        other.learners(3)
+        await other.finished()
+        slow.release.set()
+        with pytest.raises(Deposed, match=r"opened in term 2 of run .*; term 1"):
+            await asyncio.wait_for(first.task, WAIT_S)
+        first.stop.set()
+    reference = reference_digests(settings.config)
+    assert other.digests() == reference
+    assert one.digests() == reference[:2]  # the round that was open ends, with the same bits
+    assert {record.term for record in other.records()} == {2}
+
+
+async def test_a_learner_that_has_served_a_later_term_deposes_the_controller(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        client = ControllerClient(await cluster.address())
+        run = (await client.status()).run
+
+        call = await greet(client, served=Tenure(run=run, term=2))
+        assert await call.code() is grpc.StatusCode.ABORTED
+        details = f"served term 2 of run {run}, this controller is of term 1"
+        assert details in (await call.details() or "")
+        with pytest.raises(Deposed, match="another one is in office"):
+            await asyncio.wait_for(controller.task, WAIT_S)
+        controller.stop.set()
+        await client.close()
+    assert cluster.records() == []
+
+
+async def test_learners_of_other_runs_and_earlier_terms_are_welcome(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        client = ControllerClient(await cluster.address())
+        run = (await client.status()).run
+        for served in (Tenure(run=run, term=1), Tenure(run="other", term=9), None):
+            call = await greet(client, served=served)
+            message = await call.read()
+            assert isinstance(message, pb.ControllerMessage)
+            assert message.WhichOneof("message") == "welcome"
+            call.cancel()
+        await client.close()

@@ -1,0 +1,36 @@
+"""The fence of the replay service outlives it, and a damaged one is not forgotten."""
+
+from pathlib import Path
+
+import pytest
+
+from fullrank.errors import ConfigError, Deposed
+from fullrank.types import Tenure
+from fullrank_replay.fence import FILE, Fence
+
+
+def test_a_restarted_service_refuses_whom_it_refused_before(tmp_path: Path) -> None:
+    Fence(tmp_path).raise_to("t", Tenure("run", 3))
+    fence = Fence(tmp_path)
+    fence.check("t", Tenure("run", 3))
+    for term in (1, 2, 3):
+        with pytest.raises(Deposed):
+            fence.raise_to("t", Tenure("run", term))
+    with pytest.raises(Deposed):
+        fence.check("t", Tenure("run", 2))
+    fence.raise_to("t", Tenure("run", 4))
+
+
+def test_tables_are_fenced_each_on_its_own(tmp_path: Path) -> None:
+    fence = Fence(tmp_path)
+    fence.raise_to("a", Tenure("run", 2))
+    fence.raise_to("b", Tenure("run", 1))
+    fence.check("a", Tenure("run", 2))
+    fence.check("b", Tenure("run", 1))
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{", '{"t": 1}', '{"t": ["run"]}'])
+def test_a_damaged_fence_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(ConfigError, match="damaged"):
+        Fence(tmp_path)
