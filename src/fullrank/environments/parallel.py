@@ -146,3 +146,13 @@ def speaker_listener_v0(*, horizon: int = 25) -> ParallelFace:
 def rover_tower_v0(*, agents: int = 8, landmarks: int = 6, horizon: int = 25) -> ParallelFace:
     """Rover Tower as a PettingZoo Parallel environment."""
     return parallel_env("rover_tower", agents=agents, landmarks=landmarks, horizon=horizon)
+
+
+def ising_v0(*, agents: int = 9, horizon: int = 25) -> ParallelFace:
+    """The Ising model as a PettingZoo Parallel environment."""
+    return parallel_env("ising", agents=agents, horizon=horizon)
+
+
+def wireless_v0(*, agents: int = 9, deadline: int = 2, horizon: int = 25) -> ParallelFace:
+    """Multi-access wireless communication as a PettingZoo Parallel environment."""
+    return parallel_env("wireless", agents=agents, deadline=deadline, horizon=horizon)

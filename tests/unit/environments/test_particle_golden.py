@@ -1,9 +1,8 @@
 """The particle worlds replay recorded trajectories of the reference implementations bit for bit."""
 
-import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import pytest
@@ -17,8 +16,8 @@ from fullrank.environments.particle.predator_prey import PredatorPrey
 from fullrank.environments.particle.rover_tower import Guidance, RoverTower
 from fullrank.environments.particle.speaker_listener import SpeakerListener, Talk
 
-HERE = Path(__file__).parents[2] / "golden"
-FOLDERS = [HERE, *(Path(folder) for folder in [os.environ.get("FULLRANK_GOLDEN")] if folder)]
+from .recordings import HERE, Array, Recording, load, recordings
+
 TASKS = {
     "mpe_simple_spread": 3,
     "mpe_simple_tag": 2,
@@ -28,12 +27,8 @@ TASKS = {
     "rover_tower": 1,
 }
 """Beginning of a recording's name to the number of sizes recorded."""
-RECORDINGS = sorted(
-    path for folder in FOLDERS for task in TASKS for path in folder.glob(f"{task}*.npz")
-)
+RECORDINGS = recordings(*(f"{task}*" for task in TASKS))
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Recording: TypeAlias = Mapping[str, Array]
 Replay: TypeAlias = tuple[ParticleEnvironment, Recording]
 Make: TypeAlias = Callable[[Recording, int, int], ParticleEnvironment]
 
@@ -136,7 +131,7 @@ def test_every_task_is_recorded_in_every_size() -> None:
 
 @pytest.fixture(params=RECORDINGS, ids=lambda path: path.stem)
 def replay(request: pytest.FixtureRequest) -> Replay:
-    data = dict(np.load(request.param, allow_pickle=False))
+    data = load(request.param)
     return environment_of(request.param, data), data
 
 

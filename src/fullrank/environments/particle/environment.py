@@ -10,7 +10,7 @@ import numpy as np
 from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.particle.scene import Scene
 from fullrank.environments.particle.world import Array, Body, World
-from fullrank.errors import ConfigError
+from fullrank.environments.time_limit import TimeLimit, require_horizon
 from fullrank.seeding import stream
 from fullrank.types import FloatArray
 
@@ -25,8 +25,7 @@ class ParticleConfig:
     """Whose dynamics and rewards: the original's [Lowe17]; others come through PettingZoo."""
 
     def __post_init__(self) -> None:
-        if self.horizon < 1:
-            raise ConfigError(f"environment.horizon must be at least 1: {self.horizon}")
+        require_horizon(self.horizon)
 
 
 class ParticleEnvironment(ABC):
@@ -41,12 +40,8 @@ class ParticleEnvironment(ABC):
         self.agents = tuple(agents)
         self.copies = copies
         self.world = World(bodies, copies=copies)
-        self._horizon = horizon
-        self._steps = np.zeros(copies, dtype=np.int64)
+        self._limit = TimeLimit(agents=len(agents), copies=copies, horizon=horizon)
         self._observation_size = sum(agent.observation_size for agent in agents)
-        self._nobody = np.zeros((copies, len(agents)), dtype=bool)
-        self._everybody = ~self._nobody
-        self._nobody.flags.writeable = self._everybody.flags.writeable = False
 
     @abstractmethod
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
@@ -80,20 +75,13 @@ class ParticleEnvironment(ABC):
             position = np.stack(placed, axis=-1)
             rest = np.zeros((2, self.world.movers, len(placed)))
             self.world.place(copies, position=position, velocity=rest)
-            self._steps[copies] = 0
+            self._limit.begin(copies)
         return self.observation()
 
     def step(self, action: FloatArray) -> Step:
         """See ``Environment.step``."""
         self.act(action.T)
-        self._steps += 1
-        return Step(
-            observation=self.observation(),
-            reward=self.reward().T,
-            terminated=self._nobody,
-            alive=self._everybody,
-            ended=self._steps >= self._horizon,
-        )
+        return self._limit.step(observation=self.observation(), reward=self.reward().T)
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""

@@ -1,0 +1,100 @@
+"""What the lattice tasks share: every agent holds z bits and sees its own and its neighbours'."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.environments.base import AgentSpec, Step
+from fullrank.environments.lattice.grid import NOBODY
+from fullrank.environments.time_limit import TimeLimit
+from fullrank.seeding import stream
+from fullrank.types import BoolArray, FloatArray, IntArray
+
+Bits: TypeAlias = BoolArray
+"""What agents hold, shape (E, M, z)."""
+Array: TypeAlias = NDArray[np.float64]
+T = TypeVar("T", bound=np.generic)
+
+
+class LatticeEnvironment(ABC):
+    """An ``Environment`` of M agents with z bits each; a task says how these change and what pays.
+
+    Args:
+        agents: M of them.
+        hood: Each agent and its neighbours, own index first, shape (M, n).
+        bits: z.
+        copies: E.
+        horizon: Steps of an episode.
+
+    Attributes:
+        state: What the agents hold, shape (E, M, z).
+    """
+
+    def __init__(
+        self, agents: Sequence[AgentSpec], hood: IntArray, *, bits: int, copies: int, horizon: int
+    ) -> None:
+        self.agents, self.copies = tuple(agents), copies
+        self.hood = hood
+        self.state: Bits = np.zeros((copies, len(hood), bits), dtype=bool)
+        self._limit = TimeLimit(agents=len(hood), copies=copies, horizon=horizon)
+
+    @abstractmethod
+    def begin(self, copy: int, seed: int) -> None:
+        """Prepare what the episode of one copy draws; its state has been drawn."""
+
+    @abstractmethod
+    def advance(self, action: FloatArray) -> Array:
+        """Change the state, given actions of shape (E, M, n); returns rewards, shape (E, M)."""
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        """See ``Environment.reset``; every bit is a fair coin."""
+        for copy, seed in zip(copies, seeds, strict=True):
+            self.state[copy] = stream(seed, "lattice").random(self.state.shape[1:]) < 0.5
+            self.begin(copy, seed)
+        self._limit.begin(copies)
+        return self.observation()
+
+    def step(self, action: FloatArray) -> Step:
+        """See ``Environment.step``."""
+        reward = self.advance(action.reshape(self.copies, len(self.agents), -1))
+        return self._limit.step(observation=self.observation(), reward=reward)
+
+    def observation(self) -> FloatArray:
+        """The joint observation of the present state, shape (E, sum of observation sizes)."""
+        return observe(self.state, self.hood).reshape(self.copies, -1)
+
+    def close(self) -> None:  # noqa: B027
+        """Nothing is held."""
+
+
+def observe(state: Bits, hood: IntArray) -> FloatArray:
+    """Own bits, then those of the neighbours; zeros in the place of absent ones.
+
+    Args:
+        state: Shape (E, M, z).
+        hood: Shape (M, n) or (E, M, n).
+
+    Returns:
+        Shape (E, M, n z).
+    """
+    return seen(state, hood, absent=False).reshape(*state.shape[:2], -1).astype(np.float32)
+
+
+def seen(values: NDArray[T], hood: IntArray, *, absent: object) -> NDArray[T]:
+    """What each agent finds at itself and its neighbours.
+
+    Args:
+        values: Per agent, shape (E, M, ...).
+        hood: Indices or ``NOBODY``, shape (M, n) or (E, M, n).
+        absent: The value where nobody is.
+
+    Returns:
+        Shape (E, M, n, ...).
+    """
+    filler = np.full_like(values[:, :1], absent)
+    assert NOBODY == -1  # so that it finds the filler, which stands last
+    everything = np.concatenate([values, filler], axis=1)
+    return everything[np.arange(len(values))[:, None, None], hood]

@@ -1,0 +1,78 @@
+"""Square lattices of agents: who is whose neighbour, in index order."""
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from fullrank.errors import ConfigError
+from fullrank.types import IntArray
+
+NOBODY = -1
+"""Fills the places that an agent with fewer neighbours leaves empty."""
+
+
+def side_of(agents: int, *, task: str, least: int) -> int:
+    """The side of the lattice of M agents, numbered row by row.
+
+    Args:
+        agents: M.
+        task: For the message.
+        least: The shortest side for which the task's neighbours are what they are said to be.
+
+    Raises:
+        ConfigError: M is not the square of at least ``least``.
+    """
+    side = math.isqrt(max(agents, 0))
+    if side * side != agents or side < least:
+        examples = ", ".join(str(n * n) for n in range(max(least, 2), max(least, 2) + 3))
+        raise ConfigError(
+            f"{task}: the agents form a square lattice of side {least} or more, so M must be "
+            f"a square ({examples}, ...): {agents}"
+        )
+    return side
+
+
+def torus(side: int) -> IntArray:
+    """Each agent, then its four neighbours on the torus in ascending order, shape (M, 5)."""
+    cell = np.arange(side * side).reshape(side, side)
+    around = [np.roll(cell, shift, axis) for axis in (0, 1) for shift in (1, -1)]
+    return _with_self(np.sort(np.stack(around, axis=-1).reshape(-1, 4), axis=1))
+
+
+def king(side: int) -> IntArray:
+    """Each agent, then its up to eight neighbours in ascending order, shape (M, 9)."""
+    cell = np.pad(np.arange(side * side).reshape(side, side), 1, constant_values=NOBODY)
+    steps = [(row, column) for row in range(3) for column in range(3) if (row, column) != (1, 1)]
+    around = [cell[row : row + side, column : column + side] for row, column in steps]
+    ascending = np.stack(around, axis=-1).reshape(-1, 8)
+    order = np.argsort(ascending == NOBODY, axis=1, kind="stable")
+    return _with_self(np.take_along_axis(ascending, order, axis=1))
+
+
+def _with_self(neighbours: IntArray) -> IntArray:
+    return np.concatenate([np.arange(len(neighbours))[:, None], neighbours], axis=1)
+
+
+def within(hood: IntArray, hops: int) -> IntArray:
+    """Who can be reached in so many steps, oneself included, in ascending order.
+
+    Args:
+        hood: Each agent and its neighbours, shape (M, n).
+        hops: Steps, at least 0.
+
+    Returns:
+        Shape (M, widest), filled with ``NOBODY`` at the end.
+    """
+    reached: list[IntArray] = [row[:1] for row in hood]
+    for _ in range(hops):
+        reached = [np.setdiff1d(hood[row], NOBODY) for row in reached]
+    return padded(reached)
+
+
+def padded(rows: Sequence[IntArray]) -> IntArray:
+    """Rows of unequal length as one array, filled with ``NOBODY``."""
+    table = np.full((len(rows), max(map(len, rows))), NOBODY)
+    for place, row in zip(table, rows, strict=True):
+        place[: len(row)] = row
+    return table

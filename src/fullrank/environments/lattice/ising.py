@@ -1,0 +1,74 @@
+"""The Ising model [DARL1N], Sec. VI-A, after the mean-field tasks of [Yang18]: aligned spins pay.
+
+M agents on a square torus set their own spins; each earns half the sum over its four neighbours of
+the product of the spins, of value -1 and 1, after all have moved. A spin points down where the
+first entry of the action is at most one half. Nothing is random after the start, and there is no
+temperature. The most that a step pays is 2 M.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from fullrank.environments.base import AgentSpec, Discrete, register
+from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
+from fullrank.environments.lattice.grid import side_of, torus
+from fullrank.environments.time_limit import require_horizon
+from fullrank.types import FloatArray, IntArray
+
+UP_OR_DOWN = Discrete(2, relaxed=True)
+
+
+@register("ising")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ising:
+    """M spins on a square torus, M the square of at least 3; 9 unless said otherwise."""
+
+    horizon: int = 25
+    """Steps of an episode."""
+    extra_step: bool = False
+    """Play one step more, as the authors' evaluation does: at most 52 M an episode, not 50 M."""
+    variant: Literal["darl1n"] = "darl1n"
+    """Whose dynamics and rewards: those of the authors of [DARL1N]."""
+
+    def __post_init__(self) -> None:
+        require_horizon(self.horizon)
+
+    def make(self, *, agents: int, copies: int) -> "Spins":
+        """See ``EnvironmentConfig.make``."""
+        side = side_of(agents or 9, task="ising", least=3)
+        return Spins(side, copies=copies, horizon=self.horizon + self.extra_step)
+
+
+class Spins(LatticeEnvironment):
+    """E copies of the task; the state is 1 bit an agent, set where its spin points up."""
+
+    def __init__(self, side: int, *, copies: int, horizon: int) -> None:
+        specs = [
+            AgentSpec(name=f"spin_{i}", observation_size=5, action=UP_OR_DOWN)
+            for i in range(side * side)
+        ]
+        super().__init__(specs, torus(side), bits=1, copies=copies, horizon=horizon)
+
+    def begin(self, copy: int, seed: int) -> None:
+        """Nothing more is drawn."""
+
+    def advance(self, action: FloatArray) -> Array:
+        """All spins are set at once."""
+        self.state = turned(action)
+        return aligned(self.state, self.hood)
+
+
+def turned(action: FloatArray) -> Bits:
+    """Spins as the actions, shape (E, M, 2), set them, shape (E, M, 1)."""
+    up: Bits = action[..., :1] > 0.5
+    return up
+
+
+def aligned(state: Bits, hood: IntArray) -> Array:
+    """Half the sum of the products with the neighbours' spins, shape (E, M)."""
+    spins = np.where(state[..., 0], 1.0, -1.0)
+    around = seen(spins, hood, absent=0.0)
+    reward: Array = 0.5 * around[..., 0] * around[..., 1:].sum(axis=-1)
+    return reward

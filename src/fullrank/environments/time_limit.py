@@ -1,0 +1,48 @@
+"""Episodes of a fixed length, in which nothing is terminal: how most environments end."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.environments.base import Step
+from fullrank.errors import ConfigError
+from fullrank.types import FloatArray
+
+
+class TimeLimit:
+    """Counts the steps of E copies of M agents, who all act until their episode ends.
+
+    Args:
+        agents: M.
+        copies: E.
+        horizon: Steps of an episode.
+    """
+
+    def __init__(self, *, agents: int, copies: int, horizon: int) -> None:
+        self._horizon = horizon
+        self._steps = np.zeros(copies, dtype=np.int64)
+        self._nobody = np.zeros((copies, agents), dtype=bool)
+        self._everybody = ~self._nobody
+        self._nobody.flags.writeable = self._everybody.flags.writeable = False
+
+    def begin(self, copies: Sequence[int]) -> None:
+        """Episodes start in these copies."""
+        self._steps[list(copies)] = 0
+
+    def step(self, *, observation: FloatArray, reward: NDArray[np.float64]) -> Step:
+        """Count a step of every copy, and say what it gave."""
+        self._steps += 1
+        return Step(
+            observation=observation,
+            reward=reward,
+            terminated=self._nobody,
+            alive=self._everybody,
+            ended=self._steps >= self._horizon,
+        )
+
+
+def require_horizon(horizon: int) -> None:
+    """``ConfigError`` unless an episode has a step."""
+    if horizon < 1:
+        raise ConfigError(f"environment.horizon must be at least 1: {horizon}")

@@ -1,0 +1,25 @@
+"""Recorded trajectories: those kept here, and longer ones where ``FULLRANK_GOLDEN`` points."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+
+Array: TypeAlias = np.ndarray[Any, Any]
+Recording: TypeAlias = Mapping[str, Array]
+
+HERE = Path(__file__).parents[2] / "golden"
+FOLDERS = [HERE, *(Path(folder) for folder in [os.environ.get("FULLRANK_GOLDEN")] if folder)]
+
+
+def recordings(*patterns: str) -> list[Path]:
+    """All recordings whose names match one of the patterns."""
+    found = {path for folder in FOLDERS for p in patterns for path in folder.glob(f"{p}.npz")}
+    return sorted(found)
+
+
+def load(path: Path) -> Recording:
+    """The arrays of a recording by name."""
+    return dict(np.load(path, allow_pickle=False))

@@ -1,0 +1,33 @@
+"""MADDPG trains on the tasks of [DARL1N], coded as on any other."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fullrank.config import load
+from fullrank.local import LocalRun
+
+SMALL: dict[str, Any] = {
+    "iterations": 2,
+    "learners": 11,
+    "collect.warmup": 64,
+    "algorithm.batch_size": 16,
+    "algorithm.hidden": 16,
+    "environment.copies": 2,
+}
+TASKS = {"ising": 9, "wireless": 9}
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_maddpg_trains_coded_and_ends_as_the_centralised_run(name: str) -> None:
+    options = SMALL | {"environment.name": name, "environment.agents": TASKS[name]}
+    config = load(options=options).check().config
+    runs = [LocalRun(config, coded=coded) for coded in (True, False)]
+    before = {key: value.copy() for key, value in runs[0].training.state(resume_at=0).items()}
+    for run in runs:
+        run.train()
+    coded, central = (run.training.state(resume_at=2) for run in runs)
+    for key, value in coded.items():
+        np.testing.assert_array_equal(value, central[key])
+    assert any(not np.array_equal(before[key], coded[key]) for key in before if key in coded)
