@@ -6,7 +6,7 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -16,6 +16,9 @@ from fullrank.errors import ConfigError, FullrankError
 from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
+
+METRICS = "metrics.jsonl"
+"""File of a run directory that has a line for each committed iteration."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,12 +88,12 @@ class IterationRecord:
 
 
 _RECORD = TypeAdapter(IterationRecord)
+_NAMES = tuple(each.name for each in fields(IterationRecord))
 
 
 def to_facts(record: IterationRecord) -> JSON:
     """The record as JSON."""
-    facts: JSON = _finite(asdict(record))
-    return facts
+    return {name: _finite(getattr(record, name)) for name in _NAMES}
 
 
 def from_facts(facts: JSON) -> IterationRecord:
@@ -245,9 +248,7 @@ class Fanout:
 
 def open_sinks(run_dir: Path, *, first_iteration: int, tensorboard: bool) -> Fanout:
     """The sinks of a run: ``metrics.jsonl`` and, if wanted, TensorBoard."""
-    sinks: list[MetricsSink] = [
-        JsonLines(run_dir / "metrics.jsonl", first_iteration=first_iteration)
-    ]
+    sinks: list[MetricsSink] = [JsonLines(run_dir / METRICS, first_iteration=first_iteration)]
     if tensorboard:
         sinks.append(TensorBoard(run_dir / "tensorboard", first_iteration=first_iteration))
     return Fanout(sinks)

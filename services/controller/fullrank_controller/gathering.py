@@ -94,7 +94,7 @@ class Gathering:
             NotDecodable: By policy, when the deadline passed or nothing more can come.
             Corrupted: Nothing more can come, or the deadline passed, and what came is corrupt.
         """
-        self._started = asyncio.get_running_loop().time()
+        self._started = self._run.round_began_at = asyncio.get_running_loop().time()
         self._extend()
         await self._assign(sorted(self._deal.holders))
         while True:

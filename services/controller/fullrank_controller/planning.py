@@ -50,7 +50,7 @@ class Planning:
         learners = [member.learner for member in self._run.roster.eligible]
         if (record.iteration + 1) % EVERY or len(learners) <= self._run.units:
             return
-        plan = await asyncio.to_thread(self._planner.plan, learners)
+        self._run.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
         chosen = plan.candidate
         self._membership.wanted = PluginSettings(name=chosen.name, params=chosen.params)
         level = logging.INFO if plan.changed else logging.DEBUG

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fullrank.errors import Deposed
+from fullrank.planning import Plan
 from fullrank.rounds import Round
 from fullrank.types import LearnerId, Tenure, Unit
 from fullrank.v1 import controller_pb2 as pb
@@ -38,6 +39,10 @@ class Run:
     deal: Deal | None = None
     round: Round | None = None
     """The open round; None between iterations."""
+    round_began_at: float = 0.0
+    """When its first assignment was written, loop time."""
+    plan: Plan | None = None
+    """What the planner said last; None where the code is not its choice."""
     _later_term: int = 0
     _deposed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -108,6 +113,7 @@ class Run:
     def status(self) -> pb.GetStatusResponse:
         """What GetStatus answers."""
         rows = {member: row for row, member in self.deal.holders.items()} if self.deal else {}
+        now = asyncio.get_running_loop().time()
         return pb.GetStatusResponse(
             run=self.name,
             term=self.term,
@@ -119,6 +125,7 @@ class Run:
             rank=self.round.rank if self.round else 0,
             units=self.units,
             caveats=self.caveats.values(),
+            round_s=now - self.round_began_at if self.round else 0.0,
             learners=[
                 pb.LearnerStatus(
                     learner=member.learner,
@@ -126,6 +133,8 @@ class Run:
                     rows=[rows[member]] if member in rows else [],
                     fingerprint=member.fingerprint,
                     quarantined=member.quarantined,
+                    answered=self.has_received(rows[member]) if member in rows else False,
+                    silent_s=now - member.heard_at,
                 )
                 for member in self.roster.members
             ],

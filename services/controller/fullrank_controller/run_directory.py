@@ -10,6 +10,7 @@ from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.durable import replace_text
 from fullrank.errors import Deposed, RunDirectoryInUse
 from fullrank.failpoints import reach
+from fullrank.metrics import METRICS
 from fullrank.recovery import CHECKPOINTS, JOURNAL
 from fullrank.rpc.lock import lock_run
 from fullrank.types import JSON, Tenure
@@ -48,6 +49,11 @@ class RunDirectory:
     def checkpoints(self) -> Path:
         """Where checkpoints lie."""
         return self.path / CHECKPOINTS
+
+    @property
+    def metrics(self) -> Path:
+        """Where what was committed is told."""
+        return self.path / METRICS
 
     @property
     def journal(self) -> Path:

@@ -28,6 +28,7 @@ from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import code_of, training_of
 from fullrank_controller.driver import Driver
+from fullrank_controller.monitoring import Monitoring
 from fullrank_controller.run import Run
 from fullrank_controller.run_directory import RunDirectory, hold
 from fullrank_controller.servicer import ControllerServicer
@@ -130,6 +131,8 @@ async def _serve(
     )
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
+    monitoring = Monitoring(config.monitor, run, directory)
+    await monitoring.start()
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
     journal = Journal(
         directory.journal,
@@ -158,6 +161,7 @@ async def _serve(
             withdraw(directory.path, "controller")
         for member in run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))
+        await monitoring.stop()
         await server.stop()
         sinks.close()
         journal.close()

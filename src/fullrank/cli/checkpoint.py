@@ -14,7 +14,7 @@ from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run
 from fullrank.errors import CheckpointUnusable
 from fullrank.journal import survey
-from fullrank.metrics import read_records
+from fullrank.metrics import METRICS, read_records
 from fullrank.recovery import CHECKPOINTS, JOURNAL, differences, examine
 from fullrank.types import JSON
 
@@ -60,7 +60,7 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     neither.
     """
     path = find_run(run)
-    metrics = path / "metrics.jsonl"
+    metrics = path / METRICS
     records = read_records(metrics) if metrics.exists() else []
     found = examine(path, published=records[-1].iteration + 1 if records else 0)
     if as_json:

@@ -16,7 +16,7 @@ from fullrank.codes.auto import Auto
 from fullrank.config import RunConfig
 from fullrank.errors import ConfigError
 from fullrank.measured import code_of_record, label_of_record, observed
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.payload import Payload
 from fullrank.planning import Plan, Planner
 from fullrank.regimes import dimensions_of, payload_of, play_planned, read_regime
@@ -54,7 +54,7 @@ def plan(
 def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
     """The plan after the newest record, and when the run used which code."""
     directory = find_run(run)
-    records = read_records(directory / "metrics.jsonl")
+    records = read_records(directory / METRICS)
     if not records or not records[-1].arrival_s:
         raise ConfigError(f"{run} has no iteration with recorded arrivals; let it run on")
     changes = [

@@ -15,7 +15,7 @@ from fullrank.cli.runs import find_run, read_config
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.environments import variant_of
 from fullrank.errors import FullrankError
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.metrics import METRICS, IterationRecord, read_records
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """By number of late learners: none, one, two, more."""
@@ -34,7 +34,7 @@ def plot(
 ) -> None:
     """Draw return and round time by iteration, with late learners marked."""
     directory = find_run(run)
-    records = read_records(directory / "metrics.jsonl")
+    records = read_records(directory / METRICS)
     if not records:
         raise FullrankError(f"{directory} has no finished iteration yet; there is nothing to plot")
     picture = output or directory / "plot.png"

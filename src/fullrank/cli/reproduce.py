@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from fullrank.cli.processes import services
 from fullrank.cli.runs import make_directory
 from fullrank.config import RunConfig, to_toml
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.reproduction import coded_maddpg
 from fullrank.reproduction.cells import Cell, Origin
 from fullrank.rpc.watch import RunState, Watch
@@ -91,4 +91,4 @@ def train(config: RunConfig) -> Sequence[IterationRecord]:
                     if (failure := service.failure()) is not None:
                         raise failure
                 time.sleep(POLL_S)
-        return read_records(run_dir / "metrics.jsonl")
+        return read_records(run_dir / METRICS)

@@ -16,7 +16,7 @@ from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
-from fullrank.metrics import follow
+from fullrank.metrics import METRICS, follow
 from fullrank.rpc.watch import RunState, Watch
 from fullrank.wiring import code_of, delays_of
 
@@ -110,7 +110,7 @@ def _claim(config: RunConfig, run_dir: Path | None) -> Path:
 
 def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
     """Remove what a run left that never committed an iteration, but the entries ``keep``."""
-    metrics = path / "metrics.jsonl"
+    metrics = path / METRICS
     if metrics.exists() and metrics.stat().st_size:
         return
     for entry in path.iterdir():
@@ -143,7 +143,7 @@ def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> No
     Raises:
         FullrankError: A service ended: its own error.
     """
-    records = follow(path / "metrics.jsonl")
+    records = follow(path / METRICS)
     said = ""
     while True:
         committed = next(records)  # before the status, which then is no older than they are

@@ -110,6 +110,16 @@ class ControllerSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MonitorSettings:
+    """The controller's port for those who watch the run."""
+
+    address: Address = "127.0.0.1:0"
+    """Where they find it."""
+    listen: OptionalAddress = ""
+    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
     """Health of every service, learners too, on an address of its own."""
 
@@ -179,6 +189,7 @@ class RunConfig:
     collect: CollectSettings = field(default_factory=CollectSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
+    monitor: MonitorSettings = field(default_factory=MonitorSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)

@@ -51,10 +51,10 @@ class Server:
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         return bound
 
-    async def stop(self) -> None:
-        """Refuse new calls, give running ones ``DRAIN_S``, then end them."""
+    async def stop(self, *, drain_s: float = DRAIN_S) -> None:
+        """Refuse new calls, give running ones ``drain_s``, then end them."""
         await self._set_health(health_pb2.HealthCheckResponse.NOT_SERVING)
-        await self._server.stop(DRAIN_S)
+        await self._server.stop(drain_s)
 
     async def _set_health(self, status: health_pb2.HealthCheckResponse.ServingStatus) -> None:
         for service in ("", self._name):

@@ -598,6 +598,7 @@ class GetStatusResponse(_message.Message):
     RANK_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     CAVEATS_FIELD_NUMBER: _builtins.int
+    ROUND_S_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -610,6 +611,8 @@ class GetStatusResponse(_message.Message):
     rank: _builtins.int
     """Rank of the received rows in the current iteration, and the units M that it must reach."""
     units: _builtins.int
+    round_s: _builtins.float
+    """Seconds since the first assignment of the current iteration; 0 between iterations."""
     @_builtins.property
     def learners(self) -> _containers.RepeatedCompositeFieldContainer[Global___LearnerStatus]: ...
     @_builtins.property
@@ -630,10 +633,11 @@ class GetStatusResponse(_message.Message):
         rank: _builtins.int = ...,
         units: _builtins.int = ...,
         caveats: _abc.Iterable[_builtins.str] | None = ...,
+        round_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,11 +652,17 @@ class LearnerStatus(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     QUARANTINED_FIELD_NUMBER: _builtins.int
+    ANSWERED_FIELD_NUMBER: _builtins.int
+    SILENT_S_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
     quarantined: _builtins.str
     """Why the learner holds no row any more, if one of its contributions was wrong."""
+    answered: _builtins.bool
+    """One of its rows has come in the current iteration."""
+    silent_s: _builtins.float
+    """Seconds since it was heard of."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -665,10 +675,12 @@ class LearnerStatus(_message.Message):
         rows: _abc.Iterable[_builtins.int] | None = ...,
         fingerprint: _builtins.str = ...,
         quarantined: _builtins.str = ...,
+        answered: _builtins.bool = ...,
+        silent_s: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,88 @@
+"""Who watches: each at its own pace; the run waits for nobody, and does no more for many."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Callable
+
+from fullrank.errors import ServiceLost
+from fullrank.v1 import monitor_pb2 as pb
+from fullrank_controller.iterations import Cursor, Iterations
+
+PERIOD_S = 0.25
+"""Iterations committed within it travel in one message, however short they are."""
+BEHIND = 4096
+"""Iterations; whoever had caught up and is further behind goes on with the newest one."""
+
+
+class Watching:
+    """Serves what was committed to whoever watches; nothing is done while nobody does.
+
+    Args:
+        iterations: Extended while somebody watches.
+        finished: Whether this iteration is the run's last and the run is finished.
+    """
+
+    def __init__(self, iterations: Iterations, *, finished: Callable[[int], bool]) -> None:
+        self._iterations = iterations
+        self._finished = finished
+        self._reading = asyncio.Lock()
+        self._renewal: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def close(self) -> None:
+        """Let everybody go."""
+        self._closed = True
+        if self._renewal is not None:
+            await asyncio.wait({self._renewal})
+
+    async def watch(self, request: pb.WatchRequest) -> AsyncGenerator[bytes, None]:
+        """Encoded WatchResponses.
+
+        Raises:
+            ServiceLost: The controller stops.
+        """
+        await self._read()
+        wanted = request.from_iteration, request.seen_term
+        cursor = self._iterations.open(*wanted)
+        caught_up = begun = False
+        try:
+            while not self._closed:
+                if not begun:  # it may be asked for what is not committed yet
+                    cursor.index = self._iterations.find(*wanted)
+                lost = self._skip(cursor) if caught_up else 0
+                if cursor.index < len(self._iterations):
+                    piece = self._iterations.piece(cursor)
+                    yield pb.WatchResponse(lost=lost).SerializeToString() + piece
+                    begun = True
+                    continue
+                caught_up = True
+                if request.until_now or self._finished(self._iterations.last):
+                    return
+                await self._renewed()
+        finally:
+            self._iterations.leave(cursor)
+        raise ServiceLost("the controller is stopping; dial again")
+
+    def _skip(self, cursor: Cursor) -> int:
+        """Leave out all but the newest iteration if too many wait; how many were left out."""
+        if len(self._iterations) - cursor.index <= BEHIND:
+            return 0
+        lost = len(self._iterations) - 1 - cursor.index
+        cursor.index += lost
+        return lost
+
+    async def _renewed(self) -> None:
+        """Return when there is something new; all who wait share one task."""
+        if self._renewal is None or self._renewal.done():
+            self._renewal = asyncio.create_task(self._renew(self._iterations.added))
+        await asyncio.shield(self._renewal)
+
+    async def _renew(self, known: int) -> None:
+        while not self._closed:
+            await asyncio.sleep(PERIOD_S)
+            await self._read()
+            if self._iterations.added > known or self._finished(self._iterations.last):
+                return
+
+    async def _read(self) -> None:
+        async with self._reading:
+            self._iterations.add(await asyncio.to_thread(self._iterations.read))

@@ -1,0 +1,85 @@
+"""Records of iterations as messages of the monitor, and back: nothing of a record is lost."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from google.protobuf.message import Message
+
+from fullrank.metrics import IterationRecord
+from fullrank.types import LearnerId
+from fullrank.v1 import monitor_pb2 as pb
+
+_TIMES = {
+    "assigned_s": "assigned_s",
+    "started_s": "started_s",
+    "compute_s": "compute_s",
+    "sent_s": "sent_s",
+    "arrived_s": "arrival_s",
+    "row": "rows",
+    "audited": "audited",
+}
+"""Fields of a timeline and those of a record, mappings from learner to value."""
+_SAME = (
+    *("iteration", "term", "epoch", "attempt", "code", "tolerance", "variant", "return_mean"),
+    *("collect_s", "round_s", "decodable_s", "decode_s", "exact", "condition", "error_bound"),
+)
+
+
+def encode_iteration(record: IterationRecord) -> pb.Iteration:
+    """A record as a message."""
+    return pb.Iteration(
+        **{name: getattr(record, name) for name in _SAME},
+        rows=record.code_rows,
+        side_returns=_known(record.side_returns),
+        received=record.received,
+        timelines=_timelines(record),
+        update_digest=bytes.fromhex(record.update_digest),
+        quarantined=record.quarantined,
+        bytes_sent=record.bytes_sent,
+        bytes_received=record.bytes_received,
+    )
+
+
+def _known(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _timelines(record: IterationRecord) -> list[pb.Timeline]:
+    columns = {ours: getattr(record, theirs) for ours, theirs in _TIMES.items()}
+    late = frozenset(record.late)
+    return [
+        pb.Timeline(
+            learner=learner,
+            late=learner in late,
+            **{name: column[learner] for name, column in columns.items() if learner in column},
+        )
+        for learner in sorted({*late.union(*columns.values())})
+    ]
+
+
+def decode_iteration(message: pb.Iteration) -> IterationRecord:
+    """A record from its message."""
+    fields: dict[str, Any] = {name: _field(message, name) for name in _SAME}
+    fields |= {theirs: _column(message, ours) for ours, theirs in _TIMES.items()}
+    return IterationRecord(
+        **fields,
+        code_rows=message.rows,
+        side_returns=dict(message.side_returns),
+        received=tuple(message.received),
+        late=tuple(each.learner for each in message.timelines if each.late),
+        update_digest=message.update_digest.hex(),
+        quarantined=tuple(message.quarantined),
+        bytes_sent=dict(message.bytes_sent),
+        bytes_received=dict(message.bytes_received),
+    )
+
+
+def _field(message: Message, name: str) -> Any:
+    """Its value, None where an optional field is absent."""
+    optional = message.DESCRIPTOR.fields_by_name[name].has_presence
+    return None if optional and not message.HasField(name) else getattr(message, name)
+
+
+def _column(message: pb.Iteration, name: str) -> dict[LearnerId, Any]:
+    found = {each.learner: _field(each, name) for each in message.timelines}
+    return {learner: value for learner, value in found.items() if value is not None}

@@ -1,0 +1,226 @@
+"""MonitorService over real runs, also by a client that knows nothing but reflection."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
+
+from fullrank.checkpoint import newest
+from fullrank.codes import make_code
+from fullrank.errors import ServiceLost
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.iterations import decode_iteration
+from fullrank.types import FloatArray
+from fullrank.v1 import controller_pb2
+from fullrank.v1 import monitor_pb2 as pb
+from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
+from fullrank.wiring import training_of
+
+pytestmark = pytest.mark.integration
+
+HIDDEN = 16
+"""Of the tiny configuration."""
+
+
+def announced(cluster: Cluster) -> bool:
+    try:
+        resolve("127.0.0.1:0", cluster.run_dir, "monitor")
+    except ServiceLost:
+        return False
+    return True
+
+
+@asynccontextmanager
+async def channel_of(cluster: Cluster) -> AsyncIterator[grpc.aio.Channel]:
+    await eventually(lambda: announced(cluster), what="the monitor listens")
+    address = resolve("127.0.0.1:0", cluster.run_dir, "monitor")
+    async with grpc.aio.insecure_channel(address) as channel:
+        yield channel
+
+
+@asynccontextmanager
+async def monitor(cluster: Cluster) -> AsyncIterator[Any]:
+    async with channel_of(cluster) as channel:
+        yield MonitorServiceStub(channel)
+
+
+async def watched(stub: Any, **request: int | bool) -> list[pb.Iteration]:
+    call = stub.Watch(pb.WatchRequest(**request), timeout=WAIT_S)  # type: ignore[arg-type]
+    return [each async for response in call for each in response.iterations]
+
+
+async def test_who_watches_a_run_and_who_comes_later_see_what_metrics_jsonl_says(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, resolved("iterations=12")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        async with monitor(cluster) as stub:
+            from_the_start = asyncio.create_task(watched(stub))
+            cluster.learners(4)
+            live = await from_the_start
+            later = await watched(stub, from_iteration=5)
+    records = cluster.records()
+    assert [decode_iteration(each) for each in live] == records
+    assert [decode_iteration(each) for each in later] == records[5:]
+
+
+async def test_a_stream_goes_on_where_it_broke_when_the_controller_is_back(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("iterations=8")) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        stalling, _ = await cluster.fake(Fault.STALL, at=3)
+        others = [await cluster.fake(Fault.STALL, at=3) for _ in range(3)]
+        async with monitor(cluster) as stub:
+            call = stub.Watch(pb.WatchRequest())
+            seen: list[pb.Iteration] = []
+            while len(seen) < 3:
+                seen += (await call.read()).iterations
+            await controller.end()
+            with pytest.raises(grpc.aio.AioRpcError, match="controller is stopping; dial again"):
+                await call.read()
+            assert await call.code() is grpc.StatusCode.UNAVAILABLE
+        for each in (stalling, *(fake for fake, _ in others)):
+            each.release.set()
+        cluster.controller()
+        cluster.learners(4)
+        async with monitor(cluster) as stub:
+            last = seen[-1]
+            seen += await watched(stub, from_iteration=last.iteration + 1, seen_term=last.term)
+    assert [decode_iteration(each) for each in seen] == cluster.records()
+    assert [each.term for each in seen] == [1] * 3 + [2] * 5
+
+
+async def test_the_code_is_told_with_its_holders(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("learners=5", "code.tolerance=2")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        async with monitor(cluster) as stub:
+            with pytest.raises(grpc.aio.AioRpcError, match="before the first learners") as early:
+                await stub.GetCode(pb.GetCodeRequest())
+            assert early.value.code() is grpc.StatusCode.NOT_FOUND
+            cluster.learners(5)
+            await cluster.finished()
+            told = await stub.GetCode(pb.GetCodeRequest())
+    code = make_code("cyclic", rows=5, units=3, seed=0, tolerance=2)
+    matrix = np.zeros((5, told.units))
+    for row in told.rows:
+        matrix[row.row, list(row.units)] = row.coefficients
+    assert np.array_equal(matrix, code.matrix)
+    assert (told.tolerance, told.certificate) == (code.tolerance, code.tolerance.certificate)
+    assert sorted((each.row, each.learner) for each in told.holders) == [(j, j) for j in range(5)]
+
+
+def by_hand(parameters: FloatArray, observation: FloatArray, *, outputs: int) -> FloatArray:
+    """The policy in the words of monitor.proto, shape (copies, outputs)."""
+    below, rest = observation, parameters
+    for width in (HIDDEN, HIDDEN, outputs):
+        layer, rest = np.split(rest, [width * (below.shape[1] + 1)])
+        weights = layer.reshape(width, -1)
+        above = below @ weights[:, :-1].T + weights[:, -1]
+        below = np.maximum(above, 0.0)
+    assert not rest.size
+    return above
+
+
+async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_says(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, resolved("checkpoint.every=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        async with monitor(cluster) as stub:
+            with pytest.raises(grpc.aio.AioRpcError, match="holds no checkpoint yet"):
+                await anext(aiter(stub.GetPolicies(pb.GetPoliciesRequest())))
+            cluster.learners(4)
+            await cluster.finished()
+            told = [each async for each in stub.GetPolicies(pb.GetPoliciesRequest())]
+    assert {each.iteration for each in told} == {3}
+    training = training_of(cluster.config)
+    training.load_algorithm(newest(tmp_path / "checkpoints").arrays)
+    sizes = [agent.observation_size for agent in training.agents]
+    observation = np.random.default_rng(0).standard_normal((7, sum(sizes))).astype(np.float32)
+    greedy = training.algorithm.act_greedily(observation)
+    parameters = {each.chunk.array: np.frombuffer(each.chunk.data, "<f4") for each in told}
+    outputs = [
+        by_hand(parameters[agent], own, outputs=5).argmax(axis=1)
+        for agent, own in enumerate(np.split(observation, np.cumsum(sizes)[:-1], axis=1))
+    ]
+    assert np.array_equal(np.stack(outputs), [each.argmax(1) for each in np.split(greedy, 3, 1)])
+    training.close()
+
+
+async def test_the_status_says_who_has_answered_and_how_long_the_round_lasts(
+    tmp_path: Path,
+) -> None:
+    async with Cluster(tmp_path, resolved("learners=3", "code.name=uncoded")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        stalling, _ = await cluster.fake(Fault.STALL)
+        for _ in range(2):
+            await cluster.fake(Fault.OK)
+        async with monitor(cluster) as stub:
+            request = controller_pb2.GetStatusRequest()
+            status = await stub.GetStatus(request)
+            async with asyncio.timeout(WAIT_S):
+                while sum(each.answered for each in status.learners) < 2:
+                    status = await stub.GetStatus(request)
+            assert not next(each for each in status.learners if each.learner == 0).answered
+            assert status.round_s > 0.0
+            stalling.release.set()
+            finished = await cluster.finished()
+            assert finished.round_s == 0.0
+
+
+async def test_a_client_that_knows_only_reflection_lists_and_calls_it(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved()) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+        async with channel_of(cluster) as channel:
+            pool = await reflected(channel, "fullrank.v1.MonitorService")
+            service = pool.FindServiceByName("fullrank.v1.MonitorService")
+            methods = {method.name: method for method in service.methods}
+            assert {"GetStatus", "Watch", "GetCode", "GetConfiguration"} <= set(methods)
+            watch = methods["Watch"]
+            call = channel.unary_stream(
+                "/fullrank.v1.MonitorService/Watch",
+                request_serializer=GetMessageClass(watch.input_type).SerializeToString,
+                response_deserializer=GetMessageClass(watch.output_type).FromString,
+            )(GetMessageClass(watch.input_type)(until_now=True))
+            responses: list[Any] = [each async for each in call]
+    seen = [each.update_digest.hex() for told in responses for each in told.iterations]
+    assert seen == cluster.digests()
+
+
+async def reflected(channel: grpc.aio.Channel, symbol: str) -> DescriptorPool:
+    """What the server says of itself, every file that it imports included."""
+    stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+    call = stub.ServerReflectionInfo()
+    await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))
+    response = await asyncio.wait_for(call.read(), WAIT_S)
+    call.cancel()
+    pool = DescriptorPool()
+    files = [
+        FileDescriptorProto.FromString(data)
+        for data in response.file_descriptor_response.file_descriptor_proto
+    ]
+    known: set[str] = set()
+    while files:
+        ready = next(each for each in files if known.issuperset(each.dependency))
+        pool.Add(ready)
+        known.add(ready.name)
+        files.remove(ready)
+    return pool

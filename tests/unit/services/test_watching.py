@@ -1,0 +1,193 @@
+"""Watching: everything once and in order, superseded by later terms, and nobody is waited for."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import aclosing
+from pathlib import Path
+
+import pytest
+from tests.unit.test_metrics import record
+
+from fullrank.errors import ServiceLost
+from fullrank.metrics import METRICS, JsonLines
+from fullrank.v1 import monitor_pb2 as pb
+from fullrank_controller import iterations as module
+from fullrank_controller import watching as watching_module
+from fullrank_controller.iterations import Iterations
+from fullrank_controller.watching import Watching
+
+WAIT_S = 30.0
+
+
+class Story:
+    """A run that commits what it is told to, and somebody to watch it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path / METRICS
+        self.sink = JsonLines(self.path, first_iteration=0)
+        self.iterations = Iterations(self.path)
+        self.end = -1
+        self.watching = Watching(self.iterations, finished=lambda last: last == self.end)
+
+    def commit(self, *numbers: int, term: int = 1) -> None:
+        for number in numbers:
+            self.sink.write(record(number, term=term))
+
+    def resume(self, first: int) -> None:
+        """As a controller does that starts again."""
+        self.sink.close()
+        self.sink = JsonLines(self.path, first_iteration=first)
+
+    async def seen(self, **request: int | bool) -> list[tuple[int, int]]:
+        """(term, iteration) of all that is committed now."""
+        messages = self.watching.watch(pb.WatchRequest(until_now=True, **request))
+        return [each for message in [m async for m in messages] for each in told(message)]
+
+
+def told(message: bytes) -> list[tuple[int, int]]:
+    return [(each.term, each.iteration) for each in pb.WatchResponse.FromString(message).iterations]
+
+
+def ids(numbers: Sequence[int], term: int = 1) -> list[tuple[int, int]]:
+    return [(term, number) for number in numbers]
+
+
+@pytest.fixture
+async def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Story]:
+    monkeypatch.setattr(watching_module, "PERIOD_S", 0.001)
+    told = Story(tmp_path)
+    yield told
+    await told.watching.close()
+    told.iterations.close()
+    told.sink.close()
+
+
+async def test_who_comes_late_gets_all_that_was_committed(story: Story) -> None:
+    story.commit(*range(5))
+    assert await story.seen() == ids(range(5))
+    assert await story.seen(from_iteration=3) == ids([3, 4])
+    assert await story.seen(from_iteration=9) == []
+
+
+async def test_what_is_committed_follows_what_was_without_gap_or_repetition(story: Story) -> None:
+    story.commit(0, 1)
+    story.end = 7
+    seen: list[tuple[int, int]] = []
+    async for message in story.watching.watch(pb.WatchRequest()):
+        seen += told(message)
+        done = seen[-1][1] + 1
+        story.commit(*range(done, min(done + 2, 8)))
+    assert seen == ids(range(8))
+
+
+async def test_all_who_watch_get_the_same_bytes(story: Story) -> None:
+    story.commit(0, 1)
+    story.end = 2
+
+    async def watch() -> list[bytes]:
+        return [message async for message in story.watching.watch(pb.WatchRequest())]
+
+    watchers = [asyncio.create_task(watch()) for _ in range(5)]
+    async with asyncio.timeout(WAIT_S):
+        while story.iterations.last < 1:
+            await asyncio.sleep(0)
+        story.commit(2)
+        first, *others = await asyncio.gather(*watchers)
+    assert [each for message in first for each in told(message)] == ids(range(3))
+    assert all(b"".join(other) == b"".join(first) for other in others)
+
+
+async def test_what_is_asked_for_too_early_comes_when_it_is_committed(story: Story) -> None:
+    story.commit(0)
+    story.end = 4
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(story.watching.watch(pb.WatchRequest(from_iteration=3, seen_term=1))) as messages,
+    ):
+        coming = asyncio.ensure_future(anext(messages))
+        for number in range(1, 5):
+            while story.iterations.last < number - 1:
+                await asyncio.sleep(0)
+            story.commit(number)
+        seen = told(await coming) + [each async for message in messages for each in told(message)]
+    assert seen == ids([3, 4])
+
+
+async def test_a_later_term_supersedes_for_those_who_watch_and_those_who_come(
+    story: Story,
+) -> None:
+    story.commit(*range(6))
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(story.watching.watch(pb.WatchRequest())) as messages,
+    ):
+        assert told(await anext(messages)) == ids(range(6))
+        story.resume(3)
+        story.commit(3)  # from the journal: not committed anew
+        story.commit(4, term=2)
+        assert told(await anext(messages)) == ids([4], term=2)
+    assert await story.seen() == [*ids(range(4)), *ids([4], term=2)]
+
+
+async def test_who_goes_on_after_a_break_hears_only_what_is_new_or_superseded(
+    story: Story,
+) -> None:
+    story.commit(*range(6))
+    assert await story.seen(from_iteration=6, seen_term=1) == []
+    story.resume(4)
+    story.commit(4, 5, 6, term=2)
+    assert await story.seen(from_iteration=6, seen_term=1) == ids([4, 5, 6], term=2)
+    assert await story.seen(from_iteration=6, seen_term=2) == ids([6], term=2)
+
+
+async def test_who_reads_too_slowly_loses_iterations_and_is_told_how_many(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching_module, "BEHIND", 10)
+    story.commit(0)
+    async with (
+        asyncio.timeout(WAIT_S),
+        aclosing(story.watching.watch(pb.WatchRequest())) as messages,
+    ):
+        assert told(await anext(messages)) == ids([0])
+        story.commit(1)
+        assert told(await anext(messages)) == ids([1])  # it has caught up; now it reads nothing
+        story.commit(*range(2, 20))
+        assert len(await story.seen()) == 20
+        late = pb.WatchResponse.FromString(await anext(messages))
+        assert (late.lost, [each.iteration for each in late.iterations]) == (17, [19])
+        story.commit(20)
+        after = pb.WatchResponse.FromString(await anext(messages))
+        assert (after.lost, [each.iteration for each in after.iterations]) == (0, [20])
+
+
+async def test_a_long_past_comes_in_pieces_of_limited_size(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    story.commit(*range(50))
+    size = len(module._encoded(record(0)).data)
+    monkeypatch.setattr(module, "PIECE_BYTES", 7 * size)
+    messages = [each async for each in story.watching.watch(pb.WatchRequest(until_now=True))]
+    assert max(map(len, messages)) <= 7 * size
+    assert [each for message in messages for each in told(message)] == ids(range(50))
+    monkeypatch.setattr(module, "PIECE_BYTES", 1)
+    assert await story.seen() == ids(range(50))
+
+
+async def test_nothing_is_read_while_nobody_watches(story: Story) -> None:
+    story.commit(0)
+    assert await story.seen() == ids([0])
+    story.commit(1)
+    assert (story.iterations.last, len(asyncio.all_tasks())) == (0, 1)
+
+
+async def test_those_who_watch_are_told_when_the_controller_stops(story: Story) -> None:
+    story.commit(0)
+    messages = story.watching.watch(pb.WatchRequest())
+    assert told(await anext(messages)) == ids([0])
+    async with asyncio.timeout(WAIT_S):
+        waiting = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)
+        await story.watching.close()
+        with pytest.raises(ServiceLost, match="the controller is stopping"):
+            await waiting
