@@ -44,6 +44,8 @@ class Decision:
     """Shape (M, P) float32, which holds grid values exactly; for COMMIT and INEXACT."""
     digests: tuple[bytes, ...] = ()
     """Digest of each decoded unit, for COMMIT and INEXACT."""
+    rows: tuple[tuple[int, LearnerId], ...] = ()
+    """The rows that the updates rest on, with their senders, in order of arrival."""
     error_bound: float = 0.0
     """Largest possible error of an entry; 0 when exact."""
     culprit: LearnerId | None = None
@@ -191,17 +193,19 @@ class Round:
         except Corrupted as error:
             return _corrupt(str(error))
         digests = _digests([updates[unit, :size] for unit, size in enumerate(self._unit_sizes)])
+        rows = tuple((offer.row, offer.learner) for offer in offers)
         if not decoder.exact:
             return Decision(
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
+                rows=rows,
                 error_bound=decoder.error_bound,
             )
         wrong = [unit for unit, own in enumerate(digests) if known[unit] != {own}]
         if wrong:
             return _corrupt(f"the updates of units {wrong} differ from what learners reported")
-        return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests)
+        return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=rows)
 
     def _leave_one_out(self, found: Decision) -> Decision:
         """Commit without the one learner that is wrong, if it is certain who that is.

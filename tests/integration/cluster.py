@@ -11,6 +11,8 @@ from tests.fakes import Ending, FakeLearner, Fault
 
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.errors import ServiceLost
+from fullrank.history import read_history
+from fullrank.invariants import violations
 from fullrank.local import LocalRun
 from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
@@ -100,6 +102,9 @@ class Cluster:
             service.stop.set()
         tasks = [*self.fakes, *(service.task for service in self.services)]
         await asyncio.gather(*tasks, return_exceptions=True)
+        if error is None:
+            found = violations(read_history(self.run_dir))
+            assert not found, found
 
     @property
     def config(self) -> RunConfig:

@@ -10,6 +10,7 @@ from statistics import median
 from fullrank.config import RunConfig
 from fullrank.errors import ServiceLost
 from fullrank.failpoints import reach
+from fullrank.history import Acknowledged, Committed, Published
 from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.replay import Sample
@@ -168,6 +169,7 @@ class Driver:
             reach("warmup.played")
             held = await self._replay.append(held, rows)
         self._head = self._resume_head = held
+        self._run.notebook.note(Acknowledged(term=self._run.term, head=held))
 
     async def _iterate(self, current: Deal) -> None:
         run, clock = self._run, asyncio.get_running_loop().time
@@ -211,6 +213,7 @@ class Driver:
         self._ahead = None
         reach("transitions.played")
         self._head = await self._replay.append(self._head, collected.rows)
+        self._run.notebook.note(Acknowledged(term=self._run.term, head=self._head))
         reach("transitions.appended")
         return collected
 
@@ -281,6 +284,18 @@ class Driver:
             updates=updates,
             reproducible=record.exact,
         )
+        run, decision = self._run, gathered.decision
+        run.notebook.note(
+            Committed(
+                term=run.term,
+                epoch=record.epoch,
+                iteration=record.iteration,
+                rows=decision.rows,
+                digest=record.update_digest,
+                exact=record.exact,
+                culprit=decision.culprit,
+            )
+        )
         await asyncio.to_thread(self._training.apply, updates)
         reach("update.applied")
         self._resume_head = self._head
@@ -288,6 +303,7 @@ class Driver:
         round_s = asyncio.get_running_loop().time() - dispatched
         self._round_times.append(round_s)
         self._publish(replace(record, round_s=round_s))
+        run.notebook.note(Published(term=run.term, iteration=record.iteration))
         reach("iteration.published")
         every = self._config.checkpoint.every
         if self._run.committed % every == 0 or self._run.committed == self._run.iterations:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
 from fullrank.failpoints import reach
+from fullrank.history import Assigned
 from fullrank.replay import Sample
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.types import LearnerId
@@ -117,6 +118,16 @@ class Gathering:
 
     async def _assign(self, rows: list[int]) -> None:
         """Encode and hand over one assignment after the other; the first ones already travel."""
+        ids = self._run.ids
+        self._run.notebook.note(
+            Assigned(
+                term=ids.term,
+                epoch=ids.epoch,
+                iteration=ids.iteration,
+                attempt=ids.attempt,
+                rows=tuple((row, self._deal.holders[row].learner) for row in rows),
+            )
+        )
         for row in rows:
             holder = self._deal.holders[row]
             parcel = self._broadcast.parcel(

@@ -5,6 +5,7 @@ import logging
 
 from fullrank.config import RunConfig
 from fullrank.errors import NotDecodable
+from fullrank.history import Dealt
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.dealing import Deal, deal
 from fullrank_controller.run import Run
@@ -54,6 +55,8 @@ class Membership:
             fresh = self._fresh()
             if fresh is not None:
                 run.deal = fresh
+                matrix = tuple(map(tuple, fresh.code.matrix.tolist()))
+                run.notebook.note(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
                 log.info(
                     "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d",

@@ -5,6 +5,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from fullrank.errors import Deposed
+from fullrank.history import Notebook
 from fullrank.planning import Plan
 from fullrank.rounds import Round
 from fullrank.types import LearnerId, Tenure, Unit
@@ -27,6 +28,7 @@ class Run:
     """P, entries of a coded vector."""
     welcome: pb.Welcome
     """Complete but for the learner index."""
+    notebook: Notebook = field(default_factory=Notebook)
     roster: Roster = field(default_factory=Roster)
     inbox: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     bytes_received: Counter[str] = field(default_factory=Counter)

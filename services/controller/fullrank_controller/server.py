@@ -14,6 +14,7 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, to_toml
 from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, Deposed, ServiceLost
+from fullrank.history import Began, Notebook
 from fullrank.journal import Entry, Journal, read, survey
 from fullrank.metrics import Fanout, open_sinks
 from fullrank.progress import Lines
@@ -113,13 +114,22 @@ async def _serve(
 ) -> None:
     checkpoint = _restore(directory, training)
     committed = checkpoint.iteration + 1 if checkpoint else 0
-    journalled = _journalled(directory, committed)
+    entries = _journalled(directory, committed)
+    journalled = _repeatable(entries)
     replay_address = config.replay.address  # a finished run needs no replay
     if committed < config.iterations:
         replay_address = await _replay_address(launch, stop)
     run = _run(config, directory, training, replay_address)
     run.committed = committed
     _own_up(run, journalled)
+    run.notebook.note(
+        Began(
+            run=run.name,
+            term=run.term,
+            known=committed + len(entries),
+            resumes_at=committed + len(journalled),
+        )
+    )
     kept = open_sinks(
         directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
     )
@@ -165,14 +175,12 @@ async def _serve(
         await server.stop()
         sinks.close()
         journal.close()
+        run.notebook.close()
         await replay.close()
 
 
 def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
-    """What was committed after the checkpoint, up to the first update that is not stored.
-
-    From there on learners compute again what the journal only knows by its digest.
-    """
+    """What was committed after the checkpoint."""
     for segment in survey(directory.journal):
         if segment.fault:
             log.warning(
@@ -181,7 +189,14 @@ def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
                 segment.fault,
                 segment.records,
             )
-    entries = read(directory.journal, first=committed)
+    return read(directory.journal, first=committed)
+
+
+def _repeatable(entries: Sequence[Entry]) -> list[Entry]:
+    """Those before the first update that is not stored.
+
+    From there on learners compute again what the journal only knows by its digest.
+    """
     return list(takewhile(lambda entry: entry.updates is not None, entries))
 
 
@@ -265,6 +280,7 @@ def _run(
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,
+        notebook=Notebook(directory.path, "controller"),
         units=algorithm.units,
         vector_size=max(algorithm.unit_sizes),
         welcome=pb.Welcome(

@@ -16,6 +16,7 @@ from fullrank.errors import (
     ServiceLost,
     VersionMismatch,
 )
+from fullrank.history import Joined, Left, Refused
 from fullrank.rpc.clients import tenure_of
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.tasks import first
@@ -63,15 +64,19 @@ class ControllerServicer:
         """One learner's life."""
         async with statuses(context):
             host = await self._greet(requests)
-            member = self._run.roster.join(host, now=asyncio.get_running_loop().time())
+            run, reason = self._run, "it ended its stream"
+            member = run.roster.join(host, now=asyncio.get_running_loop().time())
+            run.notebook.note(Joined(term=run.term, learner=member.learner))
             try:
                 await self._serve(member, requests, context)
             except FullrankError as error:
+                reason = str(error)
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
-                self._run.roster.leave(member)
-                self._run.inbox.put_nowait(MembershipChanged())
+                run.roster.leave(member)
+                run.notebook.note(Left(term=run.term, learner=member.learner, reason=reason))
+                run.inbox.put_nowait(MembershipChanged())
                 log.info("learner_left learner=%d host=%s", member.learner, host)
 
     async def _greet(self, requests: Requests) -> str:
@@ -122,6 +127,13 @@ class ControllerServicer:
             member.heard_at = loop.time()
             refused = intake.take(message)
             if refused is not None:
+                event = Refused(
+                    term=self._run.term,
+                    learner=member.learner,
+                    iteration=refused.ids.iteration,
+                    reason=refused.message,
+                )
+                self._run.notebook.note(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
 

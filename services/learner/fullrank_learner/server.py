@@ -6,12 +6,14 @@ import os
 import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.algorithms import algorithms
 from fullrank.errors import ConfigError, Deposed, FullrankError, InvalidContribution, ServiceLost
+from fullrank.history import Notebook
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.health import Health
@@ -133,12 +135,18 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         before_sleep=_say_why,
     )
-    with ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool:
+    notebook = Notebook(launch.run_dir, f"learner-{os.getpid()}")
+    with (
+        ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
+        closing(notebook),
+    ):
         async for attempt in retries:
             with attempt:
                 config = launch.config.controller
                 address = resolve(config.address, launch.run_dir, "controller")
-                session = Session(address, pool=pool, trainee=trainee, health=health)
+                session = Session(
+                    address, pool=pool, trainee=trainee, health=health, notebook=notebook
+                )
                 try:
                     await session.run()
                 finally:

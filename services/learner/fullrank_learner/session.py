@@ -20,6 +20,7 @@ from fullrank.errors import (
     NotFound,
     ServiceLost,
 )
+from fullrank.history import Notebook, Sent, Welcomed
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenure_message
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
@@ -125,6 +126,7 @@ class Session:
         pool: One thread that computes.
         trainee: From an earlier session of this process, or None.
         health: Told when the controller can give us work, and when not.
+        notebook: Told of indices leased and vectors sent.
     """
 
     def __init__(
@@ -134,11 +136,13 @@ class Session:
         pool: ThreadPoolExecutor,
         trainee: Trainee | None,
         health: Health,
+        notebook: Notebook,
     ) -> None:
         self.trainee = trainee
         self._client = ControllerClient(address)
         self._pool = pool
         self._health = health
+        self._notebook = notebook
         self._job: Job | None = None
         self._assembler: Assembler | None = None
 
@@ -166,6 +170,7 @@ class Session:
         welcome = await self._welcome(call)
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
+        self._notebook.note(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
         self._replay = ReplayClient(welcome.replay_address, deadline_s=config.replay.deadline_s)
         try:
             await first(
@@ -308,10 +313,26 @@ class Session:
             )
             fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
+            self._note(head)
             reports = []
             for message in bundle([opening, *fields]):
                 job.proceed()
                 await call.write(message)
+
+    def _note(self, head: pb.Coded) -> None:
+        ids = head.ids
+        self._notebook.note(
+            Sent(
+                run=ids.run,
+                term=ids.term,
+                epoch=ids.epoch,
+                iteration=ids.iteration,
+                attempt=ids.attempt,
+                learner=self._learner,
+                row=head.row,
+                batch_digest=head.batch_digest.hex(),
+            )
+        )
 
     async def _compute(
         self, call: WorkCall, trainee: Trainee, job: Job

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from fullrank.history import Notebook
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process
@@ -23,9 +24,10 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop."""
     stop = stop or stop_event(launch)
     directory = launch.run_dir / "replay" if launch.run_dir else None
+    notebook = Notebook(launch.run_dir, "replay")
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(directory), Fence(directory)),
+        ReplayServicer(Store(directory), Fence(directory), notebook),
         prebuilt=frozenset({"GetSamples"}),
     )
     settings = launch.config.replay
@@ -37,3 +39,4 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         await health.at_work(False)
         withdraw(launch.run_dir, "replay")
         await server.stop()
+        notebook.close()

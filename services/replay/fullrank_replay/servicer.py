@@ -10,6 +10,7 @@ import grpc
 
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.failpoints import reach
+from fullrank.history import Notebook, Reopened, Stored, Truncated
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_of, tenure_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
@@ -29,11 +30,12 @@ SAMPLE_ENTRIES = 2**28
 
 
 class ReplayServicer:
-    """ReplayService over a store, written to by whom the fence admits."""
+    """ReplayService over a store, written to by whom the fence admits; noted, then acknowledged."""
 
-    def __init__(self, store: Store, fence: Fence) -> None:
-        self._store = store
-        self._fence = fence
+    def __init__(self, store: Store, fence: Fence, notebook: Notebook) -> None:
+        self._store, self._fence, self._notebook = store, fence, notebook
+        for name, table in store.tables.items():
+            notebook.note(Reopened(table=name, head=table.head))
         self._samples: OrderedDict[Sample, asyncio.Task[list[bytes]]] = OrderedDict()
         self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
@@ -51,6 +53,7 @@ class ReplayServicer:
                 tenure = tenure_of(request.tenure)
                 await asyncio.to_thread(self._fence.raise_to, request.table, tenure)
                 table.truncate(request.head)
+            self._notebook.note(Truncated(table=request.table, head=table.head))
             self._samples.clear()  # a resumed run may write other rows to the same positions
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
@@ -65,6 +68,8 @@ class ReplayServicer:
                 self._fence.check(request.table, tenure_of(request.tenure))
                 head = table.append(request.first_position, rows)
             reach("rows.stored")
+            event = Stored(table=request.table, first=request.first_position, head=head)
+            self._notebook.note(event)
             return pb.AppendResponse(head=head)
 
     async def GetSamples(

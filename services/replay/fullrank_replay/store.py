@@ -33,10 +33,10 @@ class Store:
 
     def __init__(self, directory: Path | None) -> None:
         self._directory = directory
-        self._tables: dict[str, Table] = {}
+        self.tables: dict[str, Table] = {}
         for path in sorted(directory.glob(f"*{ROWS}")) if directory is not None else ():
             name = path.name.removesuffix(ROWS)
-            self._tables[name] = self._reopened(name)
+            self.tables[name] = self._reopened(name)
 
     def open(self, name: str, *, row_size: int, capacity: int) -> Table:
         """The table called ``name``, made if it does not exist.
@@ -47,19 +47,19 @@ class Store:
         """
         if not NAME.fullmatch(name):
             raise InvalidContribution(f"table {name!r}: a name has letters, digits, - and _ alone")
-        table = self._tables.get(name) or self._map(name, row_size=row_size, capacity=capacity)
+        table = self.tables.get(name) or self._map(name, row_size=row_size, capacity=capacity)
         if (table.row_size, table.capacity) != (row_size, capacity):
             raise ConfigError(
                 f"table {name!r} has row size {table.row_size} and capacity {table.capacity}, "
                 f"not {row_size} and {capacity}; use another run directory"
             )
-        self._tables[name] = table
+        self.tables[name] = table
         return table
 
     def get(self, name: str) -> Table:
         """The table called ``name``; ``NotFound`` if it was never opened."""
         try:
-            return self._tables[name]
+            return self.tables[name]
         except KeyError:
             raise NotFound(f"there is no table {name!r}; the controller opens it") from None
 

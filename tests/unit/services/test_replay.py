@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from fullrank.errors import Deposed, FullrankError, InvalidContribution, NotFound, OutOfRange
+from fullrank.history import Notebook
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ReplayClient, sample_message, tenure_message
@@ -52,7 +53,7 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     """A service with an empty table."""
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(None), Fence(None)),
+        ReplayServicer(Store(None), Fence(None), Notebook()),
         prebuilt=frozenset({"GetSamples"}),
     )
     address = await server.start("127.0.0.1:0")

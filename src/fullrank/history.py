@@ -1,0 +1,269 @@
+"""Histories: what each service did, a line an event, for a checker to judge afterwards.
+
+``<run>/history/<service>.jsonl`` takes one system call an event, so that ``kill -9`` loses
+none that was noted; a line cut short is passed over. Files carry no times: their order is what
+counts, and ids tie the services' files together (docs/adr/0020-fault-harness.md).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from io import FileIO
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter, ValidationError
+
+from fullrank.errors import FullrankError
+from fullrank.types import LearnerId
+
+Held: TypeAlias = tuple[tuple[int, LearnerId], ...]
+"""Rows of C with their holders."""
+
+DIRECTORY = "history"
+_SUFFIX = ".jsonl"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """A controller raised the term."""
+
+    event: Literal["began"] = "began"
+    run: str
+    term: int
+    known: int
+    """Iterations that it knows to be committed."""
+    resumes_at: int
+    """The first iteration that it asks learners for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A learner leased an index."""
+
+    event: Literal["joined"] = "joined"
+    term: int
+    learner: LearnerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """Its stream ended."""
+
+    event: Literal["left"] = "left"
+    term: int
+    learner: LearnerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
+    """An epoch began."""
+
+    event: Literal["dealt"] = "dealt"
+    term: int
+    epoch: int
+    matrix: tuple[tuple[float, ...], ...]
+    """C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """Rows were assigned, at the parameters that follow from all iterations before."""
+
+    event: Literal["assigned"] = "assigned"
+    term: int
+    epoch: int
+    iteration: int
+    attempt: int
+    rows: Held
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A contribution came too late or twice."""
+
+    event: Literal["refused"] = "refused"
+    term: int
+    learner: LearnerId
+    iteration: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """An iteration is in the journal."""
+
+    event: Literal["committed"] = "committed"
+    term: int
+    epoch: int
+    iteration: int
+    rows: Held
+    """Those that its updates rest on."""
+    digest: str
+    exact: bool
+    culprit: LearnerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """An iteration was applied and everybody may see it."""
+
+    event: Literal["published"] = "published"
+    term: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """Replay told the controller that it holds every position below ``head``."""
+
+    event: Literal["acknowledged"] = "acknowledged"
+    term: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A replay service found a table on disk when it started."""
+
+    event: Literal["reopened"] = "reopened"
+    table: str
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """A controller opened a table and had it forget what lies at ``head`` and beyond."""
+
+    event: Literal["truncated"] = "truncated"
+    table: str
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Rows from ``first`` on are stored, about to be acknowledged."""
+
+    event: Literal["stored"] = "stored"
+    table: str
+    first: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcomed:
+    """A controller gave the learner an index."""
+
+    event: Literal["welcomed"] = "welcomed"
+    run: str
+    term: int
+    learner: LearnerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A learner is about to send a coded vector."""
+
+    event: Literal["sent"] = "sent"
+    run: str
+    term: int
+    epoch: int
+    iteration: int
+    attempt: int
+    learner: LearnerId
+    row: int
+    batch_digest: str
+
+
+Event: TypeAlias = Annotated[
+    Began
+    | Joined
+    | Left
+    | Dealt
+    | Assigned
+    | Refused
+    | Committed
+    | Published
+    | Acknowledged
+    | Reopened
+    | Truncated
+    | Stored
+    | Welcomed
+    | Sent,
+    Field(discriminator="event"),
+]
+
+_EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+
+
+class Notebook:
+    """One service's history, appended to.
+
+    A disk that takes no more ends the history, not the service.
+
+    Args:
+        run_dir: The run's own directory; None notes nothing.
+        service: Names the file.
+    """
+
+    def __init__(self, run_dir: Path | None = None, service: str = "") -> None:
+        self._file: FileIO | None = None
+        if run_dir is not None:
+            directory = run_dir / DIRECTORY
+            directory.mkdir(parents=True, exist_ok=True)
+            path = directory / f"{service}{_SUFFIX}"
+            self._file = FileIO(path, "a")
+            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # a full disk cut a line short
+
+    def note(self, event: Event) -> None:
+        """Append an event: some 7 us where fifteen rows are named."""
+        if self._file is None:
+            return
+        line = _EVENT.dump_json(event) + b"\n"
+        try:
+            whole = self._file.write(line) == len(line)
+        except OSError:
+            whole = False
+        if not whole:
+            self.close()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What the services of a run noted, each in its own order."""
+
+    controller: Sequence[Event] = ()
+    replay: Sequence[Event] = ()
+    learners: Mapping[str, Sequence[Event]] = field(default_factory=dict)
+    """By process."""
+
+
+def read_history(run_dir: Path) -> History:
+    """The histories in a run directory; empty where a service wrote none.
+
+    Raises:
+        FullrankError: A line is damaged.
+    """
+    found = {path.stem: _events(path) for path in sorted((run_dir / DIRECTORY).glob(f"*{_SUFFIX}"))}
+    return History(
+        controller=found.get("controller", ()),
+        replay=found.get("replay", ()),
+        learners={name: events for name, events in found.items() if name.startswith("learner")},
+    )
+
+
+def _events(path: Path) -> Sequence[Event]:
+    """Whole lines, in order."""
+    events = []
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        try:
+            events.append(_EVENT.validate_json(line))
+        except ValidationError as error:
+            raise FullrankError(f"{path}, line {number}, is not an event") from error
+    return events

@@ -1,0 +1,245 @@
+"""What must hold of the histories of a run, whatever happened to its services.
+
+Each invariant is a function from the histories to what contradicts it, named for the guarantee:
+
+* exact: what is committed is the centralised update, from rows that determine it;
+* once: an iteration is committed once, a contribution is used once, by who was assigned it;
+* durable: what was committed stays committed, under terms that only rise;
+* acknowledged: a transition that was acknowledged stays in replay;
+* clean: a learner that was wrong is left out.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from fullrank.codes import Decoder
+from fullrank.history import (
+    Acknowledged,
+    Assigned,
+    Began,
+    Committed,
+    Dealt,
+    Event,
+    History,
+    Joined,
+    Left,
+    Published,
+    Reopened,
+    Sent,
+    Stored,
+    Truncated,
+    Welcomed,
+)
+from fullrank.types import LearnerId, Matrix
+
+
+@dataclass(slots=True, kw_only=True)
+class _Term:
+    """What one controller noted."""
+
+    began: Began
+    events: list[Event] = field(default_factory=list)
+    matrices: dict[int, Matrix] = field(default_factory=dict)
+    """C by epoch."""
+    assigned: dict[tuple[int, int], set[tuple[int, LearnerId]]] = field(default_factory=dict)
+    """Rows with their holders by (epoch, iteration), in all attempts."""
+
+    def add(self, event: Event) -> None:
+        self.events.append(event)
+        if isinstance(event, Dealt):
+            self.matrices[event.epoch] = np.array(event.matrix)
+        elif isinstance(event, Assigned):
+            self.assigned.setdefault((event.epoch, event.iteration), set()).update(event.rows)
+
+    def commits(self) -> list[Committed]:
+        return [event for event in self.events if isinstance(event, Committed)]
+
+
+def violations(history: History, *, reference: Sequence[str] | None = None) -> list[str]:
+    """Every contradiction, one line each; none if all is well.
+
+    Args:
+        history: Of all services; those of learners and replay may be missing.
+        reference: The digest of every iteration of the run, as computed in one process; given, all
+            of them must have been committed.
+    """
+    found = [
+        f"{name}: {contradiction}"
+        for name, invariant in INVARIANTS.items()
+        for contradiction in invariant(history)
+    ]
+    return found if reference is None else [*found, *_unlike(history, reference)]
+
+
+def _terms(history: History) -> list[_Term]:
+    terms: list[_Term] = []
+    for event in history.controller:
+        if isinstance(event, Began):
+            terms.append(_Term(began=event))
+        elif terms:
+            terms[-1].add(event)
+    return terms
+
+
+def _commits(history: History) -> list[Committed]:
+    return [event for event in history.controller if isinstance(event, Committed)]
+
+
+def _terms_rise(history: History) -> Iterator[str]:
+    current = 0
+    for event in history.controller:
+        term = getattr(event, "term", current)
+        if isinstance(event, Began) and term <= current:
+            yield f"term {term} began after term {current}"
+        elif not isinstance(event, Began) and term != current:
+            yield f"{event.event} under term {term}, but term {current} had begun"
+        current = max(current, term)
+
+
+def _nothing_is_forgotten(history: History) -> Iterator[str]:
+    known = 0
+    for term in _terms(history):
+        if term.began.known < known:
+            yield f"term {term.began.term} knew {term.began.known} iterations of {known} committed"
+        for commit in term.commits():
+            known = max(known, commit.iteration + 1)
+
+
+def _iterations_follow_one_another(history: History) -> Iterator[str]:
+    for term in _terms(history):
+        following = term.began.resumes_at
+        if following > term.began.known:
+            yield f"term {term.began.term} went on at iteration {following}, which is not known"
+        for event in term.events:
+            if isinstance(event, Assigned | Committed) and event.iteration != following:
+                yield f"iteration {event.iteration} was {event.event} in place of {following}"
+            if isinstance(event, Committed):
+                following = event.iteration + 1
+
+
+def _one_digest_an_iteration(history: History) -> Iterator[str]:
+    digests: dict[int, str] = {}
+    for commit in _commits(history):
+        known = digests.setdefault(commit.iteration, commit.digest)
+        if commit.exact and commit.digest != known:
+            yield f"iteration {commit.iteration} was committed as {known} and as {commit.digest}"
+
+
+def _published_once_it_is_durable(history: History) -> Iterator[str]:
+    for term in _terms(history):
+        committed: set[int] = set()
+        for event in term.events:
+            if isinstance(event, Committed):
+                committed.add(event.iteration)
+            elif isinstance(event, Published) and event.iteration not in committed:
+                yield f"iteration {event.iteration} was published twice or before its commit"
+            elif isinstance(event, Published):
+                committed.remove(event.iteration)
+
+
+def _rows_have_full_rank(history: History) -> Iterator[str]:
+    for term in _terms(history):
+        for commit in term.commits():
+            rows = [row for row, _ in commit.rows]
+            matrix = term.matrices.get(commit.epoch)
+            if matrix is None:
+                yield f"iteration {commit.iteration}: epoch {commit.epoch} was never dealt"
+                continue
+            decoder = Decoder(matrix)
+            known = [row for row in rows if 0 <= row < len(matrix)]
+            for row in known:
+                decoder.offer(row=row)
+            if len(known) < len(rows) or not decoder.decodable:
+                yield f"iteration {commit.iteration}: rows {rows} have rank {decoder.rank}"
+
+
+def _rows_are_of_their_holders(history: History) -> Iterator[str]:
+    for term in _terms(history):
+        for commit in term.commits():
+            if len({row for row, _ in commit.rows}) < len(commit.rows):
+                yield f"iteration {commit.iteration}: a row was used twice: {commit.rows}"
+            held = term.assigned.get((commit.epoch, commit.iteration), set())
+            for row, learner in sorted(set(commit.rows) - held):
+                yield f"iteration {commit.iteration}: learner {learner} never held row {row}"
+
+
+def _used_is_what_was_sent(history: History) -> Iterator[str]:
+    """Of learners whose histories are there; all rows of a commit rest on one minibatch."""
+    noted = [event for events in history.learners.values() for event in events]
+    leased, welcomed = (
+        Counter((event.term, event.learner) for event in events if isinstance(event, kind))
+        for kind, events in ((Joined, history.controller), (Welcomed, noted))
+    )
+    sent = {
+        (each.term, each.epoch, each.iteration, each.learner, each.row): each.batch_digest
+        for each in noted
+        if isinstance(each, Sent)
+    }
+    for commit in _commits(history):
+        batches: set[str] = set()
+        for row, learner in commit.rows:
+            key = (commit.term, commit.epoch, commit.iteration, learner, row)
+            if key in sent:
+                batches.add(sent[key])
+            elif leased[commit.term, learner] == welcomed[commit.term, learner]:
+                yield f"iteration {commit.iteration}: learner {learner} never sent row {row}"
+        if len(batches) > 1:
+            yield f"iteration {commit.iteration}: rows of different minibatches were combined"
+
+
+def _culprits_are_left_out(history: History) -> Iterator[str]:
+    for term in _terms(history):
+        culprits: set[LearnerId] = set()
+        for event in term.events:
+            if isinstance(event, Committed) and event.culprit is not None:
+                culprits.add(event.culprit)
+            if isinstance(event, Joined | Left):
+                culprits.discard(event.learner)
+            if isinstance(event, Assigned | Committed):
+                for learner in sorted(culprits & {learner for _, learner in event.rows}):
+                    yield f"iteration {event.iteration}: {event.event} with culprit {learner}"
+
+
+def _acknowledged_is_kept(history: History) -> Iterator[str]:
+    heads: dict[str, int] = {}
+    for event in history.replay:
+        if isinstance(event, Reopened) and event.head < heads.get(event.table, 0):
+            yield f"table {event.table}: head {event.head} after {heads[event.table]} was stored"
+        if isinstance(event, Stored) and event.first > heads.get(event.table, 0):
+            yield f"table {event.table}: a gap before position {event.first}"
+        if isinstance(event, Reopened | Truncated | Stored):
+            heads[event.table] = event.head
+    stored = max((event.head for event in history.replay if isinstance(event, Stored)), default=0)
+    for event in history.controller:
+        if isinstance(event, Acknowledged) and history.replay and event.head > stored:
+            yield f"position {event.head - 1} was acknowledged and never stored"
+
+
+INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
+    "terms rise": _terms_rise,
+    "nothing is forgotten": _nothing_is_forgotten,
+    "iterations follow one another": _iterations_follow_one_another,
+    "one digest an iteration": _one_digest_an_iteration,
+    "published once it is durable": _published_once_it_is_durable,
+    "rows have full rank": _rows_have_full_rank,
+    "rows are of their holders": _rows_are_of_their_holders,
+    "used is what was sent": _used_is_what_was_sent,
+    "culprits are left out": _culprits_are_left_out,
+    "acknowledged is kept": _acknowledged_is_kept,
+}
+"""By the sentence that it checks."""
+
+
+def _unlike(history: History, reference: Sequence[str]) -> Iterator[str]:
+    """Digests other than the centralised ones; iterations that nobody committed."""
+    known = max((term.began.known for term in _terms(history)), default=0)
+    committed = {commit.iteration: commit for commit in _commits(history)}
+    for iteration, digest in enumerate(reference):
+        commit = committed.get(iteration)
+        if commit is None and iteration >= known:
+            yield f"complete: iteration {iteration} was not committed"
+        if commit is not None and commit.exact and commit.digest != digest:
+            yield f"exact: iteration {iteration} was committed as {commit.digest}, not {digest}"

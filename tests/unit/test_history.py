@@ -1,0 +1,76 @@
+"""A history gives back what was noted, by whichever process, and survives being cut short."""
+
+import resource
+from pathlib import Path
+
+import pytest
+
+from fullrank.errors import FullrankError
+from fullrank.history import (
+    Acknowledged,
+    Began,
+    Committed,
+    History,
+    Notebook,
+    Stored,
+    Welcomed,
+    read_history,
+)
+
+BEGAN = Began(run="r", term=1, known=0, resumes_at=0)
+COMMITTED = Committed(
+    term=1, epoch=0, iteration=0, rows=((0, 2), (3, 1)), digest="ab", exact=True, culprit=None
+)
+
+
+def note(run_dir: Path, service: str, *events: Began | Committed | Stored | Welcomed) -> None:
+    notebook = Notebook(run_dir, service)
+    for event in events:
+        notebook.note(event)
+    notebook.close()
+
+
+def test_what_each_service_noted_is_read_again_over_restarts(tmp_path: Path) -> None:
+    stored = Stored(table="t", first=0, head=4)
+    welcomed = Welcomed(run="r", term=1, learner=2)
+    note(tmp_path, "controller", BEGAN)
+    note(tmp_path, "controller", COMMITTED)
+    note(tmp_path, "replay", stored)
+    note(tmp_path, "learner-17", welcomed)
+    assert read_history(tmp_path) == History(
+        controller=[BEGAN, COMMITTED], replay=[stored], learners={"learner-17": [welcomed]}
+    )
+
+
+def test_a_line_cut_short_is_forgotten_and_written_over(tmp_path: Path) -> None:
+    note(tmp_path, "controller", BEGAN, COMMITTED)
+    path = tmp_path / "history" / "controller.jsonl"
+    path.write_bytes(path.read_bytes()[:-5])
+    assert read_history(tmp_path).controller == [BEGAN]
+    note(tmp_path, "controller", COMMITTED)
+    assert read_history(tmp_path).controller == [BEGAN, COMMITTED]
+
+
+def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
+    note(tmp_path, "controller", BEGAN, COMMITTED)
+    path = tmp_path / "history" / "controller.jsonl"
+    path.write_bytes(path.read_bytes().replace(b"committed", b"comitted"))
+    with pytest.raises(FullrankError, match=r"controller\.jsonl, line 2, is not an event"):
+        read_history(tmp_path)
+
+
+def test_a_full_disk_ends_the_history_and_not_the_service(tmp_path: Path) -> None:
+    notebook = Notebook(tmp_path, "controller")
+    notebook.note(BEGAN)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
+    try:
+        notebook.note(COMMITTED)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    notebook.note(Acknowledged(term=1, head=1))
+    assert read_history(tmp_path).controller == [BEGAN]
+
+
+def test_without_a_run_directory_nothing_is_noted() -> None:
+    Notebook().note(BEGAN)

@@ -1,0 +1,193 @@
+"""The checker is silent about a sound history and names what is wrong with any other."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from fullrank.history import (
+    Acknowledged,
+    Assigned,
+    Began,
+    Committed,
+    Dealt,
+    Event,
+    History,
+    Joined,
+    Left,
+    Published,
+    Reopened,
+    Sent,
+    Stored,
+    Truncated,
+    Welcomed,
+)
+from fullrank.invariants import violations
+
+MATRIX = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
+REFERENCE = ("d0", "d1", "d2")
+
+
+def committed(iteration: int, *, term: int, culprit: int | None = None) -> Committed:
+    return Committed(
+        term=term,
+        epoch=0,
+        iteration=iteration,
+        rows=((2, 2), (0, 0)),
+        digest=f"d{iteration}",
+        exact=True,
+        culprit=culprit,
+    )
+
+
+def iteration(number: int, *, term: int, culprit: int | None = None) -> list[Event]:
+    rows = ((0, 0), (1, 1), (2, 2)) if culprit is None else ((0, 0), (2, 2))
+    assigned = Assigned(term=term, epoch=0, iteration=number, attempt=0, rows=rows)
+    return [
+        Acknowledged(term=term, head=4 * (number + 1)),
+        assigned,
+        committed(number, term=term),
+        Published(term=term, iteration=number),
+    ]
+
+
+def sound() -> History:
+    """Two terms; the second repeats what the first had in its journal but did not note."""
+    first: list[Event] = [Began(run="r", term=1, known=0, resumes_at=0)]
+    first += [Joined(term=1, learner=j) for j in range(3)]
+    first += [Dealt(term=1, epoch=0, matrix=MATRIX), *iteration(0, term=1)]
+    second: list[Event] = [Began(run="r", term=2, known=2, resumes_at=2)]
+    second += [Joined(term=2, learner=j) for j in range(3)]
+    second += [Dealt(term=2, epoch=0, matrix=MATRIX), *iteration(2, term=2)]
+    replay: list[Event] = [
+        Truncated(table="t", head=0),
+        Stored(table="t", first=0, head=4),
+        Stored(table="t", first=4, head=8),
+        Reopened(table="t", head=8),
+        Stored(table="t", first=8, head=12),
+    ]
+    learners = {f"learner-{j}": history_of(j) for j in (0, 2)}
+    return History(controller=[*first, *second], replay=replay, learners=learners)
+
+
+def history_of(learner: int) -> list[Event]:
+    events: list[Event] = []
+    for term, number in ((1, 0), (2, 2)):
+        events += [
+            Welcomed(run="r", term=term, learner=learner),
+            Sent(
+                run="r",
+                term=term,
+                epoch=0,
+                iteration=number,
+                attempt=0,
+                learner=learner,
+                row=learner,
+                batch_digest="b",
+            ),
+        ]
+    return events
+
+
+def test_a_sound_history_has_no_violation() -> None:
+    assert violations(sound()) == []
+    assert violations(sound(), reference=REFERENCE) == []
+    assert violations(History(), reference=()) == []
+
+
+def controller(change: Callable[[list[Event]], None]) -> History:
+    events = list(sound().controller)
+    change(events)
+    return replace(sound(), controller=events)
+
+
+def changed(kind: type[Event], number: int, **fields: object) -> History:
+    """The sound history with other fields in the controller's ``number``-th event of a kind."""
+
+    def change(events: list[Event]) -> None:
+        places = [place for place, event in enumerate(events) if isinstance(event, kind)]
+        events[places[number]] = replace(events[places[number]], **fields)  # type: ignore[arg-type]
+
+    return controller(change)
+
+
+def with_replay(*events: Event) -> History:
+    return replace(sound(), replay=[*sound().replay, *events])
+
+
+def with_sent(**fields: object) -> History:
+    events = history_of(2)
+    events[3] = replace(events[3], **fields)  # type: ignore[arg-type]
+    return replace(sound(), learners={**sound().learners, "learner-2": events})
+
+
+def quarantined(*, rejoined: bool) -> History:
+    def change(events: list[Event]) -> None:
+        place = next(place for place, each in enumerate(events) if isinstance(each, Committed))
+        events[place] = committed(0, term=1, culprit=1)
+        again: list[Event] = [Left(term=1, learner=1, reason=""), Joined(term=1, learner=1)]
+        following = iteration(1, term=1)
+        events[place + 2 : place + 2] = [*(again if rejoined else []), *following]
+
+    return controller(change)
+
+
+@pytest.mark.parametrize(
+    ("history", "said"),
+    [
+        (changed(Began, 1, term=1), "terms rise: term 1 began after term 1"),
+        (changed(Published, 1, term=1), "terms rise: published under term 1"),
+        (changed(Began, 1, known=0, resumes_at=0), "nothing is forgotten: term 2 knew 0"),
+        (changed(Began, 1, resumes_at=3), "iterations follow one another: term 2 went on at"),
+        (changed(Assigned, 1, iteration=1), "iteration 1 was assigned in place of 2"),
+        (changed(Committed, 1, iteration=1), "iteration 1 was committed in place of 2"),
+        (
+            changed(Committed, 1, iteration=0, digest="other"),
+            "one digest an iteration: iteration 0 was committed as d0 and as other",
+        ),
+        (changed(Published, 0, iteration=1), "iteration 1 was published twice or before"),
+        (
+            controller(lambda events: events.insert(-1, events[-1])),
+            "published once it is durable: iteration 2 was published twice",
+        ),
+        (changed(Committed, 0, epoch=1), "rows have full rank: iteration 0: epoch 1 was never"),
+        (changed(Committed, 0, rows=((0, 0),)), "rows have full rank: iteration 0: rows [0]"),
+        (changed(Committed, 0, rows=((0, 0), (9, 1))), "rows [0, 9] have rank 1"),
+        (changed(Committed, 0, rows=((0, 0), (1, 1), (1, 1))), "a row was used twice"),
+        (changed(Committed, 0, rows=((0, 0), (1, 2))), "learner 2 never held row 1"),
+        (with_sent(row=1), "used is what was sent: iteration 2: learner 2 never sent row 2"),
+        (with_sent(term=1), "used is what was sent: iteration 2: learner 2 never sent row 2"),
+        (with_sent(batch_digest="x"), "iteration 2: rows of different minibatches"),
+        (changed(Committed, 0, culprit=2), "iteration 0: committed with culprit 2"),
+        (quarantined(rejoined=False), "culprits are left out: iteration 1: assigned with culprit"),
+        (with_replay(Reopened(table="t", head=8)), "table t: head 8 after 12 was stored"),
+        (with_replay(Stored(table="t", first=16, head=20)), "a gap before position 16"),
+        (changed(Acknowledged, 1, head=13), "position 12 was acknowledged and never stored"),
+    ],
+)
+def test_a_violation_is_named(history: History, said: str) -> None:
+    found = violations(history)
+    assert any(said in line for line in found), found
+
+
+def test_a_learner_that_dialled_again_may_hold_rows_again() -> None:
+    assert not any("culprit" in line for line in violations(quarantined(rejoined=True)))
+
+
+def test_a_learner_whose_history_is_missing_is_not_suspected() -> None:
+    learners = {"learner-0": history_of(0)}
+    assert violations(replace(sound(), learners=learners)) == []
+
+
+def test_a_position_forgotten_by_the_controller_may_be_stored_anew() -> None:
+    anew = (Truncated(table="t", head=4), Stored(table="t", first=4, head=8))
+    assert violations(with_replay(*anew)) == []
+
+
+def test_committed_digests_are_held_against_the_reference() -> None:
+    assert violations(sound(), reference=["d0", "d1", "x"]) == [
+        "exact: iteration 2 was committed as d2, not x"
+    ]
+    assert violations(sound(), reference=[*REFERENCE, "d3"]) == [
+        "complete: iteration 3 was not committed"
+    ]
