@@ -75,13 +75,14 @@ def violations(history: History, *, reference: Sequence[str] | None = None) -> l
 
 
 def _terms(history: History) -> list[_Term]:
-    terms: list[_Term] = []
+    """By term; a controller that was followed by another may still note its end."""
+    terms: dict[int, _Term] = {}
     for event in history.controller:
         if isinstance(event, Began):
-            terms.append(_Term(began=event))
-        elif terms:
-            terms[-1].add(event)
-    return terms
+            terms.setdefault(event.term, _Term(began=event))
+        elif (own := terms.get(getattr(event, "term", 0))) is not None:
+            own.add(event)
+    return list(terms.values())
 
 
 def _commits(history: History) -> list[Committed]:
@@ -89,23 +90,28 @@ def _commits(history: History) -> list[Committed]:
 
 
 def _terms_rise(history: History) -> Iterator[str]:
-    current = 0
+    """A deposed controller may end the iteration that it was writing: the same bits, never read."""
+    current, ended = 0, 0
     for event in history.controller:
-        term = getattr(event, "term", current)
-        if isinstance(event, Began) and term <= current:
-            yield f"term {term} began after term {current}"
-        elif not isinstance(event, Began) and term != current:
-            yield f"{event.event} under term {term}, but term {current} had begun"
-        current = max(current, term)
+        if isinstance(event, Began):
+            if event.term <= current:
+                yield f"term {event.term} began after term {current}"
+            current, ended = max(current, event.term), 0
+        elif isinstance(event, Committed) and event.term != current:
+            ended += 1
+            if ended > 1 or event.term > current:
+                yield f"committed under term {event.term}, but term {current} had begun"
 
 
 def _nothing_is_forgotten(history: History) -> Iterator[str]:
-    known = 0
-    for term in _terms(history):
-        if term.began.known < known:
-            yield f"term {term.began.term} knew {term.began.known} iterations of {known} committed"
-        for commit in term.commits():
-            known = max(known, commit.iteration + 1)
+    known = current = 0
+    for event in history.controller:
+        if isinstance(event, Began):
+            current = event.term
+            if event.known < known:
+                yield f"term {current} knew {event.known} iterations of {known} committed"
+        elif isinstance(event, Committed) and event.term == current:
+            known = max(known, event.iteration + 1)
 
 
 def _iterations_follow_one_another(history: History) -> Iterator[str]:

@@ -21,6 +21,8 @@ from tests.e2e.commands import (
 )
 
 from fullrank.failpoints import VARIABLE
+from fullrank.history import read_history
+from fullrank.invariants import violations
 from fullrank.rpc.watch import RunState, Watch
 
 pytestmark = pytest.mark.e2e
@@ -145,6 +147,8 @@ def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
     assert all(record.term == 1 for record in records(run_dir)[:published])
     assert services.replay.poll() is services.learners.poll() is None
+    undisturbed = digests(services.home / f"reference-{lag}")
+    assert violations(read_history(run_dir), reference=undisturbed) == []
 
 
 def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(

@@ -136,7 +136,11 @@ def quarantined(*, rejoined: bool) -> History:
     ("history", "said"),
     [
         (changed(Began, 1, term=1), "terms rise: term 1 began after term 1"),
-        (changed(Published, 1, term=1), "terms rise: published under term 1"),
+        (changed(Committed, 1, term=3), "terms rise: committed under term 3, but term 2 had begun"),
+        (
+            controller(lambda events: events.extend([committed(0, term=1), committed(1, term=1)])),
+            "terms rise: committed under term 1, but term 2 had begun",
+        ),
         (changed(Began, 1, known=0, resumes_at=0), "nothing is forgotten: term 2 knew 0"),
         (changed(Began, 1, resumes_at=3), "iterations follow one another: term 2 went on at"),
         (changed(Assigned, 1, iteration=1), "iteration 1 was assigned in place of 2"),
@@ -168,6 +172,17 @@ def quarantined(*, rejoined: bool) -> History:
 def test_a_violation_is_named(history: History, said: str) -> None:
     found = violations(history)
     assert any(said in line for line in found), found
+
+
+def test_a_deposed_controller_may_end_the_iteration_that_it_was_writing() -> None:
+    def late(events: list[Event]) -> None:
+        began = next(each for each in reversed(events) if isinstance(each, Began))
+        place = events.index(began)
+        events[place] = replace(began, known=1, resumes_at=1)
+        events[place + 1 : place + 1] = iteration(1, term=1)
+
+    found = violations(controller(late))
+    assert not [line for line in found if "terms rise" in line or "forgotten" in line], found
 
 
 def test_a_learner_that_dialled_again_may_hold_rows_again() -> None:
