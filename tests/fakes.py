@@ -12,6 +12,7 @@ import numpy as np
 from fullrank import __version__
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, encode_chunks
+from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.types import FloatArray, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -56,11 +57,13 @@ class FakeLearner:
         address: The controller's.
         fault: What it does wrong, when it introduces itself or in iteration ``at``.
         at: That iteration; it behaves before.
+        security: Who it is.
     """
 
     address: str
     fault: Fault = Fault.OK
     at: int = 0
+    security: Security = PLAINTEXT
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     """It holds an index, or was turned away."""
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
@@ -74,7 +77,7 @@ class FakeLearner:
 
     async def run(self) -> Ending:
         """Work until the controller ends the stream; how it did."""
-        client = ControllerClient(self.address)
+        client = ControllerClient(self.address, security=self.security)
         call = client.work()
         try:
             await self._converse(call)
@@ -98,7 +101,9 @@ class FakeLearner:
             return
         trainee = await asyncio.to_thread(Trainee, welcome.welcome)
         await _say(call, ready=self._ready(trainee))
-        replay = ReplayClient(welcome.welcome.replay_address, deadline_s=30.0)
+        replay = ReplayClient(
+            welcome.welcome.replay_address, deadline_s=30.0, security=self.security
+        )
         try:
             while (message := await _hear(call)) is not None:
                 if message.WhichOneof("message") == "refused":

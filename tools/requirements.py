@@ -17,6 +17,7 @@ FOLDER = ROOT / "deploy" / "requirements"
 
 SERVICES = frozenset(
     {
+        "cryptography",
         "google-crc32c",
         "grpcio",
         "grpcio-health-checking",

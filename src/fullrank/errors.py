@@ -75,6 +75,20 @@ class Deposed(FullrankError):
     exit_code = 11
 
 
+class AccessDenied(FullrankError):
+    """A certificate is not of this run, or not of a role that may do this."""
+
+    exit_code = 12
+
+
+class Unauthenticated(AccessDenied):
+    """A peer proves no identity that this run knows."""
+
+
+class Overloaded(ServiceLost):
+    """A peer asks for more at a time than a service grants."""
+
+
 class NotFound(FullrankError):
     """Nothing goes by the name or number that was asked for."""
 

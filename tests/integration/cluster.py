@@ -17,7 +17,9 @@ from fullrank.local import LocalRun
 from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch
+from fullrank.rpc.security import Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
@@ -116,6 +118,10 @@ class Cluster:
         """What each service is started with."""
         return Launch(resolved=self.settings, run_dir=self.run_dir)
 
+    def security(self, role: Role) -> Security:
+        """Whoever holds a role in the run."""
+        return Security.of(self.config.tls, role)
+
     def replay(self) -> Service:
         """Start the replay service."""
         stop = asyncio.Event()
@@ -145,7 +151,8 @@ class Cluster:
         self, fault: Fault, *, at: int = 0
     ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
         """Attach a fake learner; its index is the lowest that is free now."""
-        fake = FakeLearner(await self.address(), fault, at)
+        security = self.security(Role.LEARNER)
+        fake = FakeLearner(await self.address(), fault, at, security=security)
         task = asyncio.create_task(fake.run())
         self.fakes.append(task)
         await asyncio.wait_for(fake.greeted.wait(), WAIT_S)
@@ -177,7 +184,7 @@ class Cluster:
         self, condition: Callable[[pb.GetStatusResponse], bool], *, what: str
     ) -> pb.GetStatusResponse:
         """The first status that meets ``condition``."""
-        client = ControllerClient(await self.address())
+        client = ControllerClient(await self.address(), security=self.security(Role.MONITOR))
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:

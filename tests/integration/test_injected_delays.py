@@ -15,6 +15,7 @@ from tests.integration.cluster import WAIT_S
 from fullrank.config import PluginSettings, load, to_toml
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import OPTIONS, add_service
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -80,7 +81,7 @@ async def measured(settings: PluginSettings) -> NDArray[np.float64]:
     add_service(server, pb.DESCRIPTOR.services_by_name["ControllerService"], peers)
     beyond = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    proxy = Proxy(lambda: beyond, Control(injection_of(settings)))
+    proxy = Proxy(lambda: beyond, Control(injection_of(settings)), security=PLAINTEXT)
     address = await proxy.start("127.0.0.1:0")
     async with asyncio.timeout(WAIT_S):
         await asyncio.gather(*(peers.learn(address) for _ in range(LEARNERS)))

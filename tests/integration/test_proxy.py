@@ -12,6 +12,7 @@ from tests.integration.cluster import WAIT_S, eventually
 from fullrank.config import PluginSettings
 from fullrank.errors import AddressInUse, ServiceLost
 from fullrank.rpc.channel import MESSAGE_BYTES, UNLIMITED, open_channel
+from fullrank.rpc.security import PLAINTEXT
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
 from fullrank_straggler.proxy import Proxy
@@ -61,6 +62,12 @@ class Peer(grpc.GenericRpcHandler):
         await context.write(2 * request)
 
 
+def proxy_to(upstream: Callable[[], str]) -> Proxy:
+    """A proxy that injects nothing."""
+    control = Control(injection_of(PluginSettings(name="none")))
+    return Proxy(upstream, control, security=PLAINTEXT)
+
+
 @asynccontextmanager
 async def standing() -> AsyncIterator[tuple[Peer, grpc.aio.Channel, grpc.aio.Channel]]:
     """A peer, a channel straight to it, and one through the proxy."""
@@ -68,7 +75,9 @@ async def standing() -> AsyncIterator[tuple[Peer, grpc.aio.Channel, grpc.aio.Cha
     server.add_generic_rpc_handlers((peer,))
     beyond = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
     await server.start()
-    proxy = Proxy(lambda: beyond, Control(injection_of(PluginSettings(name="none"))))
+    proxy = Proxy(
+        lambda: beyond, Control(injection_of(PluginSettings(name="none"))), security=PLAINTEXT
+    )
     here = await proxy.start("127.0.0.1:0")
     direct, through = (open_channel(each, options=OPTIONS) for each in (beyond, here))
     try:
@@ -214,7 +223,7 @@ async def test_a_peer_that_is_not_there_is_unavailable() -> None:
     def nowhere() -> str:
         raise ServiceLost("the controller has not announced its address yet")
 
-    proxy = Proxy(nowhere, Control(injection_of(PluginSettings(name="none"))))
+    proxy = proxy_to(nowhere)
     address = await proxy.start("127.0.0.1:0")
     async with open_channel(address) as channel:
         _, *_, code, details = await unary(channel, b"")
@@ -225,7 +234,11 @@ async def test_a_peer_that_is_not_there_is_unavailable() -> None:
 
 async def test_a_taken_address_is_refused() -> None:
     first, second = (
-        Proxy(lambda: "127.0.0.1:1", Control(injection_of(PluginSettings(name="none"))))
+        Proxy(
+            lambda: "127.0.0.1:1",
+            Control(injection_of(PluginSettings(name="none"))),
+            security=PLAINTEXT,
+        )
         for _ in range(2)
     )
     address = await first.start("127.0.0.1:0")

@@ -2,6 +2,7 @@
 
 from fullrank.config import MonitorSettings
 from fullrank.rpc.addresses import announce, withdraw
+from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
 from fullrank_controller.iterations import Iterations
@@ -21,15 +22,19 @@ class Monitoring:
         settings: Where.
         run: What is seen.
         directory: The run's; the port is announced there.
+        security: How it is served.
     """
 
-    def __init__(self, settings: MonitorSettings, run: Run, directory: RunDirectory) -> None:
+    def __init__(
+        self, settings: MonitorSettings, run: Run, directory: RunDirectory, *, security: Security
+    ) -> None:
         self._settings, self._run, self._directory = settings, run, directory
         self._iterations = Iterations(directory.metrics)
         self._watching = Watching(self._iterations, finished=self._finished)
         self._server = Server(
             monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
             MonitorServicer(run, self._watching, directory.checkpoints),
+            security=security,
             prebuilt=PREBUILT,
         )
 

@@ -23,7 +23,9 @@ from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
@@ -134,16 +136,18 @@ async def _serve(
         directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
     )
     sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
+    security = Security.of(config.tls, Role.CONTROLLER)
     server = Server(
         pb.DESCRIPTOR.services_by_name["ControllerService"],
         ControllerServicer(run),
+        security=security,
         prebuilt=frozenset({"Work"}),
     )
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
-    monitoring = Monitoring(config.monitor, run, directory)
+    monitoring = Monitoring(config.monitor, run, directory, security=security)
     await monitoring.start()
-    replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s)
+    replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s, security=security)
     journal = Journal(
         directory.journal,
         term=directory.term,

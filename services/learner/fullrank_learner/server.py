@@ -7,7 +7,6 @@ import signal
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from pathlib import Path
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -17,7 +16,9 @@ from fullrank.history import Notebook
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.session import Session, Trainee
@@ -101,18 +102,19 @@ async def _until(stop: asyncio.Event) -> None:
 
 
 async def _until_finished(launch: Launch) -> None:
-    settings = launch.config.controller
     while True:
-        await asyncio.sleep(settings.heartbeat_s)
-        if await _is_finished(settings.address, launch.run_dir):
+        await asyncio.sleep(launch.config.controller.heartbeat_s)
+        if await _is_finished(launch):
             log.info("run_finished")
             return
 
 
-async def _is_finished(configured: str, run_dir: Path | None) -> bool:
+async def _is_finished(launch: Launch) -> bool:
     """Whether the controller says so; one that cannot be reached says nothing."""
+    security = Security.of(launch.config.tls, Role.LEARNER)
     try:
-        client = ControllerClient(resolve(configured, run_dir, "controller"))
+        address = resolve(launch.config.controller.address, launch.run_dir, "controller")
+        client = ControllerClient(address, security=security)
     except ServiceLost:
         return False
     try:
@@ -145,7 +147,12 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                 config = launch.config.controller
                 address = resolve(config.address, launch.run_dir, "controller")
                 session = Session(
-                    address, pool=pool, trainee=trainee, health=health, notebook=notebook
+                    address,
+                    pool=pool,
+                    trainee=trainee,
+                    health=health,
+                    security=Security.of(launch.config.tls, Role.LEARNER),
+                    notebook=notebook,
                 )
                 try:
                     await session.run()

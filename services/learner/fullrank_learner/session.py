@@ -25,6 +25,7 @@ from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenur
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
+from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel, delay_of
@@ -127,6 +128,7 @@ class Session:
         trainee: From an earlier session of this process, or None.
         health: Told when the controller can give us work, and when not.
         notebook: Told of indices leased and vectors sent.
+        security: Who we are.
     """
 
     def __init__(
@@ -137,9 +139,11 @@ class Session:
         trainee: Trainee | None,
         health: Health,
         notebook: Notebook,
+        security: Security,
     ) -> None:
         self.trainee = trainee
-        self._client = ControllerClient(address)
+        self._security = security
+        self._client = ControllerClient(address, security=security)
         self._pool = pool
         self._health = health
         self._notebook = notebook
@@ -171,7 +175,9 @@ class Session:
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
         self._notebook.note(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
-        self._replay = ReplayClient(welcome.replay_address, deadline_s=config.replay.deadline_s)
+        self._replay = ReplayClient(
+            welcome.replay_address, deadline_s=config.replay.deadline_s, security=self._security
+        )
         try:
             await first(
                 self._heartbeats(welcome, config.controller),

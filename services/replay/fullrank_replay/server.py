@@ -5,7 +5,9 @@ import asyncio
 from fullrank.history import Notebook
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import replay_pb2
 from fullrank_replay.fence import Fence
@@ -28,6 +30,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
         ReplayServicer(Store(directory), Fence(directory), notebook),
+        security=Security.of(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
     settings = launch.config.replay

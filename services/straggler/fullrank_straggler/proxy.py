@@ -7,7 +7,9 @@ import grpc
 
 from fullrank.rpc.channel import UNLIMITED, open_channel
 from fullrank.rpc.errors import statuses
-from fullrank.rpc.server import OPTIONS, bind
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
+from fullrank.rpc.server import bind, guarded_server
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.relay import Context, Relay, Requests, dial
@@ -22,13 +24,18 @@ class Proxy(grpc.GenericRpcHandler):
     Args:
         upstream: Where the controller listens now; ``ServiceLost`` if that is not known yet.
         control: What is injected into Work.
+        security: A learner's, for it calls in learners' names: whoever may not call the controller
+            may not call the proxy.
     """
 
-    def __init__(self, upstream: Callable[[], str], control: Control) -> None:
+    def __init__(
+        self, upstream: Callable[[], str], control: Control, *, security: Security
+    ) -> None:
         self._upstream = upstream
         self._control = control
+        self._security = security
         self._channels: dict[str, grpc.aio.Channel] = {}
-        self._server = grpc.aio.server(options=[*UNLIMITED, *OPTIONS])
+        self._server = guarded_server(security, options=UNLIMITED)
         self._server.add_generic_rpc_handlers((self,))
 
     async def start(self, address: str) -> str:
@@ -36,8 +43,9 @@ class Proxy(grpc.GenericRpcHandler):
 
         Raises:
             AddressInUse: The address is taken or cannot be bound.
+            ConfigError: It would be plain text beyond loopback.
         """
-        bound = bind(self._server, address)
+        bound = bind(self._server, address, security=self._security)
         await self._server.start()
         return bound
 
@@ -65,5 +73,6 @@ class Proxy(grpc.GenericRpcHandler):
         """The one channel to the controller, another one only if it has moved."""
         address = self._upstream()
         if address not in self._channels:
-            self._channels[address] = open_channel(address, options=UNLIMITED)
+            trust = self._security.towards(Role.CONTROLLER)
+            self._channels[address] = open_channel(address, trust=trust, options=UNLIMITED)
         return self._channels[address]

@@ -7,7 +7,9 @@ from functools import partial
 from fullrank.config import Resolved
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
@@ -29,17 +31,20 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop.
 
     Raises:
-        ConfigError: The configured delay model cannot be.
+        ConfigError: The configured delay model or certificate cannot be.
         AddressInUse: An address is taken.
     """
     stop = stop or stop_event(launch)
     settings, run_dir = launch.config.straggler, launch.run_dir
     control = Control(_configured(launch.resolved))
+    security = Security.of(launch.config.tls, Role.LEARNER)
     proxy = Proxy(
-        partial(resolve, launch.config.controller.address, run_dir, "controller"), control
+        partial(resolve, launch.config.controller.address, run_dir, "controller"),
+        control,
+        security=security,
     )
     descriptor = pb.DESCRIPTOR.services_by_name["StragglerService"]
-    server = Server(descriptor, StragglerServicer(control))
+    server = Server(descriptor, StragglerServicer(control), security=security)
     async with Health(launch.config.health.address) as health:
         bound = {
             "straggler": await proxy.start(settings.address),

@@ -26,6 +26,7 @@ VERBS = {
     "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
     "compose": ("fullrank.cli.compose:app", "Write Compose files with a sidecar per learner."),
     "straggler": ("fullrank.cli.straggler:app", "Read and change what a sidecar injects."),
+    "certs": ("fullrank.cli.certs:app", "Make the certificates of a run's services."),
     "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner, ..."),
 }
 """Verb to where it is, a function or a group of commands, and its line of help.

@@ -1,6 +1,8 @@
 """``fullrank straggler``: what a straggler sidecar injects, read and changed while it runs."""
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
@@ -8,11 +10,17 @@ import typer
 from fullrank.cli.options import JsonOption
 from fullrank.config import Fault, PluginSettings, as_tables, load
 from fullrank.errors import ConfigError
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 
 Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of its control port.")]
+Certificates: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--certificates", help="The run's certificates, instead of tls.certificates."),
+]
 
 
 @app.callback()
@@ -21,9 +29,10 @@ def _straggler() -> None:
 
 
 @app.command("get")
-def get_(address: Address, as_json: JsonOption = False) -> None:
-    """Print what is injected now."""
-    _show(get_injection(address), as_json=as_json)
+def get_(address: Address, certificates: Certificates = None, as_json: JsonOption = False) -> None:
+    """Print what is injected now; a monitor may."""
+    security = _security(certificates, Role.MONITOR)
+    _show(get_injection(address, security=security), as_json=as_json)
 
 
 @app.command("set")
@@ -45,9 +54,13 @@ def set_(
         ),
     ] = None,
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Inject no fault.")] = False,
+    certificates: Certificates = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change it, all or nothing; what is not given stays. Prints what is injected then."""
+    """Change it, all or nothing; what is not given stays. Prints what is injected then.
+
+    With certificates only an administrator may.
+    """
     if parameters and model is None:
         raise ConfigError("--set gives a parameter of a delay model; name that with --model")
     if faults and no_faults:
@@ -56,8 +69,15 @@ def set_(
         address,
         model=None if model is None else _model(model, parameters or []),
         faults=_faults(faults or []) if faults or no_faults else None,
+        security=_security(certificates, Role.ADMIN),
     )
     _show(injected, as_json=as_json)
+
+
+def _security(certificates: Path | None, role: Role) -> Security:
+    folder = None if certificates is None else str(certificates)
+    settings = load(environ=os.environ, options={"tls.certificates": folder}).config.tls
+    return Security.of(settings, role)
 
 
 def _model(name: str, parameters: list[str]) -> PluginSettings:

@@ -4,6 +4,7 @@ import os
 import shutil
 import time
 from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -17,8 +18,12 @@ from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.metrics import METRICS, follow
+from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.watch import RunState, Watch
 from fullrank.wiring import code_of, delays_of
+
+CERTIFIED_DAYS = 365
+"""How long the certificates of ``--tls`` are valid; then ``fullrank certs rotate``."""
 
 POLL_S = 0.2
 """Time between two looks at the run."""
@@ -48,6 +53,9 @@ def train(
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", help="The run's own directory (new or empty).")
     ] = None,
+    tls: Annotated[
+        bool, typer.Option("--tls", help="Let the services know each other by certificates.")
+    ] = False,
 ) -> None:
     """Train a team with coded updates on local services; Ctrl-C leaves a run to resume."""
     options = {
@@ -64,6 +72,8 @@ def train(
     resolved = load(config, environ=os.environ, overrides=overrides or (), options=options).config
     _check_sizes(resolved)
     path = _claim(resolved, run_dir)
+    if tls:
+        resolved = _certified(resolved, path / "certificates")
     (path / "config.toml").write_text(to_toml(resolved))
     try:
         _run(path, resolved)
@@ -106,6 +116,12 @@ def _claim(config: RunConfig, run_dir: Path | None) -> Path:
         )
     make_directory(run_dir)
     return run_dir
+
+
+def _certified(config: RunConfig, folder: Path) -> RunConfig:
+    """The configuration with certificates of this run's own, which are made."""
+    initialise(folder, run="local", days=CERTIFIED_DAYS, now=today())
+    return replace(config, tls=replace(config.tls, certificates=str(folder.absolute())))
 
 
 def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:

@@ -17,6 +17,7 @@ from fullrank.config.tree import (
     ReplaySettings,
     RunConfig,
     StragglerSettings,
+    TlsSettings,
     as_tables,
 )
 
@@ -40,6 +41,7 @@ __all__ = [
     "RunConfig",
     "StragglerSettings",
     "Throttle",
+    "TlsSettings",
     "as_tables",
     "complete_stragglers",
     "config_digest",

@@ -128,6 +128,18 @@ class HealthSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsSettings:
+    """Mutual TLS between the services, and towards whoever looks at them or changes them."""
+
+    certificates: str = ""
+    """Folder that `fullrank certs init` wrote; a service reads its own role's; empty: no TLS."""
+    allow_plaintext: bool = False
+    """Listen beyond loopback without TLS: who reaches a port may read, steer and spoil the run."""
+    sidecar: bool = False
+    """Learners dial a straggler proxy, which holds a learner's certificate, not a controller."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StragglerSettings:
     """The straggler sidecar, a proxy before the controller that makes learners late on purpose.
 
@@ -191,6 +203,7 @@ class RunConfig:
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
+    tls: TlsSettings = field(default_factory=TlsSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import grpc
 
 from fullrank import __version__
+from fullrank.rpc.security import Trust
 
 MESSAGE_BYTES = 4 * 1024 * 1024
 """No message is longer: arrays travel in chunks of at most 1 MiB."""
@@ -39,12 +40,34 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 ]
 
 
-def open_channel(address: str, *, options: Sequence[tuple[str, int]] = ()) -> grpc.aio.Channel:
+def open_channel(
+    address: str, *, trust: Trust | None = None, options: Sequence[tuple[str, int]] = ()
+) -> grpc.aio.Channel:
     """A channel to ``host:port``; nothing is dialled before the first call.
 
     Args:
         address: ``host:port``.
+        trust: What we show and whom we expect; None for plain text.
         options: Instead of ours, where both say something.
     """
-    agent = ("grpc.primary_user_agent", f"fullrank/{__version__}")
-    return grpc.aio.insecure_channel(address, options=[*options, *CHANNEL_OPTIONS, agent])
+    everything = [*options, *_options(trust)]
+    if trust is None:
+        return grpc.aio.insecure_channel(address, options=everything)
+    return grpc.aio.secure_channel(address, trust.credentials, options=everything)
+
+
+def open_blocking_channel(address: str, *, trust: Trust | None = None) -> grpc.Channel:
+    """The same for the command line, which has no event loop."""
+    if trust is None:
+        return grpc.insecure_channel(address, options=_options(trust))
+    return grpc.secure_channel(address, trust.credentials, options=_options(trust))
+
+
+def _options(trust: Trust | None) -> list[tuple[str, int | str]]:
+    named: list[tuple[str, int | str]] = [
+        ("grpc.primary_user_agent", f"fullrank/{__version__}"),
+        *CHANNEL_OPTIONS,
+    ]
+    if trust is not None:
+        named.append(("grpc.ssl_target_name_override", trust.server_name))
+    return named

@@ -13,6 +13,8 @@ from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
@@ -77,10 +79,11 @@ class ReplayClient:
     Args:
         address: ``host:port``.
         deadline_s: For appends and samples, repetitions included.
+        security: Who we are.
     """
 
-    def __init__(self, address: str, *, deadline_s: float) -> None:
-        self._channel = open_channel(address)
+    def __init__(self, address: str, *, deadline_s: float, security: Security = PLAINTEXT) -> None:
+        self._channel = open_channel(address, trust=security.towards(Role.REPLAY))
         self._stub = ReplayServiceStub(self._channel)
         self._peer = f"replay {address}"
         self._deadline_s = deadline_s
@@ -194,10 +197,11 @@ class ControllerClient:
 
     Args:
         address: ``host:port``.
+        security: Who we are.
     """
 
-    def __init__(self, address: str) -> None:
-        self._channel = open_channel(address)
+    def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
+        self._channel = open_channel(address, trust=security.towards(Role.CONTROLLER))
         self._stub = ControllerServiceStub(self._channel)
         self.peer = f"controller {address}"
 

@@ -17,6 +17,9 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.OutOfRange: StatusCode.OUT_OF_RANGE,
     errors.NotDecodable: StatusCode.UNAVAILABLE,
     errors.ServiceLost: StatusCode.UNAVAILABLE,
+    errors.AccessDenied: StatusCode.PERMISSION_DENIED,
+    errors.Unauthenticated: StatusCode.UNAUTHENTICATED,
+    errors.Overloaded: StatusCode.RESOURCE_EXHAUSTED,
     errors.DeadlinePassed: StatusCode.DEADLINE_EXCEEDED,
     errors.NotFound: StatusCode.NOT_FOUND,
     errors.Corrupted: StatusCode.DATA_LOSS,
@@ -28,6 +31,8 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
     StatusCode.FAILED_PRECONDITION: errors.ConfigError,
     StatusCode.INVALID_ARGUMENT: errors.InvalidContribution,
     StatusCode.OUT_OF_RANGE: errors.OutOfRange,
+    StatusCode.PERMISSION_DENIED: errors.AccessDenied,
+    StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     StatusCode.NOT_FOUND: errors.NotFound,
     StatusCode.DATA_LOSS: errors.Corrupted,
     StatusCode.ABORTED: errors.Deposed,
@@ -65,4 +70,28 @@ def translated(peer: str) -> Iterator[None]:
             raise errors.VersionMismatch(f"{peer}: {details}") from None
         if code in RAISED:
             raise RAISED[code](f"{peer}: {details}") from None
-        raise errors.ServiceLost(f"{peer}: {code.name}: {details}") from None
+        raise _lost(peer, code, details) from None
+
+
+HANDSHAKES = {
+    "CERTIFICATE_VERIFY_FAILED": "its certificate is expired or not of our authority",
+    "Hostname Verification": "its certificate is not of the role and run that are expected there",
+    "WRONG_VERSION_NUMBER": "it speaks plain text; set its tls.certificates, or unset ours",
+}
+"""What gRPC says of a handshake that we broke off, and what it means."""
+
+REFUSED = (
+    "it ended the connection at once: it is going down, or refuses our certificate, or wants one "
+    "and tls.certificates is not set here"
+)
+
+
+def _lost(peer: str, code: StatusCode, details: str) -> errors.FullrankError:
+    """Why a call did not come through; a broken handshake looks like a lost service to gRPC."""
+    if code is StatusCode.UNAVAILABLE:
+        for sign, meaning in HANDSHAKES.items():
+            if sign in details:
+                return errors.Unauthenticated(f"{peer}: {meaning}")
+        if "failed to connect" in details and "Socket closed" in details:
+            return errors.ServiceLost(f"{peer}: {REFUSED}")
+    return errors.ServiceLost(f"{peer}: {code.name}: {details}")

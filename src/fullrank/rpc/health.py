@@ -6,11 +6,15 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from fullrank.errors import ServiceLost
-from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.rpc.channel import open_blocking_channel
+from fullrank.rpc.security import Security
 from fullrank.rpc.server import OPTIONS, bind
 
 LIVE = "live"
 """Name of what is SERVING as long as the process answers, whatever its peers do."""
+
+ANYBODY = Security(allow_plaintext=True)
+"""Probes come from anywhere and hold no certificate; this port tells them nothing else."""
 
 
 class Health:
@@ -33,7 +37,7 @@ class Health:
         """
         if self._server is not None:
             health_pb2_grpc.add_HealthServicer_to_server(self._servicer, self._server)
-            bind(self._server, self._address)
+            bind(self._server, self._address, security=ANYBODY)
             await self.at_work(False)
             await self._servicer.set(LIVE, health_pb2.HealthCheckResponse.SERVING)
             await self._server.start()
@@ -57,7 +61,7 @@ def check(address: str, *, service: str, timeout_s: float) -> None:
     """
     request = health_pb2.HealthCheckRequest(service=service)
     try:
-        with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+        with open_blocking_channel(address) as channel:
             answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=timeout_s)
     except grpc.RpcError as error:
         raise ServiceLost(f"{address}: {error.code().name} {error.details()}".rstrip()) from None

@@ -1,5 +1,7 @@
 """Build, serve and drain a grpc.aio server with health and reflection."""
 
+from collections.abc import Sequence
+
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
@@ -7,33 +9,55 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from fullrank.errors import AddressInUse
+from fullrank.rpc.access import Gatekeeper
 from fullrank.rpc.channel import COMMON_OPTIONS
+from fullrank.rpc.security import Security
+
+METADATA_BYTES = 8 * 1024
+"""Longest metadata of a call."""
 
 OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),  # a second service on the same port must fail, not share it
     ("grpc.max_concurrent_streams", 10_000),
+    # Beyond this many bytes a call's metadata are refused, always and not now and then.
+    ("grpc.max_metadata_size", METADATA_BYTES),
+    ("grpc.absolute_max_metadata_size", METADATA_BYTES),
+    # No message is inflated: a small one could become a large one.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     # Channels ping every 30 s; a server that allows less answers with GOAWAY.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 15_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
+
+CALLS = 10_000
+"""Calls that a server serves at a time, whoever makes them."""
 
 DRAIN_S = 5.0
 """Grace that calls in flight get when a service is told to stop."""
 
 
 class Server:
-    """One listening service. ``start`` binds, ``stop`` drains: health first says NOT_SERVING."""
+    """One listening service. ``start`` binds, ``stop`` drains: health first says NOT_SERVING.
+
+    Args:
+        descriptor: The service.
+        servicer: What answers its calls.
+        security: How it listens, and who it is.
+        prebuilt: Methods whose responses are encoded already.
+    """
 
     def __init__(
         self,
         descriptor: ServiceDescriptor,
         servicer: object,
         *,
+        security: Security,
         prebuilt: frozenset[str] = frozenset(),
     ) -> None:
         self._name = descriptor.full_name
-        self._server = grpc.aio.server(options=OPTIONS)
+        self._security = security
+        self._server = guarded_server(security)
         self._health = health.aio.HealthServicer()
         add_service(self._server, descriptor, servicer, prebuilt=prebuilt)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
@@ -45,8 +69,9 @@ class Server:
 
         Raises:
             AddressInUse: The address is taken or cannot be bound.
+            ConfigError: It would be plain text beyond loopback.
         """
-        bound = bind(self._server, address)
+        bound = bind(self._server, address, security=self._security)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         return bound
@@ -61,14 +86,36 @@ class Server:
             await self._health.set(service, status)
 
 
-def bind(server: grpc.aio.Server, address: str) -> str:
+def guarded_server(
+    security: Security, *, options: Sequence[tuple[str, int]] = ()
+) -> grpc.aio.Server:
+    """A server that knows who may call what.
+
+    Args:
+        security: Who it is.
+        options: Instead of ours, where both say something.
+    """
+    own = security.credentials
+    return grpc.aio.server(
+        interceptors=[Gatekeeper(own.identity if own else None)],
+        options=[*options, *OPTIONS],
+        maximum_concurrent_rpcs=CALLS,
+    )
+
+
+def bind(server: grpc.aio.Server, address: str, *, security: Security) -> str:
     """Bind ``host:port`` (port 0 picks one); returns the address bound.
 
     Raises:
         AddressInUse: The address is taken or cannot be bound.
+        ConfigError: It would be plain text beyond loopback.
     """
+    credentials = security.listen(address)
     try:
-        port = server.add_insecure_port(address)
+        if credentials is None:
+            port = server.add_insecure_port(address)
+        else:
+            port = server.add_secure_port(address, credentials)
     except RuntimeError:
         port = 0
     if not port:

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import grpc
-
 from fullrank.config import Fault, PluginSettings
 from fullrank.errors import ConfigError, InvalidContribution
-from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.errors import translated
+from fullrank.rpc.identity import Role
 from fullrank.rpc.injection import decode_fault, decode_model, encode_fault, encode_model
+from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank.v1.straggler_pb2_grpc import StragglerServiceStub
 
@@ -25,13 +25,13 @@ class Injected:
     faults: tuple[Fault, ...]
 
 
-def get_injection(address: str) -> Injected:
+def get_injection(address: str, *, security: Security = PLAINTEXT) -> Injected:
     """What the sidecar whose control port is ``address`` injects.
 
     Raises:
         ServiceLost: It does not answer.
     """
-    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    with open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel:
         stub = StragglerServiceStub(channel)
         with translated(f"straggler {address}"):
             response = stub.GetInjection(pb.GetInjectionRequest(), timeout=CALL_S)
@@ -39,7 +39,11 @@ def get_injection(address: str) -> Injected:
 
 
 def set_injection(
-    address: str, *, model: PluginSettings | None = None, faults: Sequence[Fault] | None = None
+    address: str,
+    *,
+    model: PluginSettings | None = None,
+    faults: Sequence[Fault] | None = None,
+    security: Security = PLAINTEXT,
 ) -> Injected:
     """Change it; what is None stays as it is.
 
@@ -52,7 +56,7 @@ def set_injection(
         request.model.CopyFrom(encode_model(model))
     if faults is not None:
         request.faults.CopyFrom(pb.Faults(faults=map(encode_fault, faults)))
-    with grpc.insecure_channel(address, options=CHANNEL_OPTIONS) as channel:
+    with open_blocking_channel(address, trust=security.towards(Role.LEARNER)) as channel:
         stub = StragglerServiceStub(channel)
         try:
             with translated(f"straggler {address}"):

@@ -11,7 +11,9 @@ import grpc
 from fullrank.config import RunConfig
 from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.channel import CHANNEL_OPTIONS
+from fullrank.rpc.channel import open_blocking_channel
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
@@ -50,6 +52,7 @@ class Watch:
     def __init__(self, run_dir: Path, config: RunConfig) -> None:
         self._run_dir = run_dir
         self._configured = config.controller.address
+        self._tls = config.tls
         self._channel: grpc.Channel | None = None
 
     def __enter__(self) -> Self:
@@ -73,7 +76,8 @@ class Watch:
         try:
             if self._channel is None:
                 address = resolve(self._configured, self._run_dir, "controller")
-                self._channel = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
+                trust = Security.of(self._tls, Role.MONITOR).towards(Role.CONTROLLER)
+                self._channel = open_blocking_channel(address, trust=trust)
             stub = ControllerServiceStub(self._channel)
             status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
         except (ServiceLost, grpc.RpcError):

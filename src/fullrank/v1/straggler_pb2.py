@@ -22,40 +22,45 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from fullrank.v1 import access_pb2 as fullrank_dot_v1_dot_access__pb2
 from google.protobuf import struct_pb2 as google_dot_protobuf_dot_struct__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66ullrank/v1/straggler.proto\x12\x0b\x66ullrank.v1\x1a\x1cgoogle/protobuf/struct.proto\"W\n\tInjection\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.fullrank.v1.DelayModel\x12\"\n\x06\x66\x61ults\x18\x02 \x03(\x0b\x32\x12.fullrank.v1.Fault\"C\n\nDelayModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06params\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xcf\x01\n\x05\x46\x61ult\x12\x10\n\x08learners\x18\x01 \x03(\r\x12\x12\n\niterations\x18\x02 \x03(\x04\x12!\n\x04\x64rop\x18\x03 \x01(\x0b\x32\x11.fullrank.v1.DropH\x00\x12)\n\x08throttle\x18\x04 \x01(\x0b\x32\x15.fullrank.v1.ThrottleH\x00\x12\'\n\x07\x63orrupt\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.CorruptH\x00\x12!\n\x04hold\x18\x06 \x01(\x0b\x32\x11.fullrank.v1.HoldH\x00\x42\x06\n\x04kind\"\x06\n\x04\x44rop\"\x1f\n\x08Throttle\x12\x13\n\x0b\x62ytes_per_s\x18\x01 \x01(\x01\".\n\x07\x43orrupt\x12\x0c\n\x04\x62yte\x18\x01 \x01(\x04\x12\x15\n\rmend_checksum\x18\x02 \x01(\x08\"\x06\n\x04Hold\"\x15\n\x13GetInjectionRequest\"A\n\x14GetInjectionResponse\x12)\n\tinjection\x18\x01 \x01(\x0b\x32\x16.fullrank.v1.Injection\"b\n\x13SetInjectionRequest\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.fullrank.v1.DelayModel\x12#\n\x06\x66\x61ults\x18\x02 \x01(\x0b\x32\x13.fullrank.v1.Faults\",\n\x06\x46\x61ults\x12\"\n\x06\x66\x61ults\x18\x01 \x03(\x0b\x32\x12.fullrank.v1.Fault\"A\n\x14SetInjectionResponse\x12)\n\tinjection\x18\x01 \x01(\x0b\x32\x16.fullrank.v1.Injection2\xbc\x01\n\x10StragglerService\x12S\n\x0cGetInjection\x12 .fullrank.v1.GetInjectionRequest\x1a!.fullrank.v1.GetInjectionResponse\x12S\n\x0cSetInjection\x12 .fullrank.v1.SetInjectionRequest\x1a!.fullrank.v1.SetInjectionResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1b\x66ullrank/v1/straggler.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x1cgoogle/protobuf/struct.proto\"W\n\tInjection\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.fullrank.v1.DelayModel\x12\"\n\x06\x66\x61ults\x18\x02 \x03(\x0b\x32\x12.fullrank.v1.Fault\"C\n\nDelayModel\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\'\n\x06params\x18\x02 \x01(\x0b\x32\x17.google.protobuf.Struct\"\xcf\x01\n\x05\x46\x61ult\x12\x10\n\x08learners\x18\x01 \x03(\r\x12\x12\n\niterations\x18\x02 \x03(\x04\x12!\n\x04\x64rop\x18\x03 \x01(\x0b\x32\x11.fullrank.v1.DropH\x00\x12)\n\x08throttle\x18\x04 \x01(\x0b\x32\x15.fullrank.v1.ThrottleH\x00\x12\'\n\x07\x63orrupt\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.CorruptH\x00\x12!\n\x04hold\x18\x06 \x01(\x0b\x32\x11.fullrank.v1.HoldH\x00\x42\x06\n\x04kind\"\x06\n\x04\x44rop\"\x1f\n\x08Throttle\x12\x13\n\x0b\x62ytes_per_s\x18\x01 \x01(\x01\".\n\x07\x43orrupt\x12\x0c\n\x04\x62yte\x18\x01 \x01(\x04\x12\x15\n\rmend_checksum\x18\x02 \x01(\x08\"\x06\n\x04Hold\"\x15\n\x13GetInjectionRequest\"A\n\x14GetInjectionResponse\x12)\n\tinjection\x18\x01 \x01(\x0b\x32\x16.fullrank.v1.Injection\"b\n\x13SetInjectionRequest\x12&\n\x05model\x18\x01 \x01(\x0b\x32\x17.fullrank.v1.DelayModel\x12#\n\x06\x66\x61ults\x18\x02 \x01(\x0b\x32\x13.fullrank.v1.Faults\",\n\x06\x46\x61ults\x12\"\n\x06\x66\x61ults\x18\x01 \x03(\x0b\x32\x12.fullrank.v1.Fault\"A\n\x14SetInjectionResponse\x12)\n\tinjection\x18\x01 \x01(\x0b\x32\x16.fullrank.v1.Injection2\xcf\x01\n\x10StragglerService\x12]\n\x0cGetInjection\x12 .fullrank.v1.GetInjectionRequest\x1a!.fullrank.v1.GetInjectionResponse\"\x08\x8a\xb5\x18\x04\n\x02\x04\x05\x12\\\n\x0cSetInjection\x12 .fullrank.v1.SetInjectionRequest\x1a!.fullrank.v1.SetInjectionResponse\"\x07\x8a\xb5\x18\x03\n\x01\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'fullrank.v1.straggler_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_INJECTION']._serialized_start=74
-  _globals['_INJECTION']._serialized_end=161
-  _globals['_DELAYMODEL']._serialized_start=163
-  _globals['_DELAYMODEL']._serialized_end=230
-  _globals['_FAULT']._serialized_start=233
-  _globals['_FAULT']._serialized_end=440
-  _globals['_DROP']._serialized_start=442
-  _globals['_DROP']._serialized_end=448
-  _globals['_THROTTLE']._serialized_start=450
-  _globals['_THROTTLE']._serialized_end=481
-  _globals['_CORRUPT']._serialized_start=483
-  _globals['_CORRUPT']._serialized_end=529
-  _globals['_HOLD']._serialized_start=531
-  _globals['_HOLD']._serialized_end=537
-  _globals['_GETINJECTIONREQUEST']._serialized_start=539
-  _globals['_GETINJECTIONREQUEST']._serialized_end=560
-  _globals['_GETINJECTIONRESPONSE']._serialized_start=562
-  _globals['_GETINJECTIONRESPONSE']._serialized_end=627
-  _globals['_SETINJECTIONREQUEST']._serialized_start=629
-  _globals['_SETINJECTIONREQUEST']._serialized_end=727
-  _globals['_FAULTS']._serialized_start=729
-  _globals['_FAULTS']._serialized_end=773
-  _globals['_SETINJECTIONRESPONSE']._serialized_start=775
-  _globals['_SETINJECTIONRESPONSE']._serialized_end=840
-  _globals['_STRAGGLERSERVICE']._serialized_start=843
-  _globals['_STRAGGLERSERVICE']._serialized_end=1031
+  _globals['_STRAGGLERSERVICE'].methods_by_name['GetInjection']._loaded_options = None
+  _globals['_STRAGGLERSERVICE'].methods_by_name['GetInjection']._serialized_options = b'\212\265\030\004\n\002\004\005'
+  _globals['_STRAGGLERSERVICE'].methods_by_name['SetInjection']._loaded_options = None
+  _globals['_STRAGGLERSERVICE'].methods_by_name['SetInjection']._serialized_options = b'\212\265\030\003\n\001\005'
+  _globals['_INJECTION']._serialized_start=100
+  _globals['_INJECTION']._serialized_end=187
+  _globals['_DELAYMODEL']._serialized_start=189
+  _globals['_DELAYMODEL']._serialized_end=256
+  _globals['_FAULT']._serialized_start=259
+  _globals['_FAULT']._serialized_end=466
+  _globals['_DROP']._serialized_start=468
+  _globals['_DROP']._serialized_end=474
+  _globals['_THROTTLE']._serialized_start=476
+  _globals['_THROTTLE']._serialized_end=507
+  _globals['_CORRUPT']._serialized_start=509
+  _globals['_CORRUPT']._serialized_end=555
+  _globals['_HOLD']._serialized_start=557
+  _globals['_HOLD']._serialized_end=563
+  _globals['_GETINJECTIONREQUEST']._serialized_start=565
+  _globals['_GETINJECTIONREQUEST']._serialized_end=586
+  _globals['_GETINJECTIONRESPONSE']._serialized_start=588
+  _globals['_GETINJECTIONRESPONSE']._serialized_end=653
+  _globals['_SETINJECTIONREQUEST']._serialized_start=655
+  _globals['_SETINJECTIONREQUEST']._serialized_end=753
+  _globals['_FAULTS']._serialized_start=755
+  _globals['_FAULTS']._serialized_end=799
+  _globals['_SETINJECTIONRESPONSE']._serialized_start=801
+  _globals['_SETINJECTIONRESPONSE']._serialized_end=866
+  _globals['_STRAGGLERSERVICE']._serialized_start=869
+  _globals['_STRAGGLERSERVICE']._serialized_end=1076
 # @@protoc_insertion_point(module_scope)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fullrank.config import PluginSettings
+from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
@@ -20,7 +21,7 @@ from .conftest import Command
 async def _serve(addresses: "list[str]", listening: threading.Event, stop: asyncio.Event) -> None:
     control = Control(injection_of(PluginSettings(name="none")))
     descriptor = pb.DESCRIPTOR.services_by_name["StragglerService"]
-    server = Server(descriptor, StragglerServicer(control))
+    server = Server(descriptor, StragglerServicer(control), security=PLAINTEXT)
     addresses.append(await server.start("127.0.0.1:0"))
     listening.set()
     await stop.wait()

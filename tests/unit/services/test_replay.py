@@ -17,6 +17,7 @@ from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ReplayClient, sample_message, tenure_message
 from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import replay_pb2 as pb
@@ -54,6 +55,7 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
         ReplayServicer(Store(None), Fence(None), Notebook()),
+        security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )
     address = await server.start("127.0.0.1:0")

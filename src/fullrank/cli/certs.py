@@ -1,0 +1,76 @@
+"""``fullrank certs``: the certificates with which a run's services know each other."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Annotated, TypeAlias
+
+import typer
+
+from fullrank.cli.options import JsonOption
+from fullrank.rpc.certificates import examine, initialise, parts, rotate, today
+from fullrank.rpc.identity import Role
+
+app = typer.Typer(no_args_is_help=True)
+
+Folder: TypeAlias = Annotated[Path, typer.Argument(help="Folder of the run's certificates.")]
+Days: TypeAlias = Annotated[int, typer.Option("--days", min=1, help="How long they are valid.")]
+
+DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.REPLAY)
+"""Roles that run in a cluster; a monitor or an administrator is somebody outside."""
+
+
+@app.callback()
+def _certs() -> None:
+    """Make, renew and show the certificates of a run."""
+
+
+@app.command()
+def init(
+    folder: Folder,
+    run: Annotated[str, typer.Option("--run", help="The run's name in them.")] = "fullrank",
+    days: Days = 365,
+) -> None:
+    """Make what is missing: an authority, and a certificate for each role. The rest is kept."""
+    _say(folder, initialise(folder, run=run, days=days, now=today()), "made")
+
+
+@app.command("rotate")
+def rotate_(folder: Folder, days: Days = 365) -> None:
+    """Give every role a new certificate and key; start the services anew to use them."""
+    _say(folder, rotate(folder, days=days, now=today()), "renewed")
+
+
+@app.command()
+def show(folder: Folder, as_json: JsonOption = False) -> None:
+    """Print whom each certificate names, and until when."""
+    rows = []
+    for role in (role for role in Role if (folder / role).exists()):
+        facts = examine(folder / role)
+        rows.append({"name": facts.identity.uri, "until": f"{facts.not_after:%FT%TZ}"})
+    if as_json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['name']:40} until {row['until']}")
+
+
+@app.command()
+def secrets(folder: Folder) -> None:
+    """Print Kubernetes Secrets for the services, for ``kubectl apply --filename -``."""
+    items = [_secret(role, parts(folder / role)) for role in DEPLOYED]
+    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
+
+
+def _secret(role: Role, files: dict[str, bytes]) -> dict[str, object]:
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "kubernetes.io/tls",
+        "metadata": {"name": f"certificate-{role}"},
+        "data": {name: base64.b64encode(data).decode() for name, data in files.items()},
+    }
+
+
+def _say(folder: Path, roles: list[Role], what: str) -> None:
+    print(f"{folder}: {what} {', '.join(roles) or 'nothing'}")

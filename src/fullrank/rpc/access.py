@@ -1,0 +1,152 @@
+"""Who may call what: one interceptor for every server, before any handler runs.
+
+The roles of a call stand beside it in its proto, as the option ``access``. What is not declared is
+closed. In plain text nobody proves anything: there only limits hold.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from functools import lru_cache
+from inspect import isasyncgen
+from typing import Any, TypeAlias
+
+import grpc
+from google.protobuf.descriptor_pool import Default
+from grpc_health.v1 import health
+from grpc_reflection.v1alpha import reflection
+
+from fullrank.errors import AccessDenied, FullrankError, Overloaded, Unauthenticated
+from fullrank.rpc.errors import status_of
+from fullrank.rpc.identity import Identity, Role
+from fullrank.rpc.limits import Limits
+from fullrank.v1 import access_pb2 as pb
+
+log = logging.getLogger("fullrank.audit")
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+Behaviour: TypeAlias = Callable[[Any, Context], Any]
+
+STANDARD = frozenset({health.SERVICE_NAME, reflection.SERVICE_NAME})
+"""Services that gRPC itself defines, open to every role: they tell nothing of a run."""
+
+KNOWN = 256
+"""Methods whose roles are remembered; whoever asks for others cannot make us remember more."""
+
+
+@lru_cache(maxsize=KNOWN)
+def roles_of(method: str) -> frozenset[Role]:
+    """Roles that may call ``/package.Service/Method``; none for a method that nobody declared."""
+    service, _, name = method.removeprefix("/").partition("/")
+    if service in STANDARD:
+        return frozenset(Role)
+    try:
+        options = Default().FindMethodByName(f"{service}.{name}").GetOptions()
+    except KeyError:
+        return frozenset()
+    numbers = options.Extensions[pb.access].roles
+    return frozenset(Role(pb.Role.Name(each).removeprefix("ROLE_").lower()) for each in numbers)
+
+
+class Gatekeeper(grpc.aio.ServerInterceptor):
+    """Lets a call through to its handler, or ends it.
+
+    Args:
+        server: Whose calls it guards; None in plain text.
+    """
+
+    def __init__(self, server: Identity | None) -> None:
+        self._server = server
+        self._limits = Limits()
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        """The handler behind the gate; calls of unknown methods end as gRPC ends them."""
+        handler = await continuation(handler_call_details)
+        if handler is None:
+            return None
+        kind = "_".join(
+            "stream" if streaming else "unary"
+            for streaming in (handler.request_streaming, handler.response_streaming)
+        )
+        make = getattr(grpc, f"{kind}_rpc_method_handler")
+        return make(
+            self._guarded(handler_call_details.method, getattr(handler, kind)),
+            request_deserializer=handler.request_deserializer,
+            response_serializer=handler.response_serializer,
+        )
+
+    def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
+        async def guarded(requests: Any, context: Context) -> Any:
+            caller = await self._admitted(method, context)
+            try:
+                return await _passed_on(behaviour, requests, context)
+            finally:
+                self._limits.end(context.peer())
+                if _is_audited(method, caller):
+                    _audit(method, context, caller, outcome=str(context.code() or "OK"))
+
+        return guarded
+
+    async def _admitted(self, method: str, context: Context) -> Identity | None:
+        """The caller, whose call is counted from here on; None in plain text."""
+        caller = None
+        try:
+            if self._server is not None:
+                caller = _identity(context)
+                _check(caller, server=self._server, method=method)
+            now = asyncio.get_running_loop().time()
+            if surplus := self._limits.begin(context.peer(), now=now):
+                raise Overloaded(f"{surplus} on one connection; call less often")
+        except FullrankError as error:
+            _audit(method, context, caller, outcome=f"refused: {error}")
+            await context.abort(status_of(error), str(error))
+        return caller
+
+
+async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:
+    """Run a handler of any kind; one that yields its responses becomes one that writes them."""
+    outcome = behaviour(requests, context)
+    if not isasyncgen(outcome):
+        return await outcome
+    async for response in outcome:
+        await context.write(response)
+    return None
+
+
+def _identity(context: Context) -> Identity:
+    """Who the caller's certificate says it is.
+
+    Raises:
+        Unauthenticated: It says nothing that we understand.
+    """
+    uris = [uri.decode() for uri in (context.auth_context() or {}).get("peer_uri", ())]
+    try:
+        [uri] = uris
+        return Identity.parse(uri)
+    except ValueError:
+        raise Unauthenticated(
+            f"the certificate names {' and '.join(uris) or 'nobody'}, not one fullrank://RUN/ROLE"
+        ) from None
+
+
+def _check(caller: Identity, *, server: Identity, method: str) -> None:
+    if caller.run != server.run:
+        raise AccessDenied(f"the certificate is of run {caller.run}, not {server.run}")
+    roles = roles_of(method)
+    if caller.role not in roles:
+        others = " or ".join(sorted(roles)) or "nobody"
+        raise AccessDenied(f"role {caller.role} may not call {method}; {others} may")
+
+
+def _is_audited(method: str, caller: Identity | None) -> bool:
+    """Whether it is an administrator who calls, or who alone could."""
+    return roles_of(method) == {Role.ADMIN} or (caller is not None and caller.role is Role.ADMIN)
+
+
+def _audit(method: str, context: Context, caller: Identity | None, *, outcome: str) -> None:
+    who = caller.uri if caller is not None else "nobody"
+    log.info("call method=%s caller=%s peer=%s outcome=%s", method, who, context.peer(), outcome)

@@ -1,0 +1,258 @@
+"""The certificates of a run: an authority of its own, and one certificate for each role.
+
+A folder of certificates has one folder for the authority, which no service needs, and one for each
+role with the files that Kubernetes keeps in a Secret of type ``kubernetes.io/tls``. A certificate
+names role and run twice: as a URI, which servers read (SPIFFE's way), and as a DNS name, which
+callers ask for. It names no host, so a service may move.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from fullrank.errors import ConfigError
+from fullrank.rpc.identity import Identity, Role
+
+AUTHORITY = "authority"
+TRUSTED, CERTIFICATE, KEY, AUTHORITY_KEY = "ca.crt", "tls.crt", "tls.key", "ca.key"
+
+AUTHORITY_DAYS = 3650
+SKEW = timedelta(hours=1)
+"""Clocks of peers may be behind by so much."""
+
+_RUN = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Authority:
+    """Signs the certificates of one run."""
+
+    certificate: x509.Certificate
+    key: ec.EllipticCurvePrivateKey
+
+    @property
+    def run(self) -> str:
+        """The run."""
+        return str(self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a role's certificate says."""
+
+    identity: Identity
+    not_before: datetime
+    not_after: datetime
+
+
+def initialise(folder: Path, *, run: str, days: int, now: datetime) -> list[Role]:
+    """Make what is missing, and only that; returns the roles that got a certificate.
+
+    Raises:
+        ConfigError: The run's name cannot be, or the folder is another run's.
+    """
+    if not _RUN.fullmatch(run):
+        raise ConfigError(
+            f"run {run!r}: a certificate names it in lower-case letters, digits and -, at most 50"
+        )
+    if not (folder / AUTHORITY / AUTHORITY_KEY).exists():
+        _write_authority(folder / AUTHORITY, new_authority(run, now=now))
+    authority = load_authority(folder)
+    if authority.run != run:
+        raise ConfigError(f"{folder} holds certificates of run {authority.run}; choose another")
+    missing = [role for role in Role if not (folder / role / KEY).exists()]
+    for role in missing:
+        issue(folder, authority, role, days=days, now=now)
+    return missing
+
+
+def rotate(folder: Path, *, days: int, now: datetime) -> list[Role]:
+    """Give every role a new certificate and key; the authority stays, so the old ones hold too."""
+    authority = load_authority(folder)
+    for role in Role:
+        issue(folder, authority, role, days=days, now=now)
+    return list(Role)
+
+
+def new_authority(run: str, *, now: datetime) -> Authority:
+    """An authority that trusts nobody but itself."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = _name(run)
+    builder = (
+        _builder(name, key.public_key(), days=AUTHORITY_DAYS, now=now)
+        .issuer_name(name)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_usage(signs=True), critical=True)
+    )
+    return Authority(certificate=builder.sign(key, SHA256()), key=key)
+
+
+def issue(folder: Path, authority: Authority, role: Role, *, days: int, now: datetime) -> None:
+    """Write a new certificate and key for a role into its folder."""
+    identity = Identity(run=authority.run, role=role)
+    names = [x509.DNSName(identity.server_name), x509.UniformResourceIdentifier(identity.uri)]
+    certificate, key = sign(authority, names, days=days, now=now)
+    _write(folder / role / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
+    _write(folder / role / CERTIFICATE, certificate)
+    _write(folder / role / KEY, key)
+
+
+def sign(
+    authority: Authority, names: Sequence[x509.GeneralName], *, days: int, now: datetime
+) -> tuple[bytes, bytes]:
+    """A certificate for these names, and its new key, both PEM."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
+    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
+    certificate = (
+        _builder(_name(names[0].value), key.public_key(), days=days, now=now)
+        .issuer_name(authority.certificate.subject)
+        .add_extension(issuer, critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_usage(signs=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .sign(authority.key, SHA256())
+    )
+    return certificate.public_bytes(Encoding.PEM), _pem(key)
+
+
+def load_authority(folder: Path) -> Authority:
+    """The authority of a folder.
+
+    Raises:
+        ConfigError: There is none, or it cannot be read.
+    """
+    place = folder / AUTHORITY
+    certificate = x509.load_pem_x509_certificate(read(place / TRUSTED))
+    key = load_pem_private_key(read(place / AUTHORITY_KEY), password=None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    return Authority(certificate=certificate, key=key)
+
+
+def examine(folder: Path) -> Facts:
+    """What the certificate in a role's folder says, whose parts must belong together.
+
+    Raises:
+        ConfigError: A file is missing or unreadable, or they do not belong together.
+    """
+    place = folder / CERTIFICATE
+    try:
+        certificate = x509.load_pem_x509_certificate(read(place))
+        trusted = x509.load_pem_x509_certificate(read(folder / TRUSTED))
+        key = load_pem_private_key(read(folder / KEY), password=None)
+        certificate.verify_directly_issued_by(trusted)
+        identity = _identity(certificate)
+    except (ValueError, x509.ExtensionNotFound, InvalidSignature) as error:
+        reason = str(error) or f"{TRUSTED} did not sign it"
+        raise ConfigError(f"{place}: {reason}; see `fullrank certs`") from None
+    if key.public_key() != certificate.public_key():
+        raise ConfigError(
+            f"{place}: {KEY} beside it is another certificate's; see `fullrank certs`"
+        )
+    return Facts(
+        identity=identity,
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+    )
+
+
+def parts(folder: Path) -> dict[str, bytes]:
+    """The files of a role's folder, by name.
+
+    Raises:
+        ConfigError: One is missing, or they do not belong together.
+    """
+    examine(folder)
+    return {name: read(folder / name) for name in (TRUSTED, CERTIFICATE, KEY)}
+
+
+def today() -> datetime:
+    """The time, for validity alone: nothing else depends on a clock."""
+    return datetime.now(UTC)
+
+
+def read(path: Path) -> bytes:
+    """The bytes of a file of certificates.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}; see `fullrank certs`") from None
+
+
+def _identity(certificate: x509.Certificate) -> Identity:
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    uris = names.get_values_for_type(x509.UniformResourceIdentifier)
+    if len(uris) != 1:
+        raise ValueError(f"it holds {len(uris)} URIs, not one")
+    return Identity.parse(uris[0])
+
+
+def _name(text: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
+
+
+def _builder(
+    subject: x509.Name, public: ec.EllipticCurvePublicKey, *, days: int, now: datetime
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - SKEW)
+        .not_valid_after(now + timedelta(days=days))
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+    )
+
+
+def _usage(*, signs: bool) -> x509.KeyUsage:
+    """Only an authority signs certificates, and only others sign handshakes."""
+    return x509.KeyUsage(
+        digital_signature=not signs,
+        key_cert_sign=signs,
+        crl_sign=signs,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        encipher_only=False,
+        decipher_only=False,
+    )
+
+
+def _write_authority(folder: Path, authority: Authority) -> None:
+    _write(folder / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
+    _write(folder / AUTHORITY_KEY, _pem(authority.key))
+
+
+def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Replace a file, readable by its owner alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    scratch = path.with_name(f".{path.name}")
+    scratch.unlink(missing_ok=True)
+    scratch.touch(mode=0o600)
+    scratch.write_bytes(data)
+    scratch.replace(path)

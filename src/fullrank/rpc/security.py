@@ -1,0 +1,124 @@
+"""What a process proves to its peers and asks of them: mutual TLS, or plain text on loopback."""
+
+from dataclasses import dataclass, field
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Self
+
+import grpc
+
+from fullrank.config import TlsSettings
+from fullrank.errors import ConfigError
+from fullrank.rpc.certificates import CERTIFICATE, KEY, TRUSTED, examine, read, today
+from fullrank.rpc.identity import Identity, Role
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """A certificate, its key and whom it trusts, all PEM."""
+
+    identity: Identity
+    certificate: bytes
+    trusted: bytes
+    key: bytes = field(repr=False)
+
+    @classmethod
+    def load(cls, folder: Path, role: Role) -> Self:
+        """The credentials of a role from a folder of certificates, as they are on disk now.
+
+        Raises:
+            ConfigError: They are missing, expired, of another role or do not belong together.
+        """
+        place = folder / role
+        facts = examine(place)
+        if facts.identity.role is not role:
+            raise ConfigError(f"{place} holds a certificate of role {facts.identity.role}")
+        if not facts.not_before <= today() <= facts.not_after:
+            raise ConfigError(
+                f"{place / CERTIFICATE} is valid from {facts.not_before:%F %T} to "
+                f"{facts.not_after:%F %T} UTC, not now; make another with "
+                f"`fullrank certs rotate {folder}`, or set the clock"
+            )
+        return cls(
+            identity=facts.identity,
+            certificate=read(place / CERTIFICATE),
+            trusted=read(place / TRUSTED),
+            key=read(place / KEY),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trust:
+    """What a caller shows, and the name that its server must prove."""
+
+    credentials: grpc.ChannelCredentials
+    server_name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Security:
+    """How a process of one role listens and dials."""
+
+    credentials: Credentials | None = None
+    """None: plain text."""
+    allow_plaintext: bool = False
+    """Whether plain text may be spoken beyond loopback."""
+    sidecar: bool = False
+    """Whether a straggler proxy, which is a learner, stands where the controller is looked for."""
+
+    @classmethod
+    def of(cls, settings: TlsSettings, role: Role) -> Self:
+        """The configured security of a process.
+
+        Raises:
+            ConfigError: Its certificate cannot be used.
+        """
+        folder = settings.certificates
+        return cls(
+            credentials=Credentials.load(Path(folder), role) if folder else None,
+            allow_plaintext=settings.allow_plaintext,
+            sidecar=settings.sidecar,
+        )
+
+    def towards(self, server: Role) -> Trust | None:
+        """How to dial a server of this role; None for plain text."""
+        if self.credentials is None:
+            return None
+        own = self.credentials
+        if self.sidecar and server is Role.CONTROLLER:
+            server = Role.LEARNER
+        return Trust(
+            credentials=grpc.ssl_channel_credentials(own.trusted, own.key, own.certificate),
+            server_name=Identity(run=own.identity.run, role=server).server_name,
+        )
+
+    def listen(self, address: str) -> grpc.ServerCredentials | None:
+        """What to listen with on ``host:port``; None for plain text.
+
+        Raises:
+            ConfigError: It would be plain text beyond loopback, and nobody has allowed that.
+        """
+        if self.credentials is not None:
+            own = self.credentials  # and callers must show theirs
+            return grpc.ssl_server_credentials(
+                [(own.key, own.certificate)], own.trusted, require_client_auth=True
+            )
+        if not self.allow_plaintext and not _is_loopback(address):
+            raise ConfigError(
+                f"refusing to listen on {address} in plain text, where everybody may read and "
+                "steer the run: make certificates with `fullrank certs init DIR` and set "
+                "tls.certificates=DIR, or say tls.allow_plaintext=true"
+            )
+        return None
+
+
+PLAINTEXT = Security()
+"""For peers on loopback."""
+
+
+def _is_loopback(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"

@@ -1,0 +1,34 @@
+"""Certificates for tests: a run's own, and those that must not work."""
+
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+from cryptography import x509
+
+from fullrank.rpc.certificates import initialise, load_authority, sign, today
+from fullrank.rpc.identity import Identity, Role
+from fullrank.rpc.security import Credentials, Security
+
+RUN = "test"
+
+
+def certify(folder: Path, *, run: str = RUN) -> Path:
+    """Certificates of all roles in ``folder``."""
+    initialise(folder, run=run, days=1, now=today())
+    return folder
+
+
+def security(folder: Path, role: Role) -> Security:
+    """Whoever holds a role's certificate."""
+    return Security(credentials=Credentials.load(folder, role))
+
+
+def named(folder: Path, *uris: str, role: Role, age_days: int = 0) -> Security:
+    """Whoever holds a certificate for other URIs, or an old one, of the folder's authority."""
+    names: list[x509.GeneralName] = [x509.DNSName(Identity(run=RUN, role=role).server_name)]
+    names += [x509.UniformResourceIdentifier(uri) for uri in uris]
+    issued = today() - timedelta(days=age_days)
+    certificate, key = sign(load_authority(folder), names, days=1, now=issued)
+    own = Credentials.load(folder, role)
+    return Security(credentials=replace(own, certificate=certificate, key=key))

@@ -1,0 +1,161 @@
+"""Runs under mutual TLS: the same bits, and nobody else's calls."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from tests.certificates import certify, security
+from tests.integration.cluster import (
+    WAIT_S,
+    Cluster,
+    eventually,
+    reference_digests,
+    resolved,
+)
+from tests.integration.test_health import free_port
+
+from fullrank.config import PluginSettings, load
+from fullrank.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.clients import ControllerClient, ReplayClient
+from fullrank.rpc.health import check
+from fullrank.rpc.identity import Role
+from fullrank.rpc.launch import Launch
+from fullrank.rpc.straggler import get_injection, set_injection
+from fullrank.types import Tenure
+from fullrank_learner.server import attach
+from fullrank_straggler.server import serve
+
+pytestmark = pytest.mark.integration
+
+NOBODY = Tenure(run="run", term=1)
+
+
+def secured(tmp_path: Path, *overrides: str) -> Cluster:
+    """A run whose services hold certificates."""
+    certificates = certify(tmp_path / "certificates")
+    settings = resolved(*overrides, f"tls.certificates={certificates}")
+    return Cluster(tmp_path / "run", settings)
+
+
+async def test_a_run_under_tls_commits_the_same_bits(tmp_path: Path) -> None:
+    async with secured(tmp_path) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_sidecar_speaks_for_learners_and_obeys_an_administrator_alone(
+    tmp_path: Path,
+) -> None:
+    async with secured(tmp_path) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+        folder = cluster.config.tls.certificates
+        stop = asyncio.Event()
+        cluster.start(stop, serve(cluster.launch, stop))
+        run_dir = cluster.run_dir
+        await eventually(lambda: _announced(run_dir, "straggler-control") != "", what="it listens")
+        address = _announced(run_dir, "straggler")
+        behind = [f"controller.address={address}", f"tls.certificates={folder}", "tls.sidecar=true"]
+        for _ in range(4):
+            stop = asyncio.Event()
+            launch = Launch(resolved=load(None, environ={}, overrides=behind))
+            cluster.start(stop, attach(launch, stop))
+        await cluster.finished()
+        control = _announced(run_dir, "straggler-control")
+        model = PluginSettings(name="fixed_k", params={"k": 1, "delay_s": 0.5})
+        monitor, admin, learner = (
+            security(Path(folder), role) for role in (Role.MONITOR, Role.ADMIN, Role.LEARNER)
+        )
+        await asyncio.to_thread(set_injection, control, model=model, security=admin)
+        for caller in (monitor, learner):
+            with pytest.raises(AccessDenied, match=r"may not call .*SetInjection; admin may"):
+                await asyncio.to_thread(set_injection, control, model=model, security=caller)
+        shown = await asyncio.to_thread(get_injection, control, security=monitor)
+        assert shown.model.name == "fixed_k"
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_learner_does_not_take_a_sidecar_for_its_controller_unless_told(
+    tmp_path: Path,
+) -> None:
+    async with secured(tmp_path) as cluster:
+        stop = asyncio.Event()
+        cluster.start(stop, serve(cluster.launch, stop))
+        await eventually(lambda: _announced(cluster.run_dir, "straggler") != "", what="it listens")
+        address = _announced(cluster.run_dir, "straggler")
+        learner = ControllerClient(address, security=cluster.security(Role.LEARNER))
+        with pytest.raises(Unauthenticated, match="not of the role and run that are expected"):
+            await learner.status()
+        await learner.close()
+
+
+def _announced(run_dir: Path, name: str) -> str:
+    try:
+        return resolve("127.0.0.1:0", run_dir, name)
+    except ServiceLost:
+        return ""
+
+
+async def test_a_learner_of_a_foreign_authority_ends_and_says_why(tmp_path: Path) -> None:
+    async with secured(tmp_path) as cluster:
+        cluster.replay()
+        cluster.controller()
+        address = await cluster.address()
+        foreign = certify(tmp_path / "foreign")
+        overrides = [f"controller.address={address}", f"tls.certificates={foreign}"]
+        launch = Launch(resolved=load(None, environ={}, overrides=overrides))
+        with pytest.raises(Unauthenticated, match="not of our authority") as ended:
+            await asyncio.wait_for(attach(launch, asyncio.Event()), WAIT_S)
+        assert ended.value.exit_code == 12
+
+
+async def test_no_role_but_the_controller_s_may_write_to_replay(tmp_path: Path) -> None:
+    async with secured(tmp_path) as cluster:
+        cluster.replay()
+        run_dir = cluster.run_dir
+        await eventually(lambda: _announced(run_dir, "replay") != "", what="it listens")
+        for role in set(Role) - {Role.CONTROLLER}:
+            client = ReplayClient(
+                _announced(run_dir, "replay"), deadline_s=WAIT_S, security=cluster.security(role)
+            )
+            with pytest.raises(AccessDenied, match=f"role {role} may not call .*OpenTable"):
+                await client.open_table(tenure=NOBODY, row_size=1, capacity=1, head=0)
+            await client.close()
+
+
+@pytest.mark.parametrize("service", ["controller", "replay", "straggler"])
+async def test_no_service_starts_in_plain_text_beyond_loopback(
+    tmp_path: Path, service: str
+) -> None:
+    key = "straggler.address" if service == "straggler" else f"{service}.listen"
+    async with Cluster(tmp_path, resolved(f"{key}=0.0.0.0:0")) as cluster:
+        if service == "controller":
+            cluster.replay()
+            task = cluster.controller().task
+        elif service == "replay":
+            task = cluster.replay().task
+        else:
+            stop = asyncio.Event()
+            task = cluster.start(stop, serve(cluster.launch, stop)).task
+        with pytest.raises(ConfigError, match=r"refusing to listen on 0\.0\.0\.0:0 in plain text"):
+            await asyncio.wait_for(task, WAIT_S)
+
+
+async def test_the_plaintext_port_serves_health_and_nothing_else(tmp_path: Path) -> None:
+    address = f"0.0.0.0:{free_port()}"
+    async with secured(tmp_path, f"health.address={address}") as cluster:
+        cluster.replay()
+        await eventually(lambda: _announced(cluster.run_dir, "replay") != "", what="it listens")
+        client = ReplayClient(address, deadline_s=WAIT_S)
+        with pytest.raises(ServiceLost, match="UNIMPLEMENTED"):
+            await client.open_table(tenure=NOBODY, row_size=1, capacity=1, head=0)
+        await client.close()
+        await asyncio.to_thread(check, address, service="", timeout_s=WAIT_S)
+        secure = _announced(cluster.run_dir, "replay")
+        with pytest.raises(ServiceLost, match="UNAVAILABLE"):
+            await asyncio.to_thread(check, secure, service="", timeout_s=WAIT_S)

@@ -1,0 +1,147 @@
+"""Certificates name role and run, and a service says at its start what is wrong with them."""
+
+import shutil
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from tests.certificates import RUN, certify, security
+
+from fullrank.config import TlsSettings
+from fullrank.errors import ConfigError
+from fullrank.rpc.certificates import (
+    AUTHORITY,
+    AUTHORITY_KEY,
+    CERTIFICATE,
+    KEY,
+    TRUSTED,
+    examine,
+    initialise,
+    rotate,
+    today,
+)
+from fullrank.rpc.identity import Identity, Role
+from fullrank.rpc.security import PLAINTEXT, Credentials, Security
+
+
+def files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("role", Role)
+def test_each_role_gets_a_certificate_that_names_it_and_its_run(tmp_path: Path, role: Role) -> None:
+    certify(tmp_path)
+    assert examine(tmp_path / role).identity == Identity(run=RUN, role=role)
+    assert sorted(path.name for path in (tmp_path / role).iterdir()) == [TRUSTED, CERTIFICATE, KEY]
+
+
+def test_files_are_their_owner_s_alone_and_no_service_gets_the_authority_s_key(
+    tmp_path: Path,
+) -> None:
+    made = files(certify(tmp_path))
+    assert {path.stat().st_mode & 0o777 for path in made} == {0o600}
+    assert [path for path in made if path.name == AUTHORITY_KEY] == [
+        tmp_path / AUTHORITY / AUTHORITY_KEY
+    ]
+
+
+def test_making_them_again_keeps_what_is_there_and_adds_what_is_missing(tmp_path: Path) -> None:
+    before = files(certify(tmp_path))
+    shutil.rmtree(tmp_path / Role.LEARNER)
+    assert initialise(tmp_path, run=RUN, days=1, now=today()) == [Role.LEARNER]
+    after = files(tmp_path)
+    assert {path for path in before if before[path] != after[path]} == {
+        tmp_path / Role.LEARNER / CERTIFICATE,
+        tmp_path / Role.LEARNER / KEY,
+    }
+    assert initialise(tmp_path, run=RUN, days=1, now=today()) == []
+
+
+def test_rotating_replaces_keys_and_keeps_the_authority(tmp_path: Path) -> None:
+    before = files(certify(tmp_path))
+    rotate(tmp_path, days=9, now=today())
+    after = files(tmp_path)
+    renewed = {path.name for path in before if before[path] != after[path]}
+    assert renewed == {CERTIFICATE, KEY}
+    assert examine(tmp_path / Role.ADMIN).not_after > today() + timedelta(days=8)
+
+
+def test_a_folder_is_one_run_s(tmp_path: Path) -> None:
+    certify(tmp_path)
+    with pytest.raises(ConfigError, match="holds certificates of run test; choose another"):
+        initialise(tmp_path, run="other", days=1, now=today())
+
+
+@pytest.mark.parametrize("run", ["", "Mine", "a/b", "a.b", "-a", "a" * 51, "a\n"])
+def test_a_run_s_name_must_fit_a_certificate(tmp_path: Path, run: str) -> None:
+    with pytest.raises(ConfigError, match="lower-case letters, digits and -"):
+        initialise(tmp_path, run=run, days=1, now=today())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_expired_or_premature_certificate_is_refused_at_start(tmp_path: Path) -> None:
+    for now in (today() - timedelta(days=3), today() + timedelta(days=3)):
+        rotate(certify(tmp_path), days=1, now=now)
+        with pytest.raises(ConfigError, match=f"certs rotate {tmp_path}"):
+            Credentials.load(tmp_path, Role.LEARNER)
+
+
+def test_parts_that_do_not_belong_together_are_refused_at_start(tmp_path: Path) -> None:
+    mine, other = certify(tmp_path / "mine"), certify(tmp_path / "other")
+    for name, said in (
+        (TRUSTED, "ca.crt did not sign it"),
+        (KEY, "tls.key beside it is another certificate's"),
+    ):
+        kept = (mine / Role.REPLAY / name).read_bytes()
+        shutil.copy(other / Role.REPLAY / name, mine / Role.REPLAY / name)
+        with pytest.raises(ConfigError, match=said):
+            Credentials.load(mine, Role.REPLAY)
+        (mine / Role.REPLAY / name).write_bytes(kept)
+    Credentials.load(mine, Role.REPLAY)
+
+
+def test_another_role_s_or_unreadable_or_missing_files_are_named(tmp_path: Path) -> None:
+    certify(tmp_path)
+    shutil.copytree(tmp_path / Role.LEARNER, tmp_path / Role.ADMIN, dirs_exist_ok=True)
+    with pytest.raises(ConfigError, match="admin holds a certificate of role learner"):
+        Credentials.load(tmp_path, Role.ADMIN)
+    (tmp_path / Role.LEARNER / CERTIFICATE).write_text("nonsense")
+    with pytest.raises(ConfigError, match=rf"learner/{CERTIFICATE}: "):
+        Credentials.load(tmp_path, Role.LEARNER)
+    with pytest.raises(ConfigError, match=f"cannot read .*{CERTIFICATE}: No such file"):
+        Credentials.load(tmp_path / "nowhere", Role.LEARNER)
+
+
+def test_no_key_is_in_what_is_printed(tmp_path: Path) -> None:
+    own = security(certify(tmp_path), Role.LEARNER)
+    assert "PRIVATE KEY" in (tmp_path / Role.LEARNER / KEY).read_text()
+    assert "PRIVATE KEY" not in repr(own)
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:0", "127.8.8.8:1", "localhost:1", "[::1]:1"])
+def test_plain_text_is_spoken_on_loopback(address: str) -> None:
+    assert PLAINTEXT.listen(address) is None
+
+
+@pytest.mark.parametrize(
+    "address", ["0.0.0.0:1", "[::]:1", "10.0.0.1:1", "controller:50051", "localhost.example:1"]
+)
+def test_beyond_loopback_plain_text_must_be_asked_for(address: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as refused:
+        PLAINTEXT.listen(address)
+    assert refused.value.exit_code == 2
+    assert f"refusing to listen on {address} in plain text" in str(refused.value)
+    assert "fullrank certs init DIR" in str(refused.value)
+    assert "tls.allow_plaintext=true" in str(refused.value)
+    allowed = Security.of(TlsSettings(allow_plaintext=True), Role.LEARNER)
+    assert allowed.listen(address) is None
+    assert security(certify(tmp_path), Role.REPLAY).listen(address) is not None
+
+
+def test_behind_a_sidecar_a_learner_expects_a_learner_in_the_controller_s_place(
+    tmp_path: Path,
+) -> None:
+    settings = TlsSettings(certificates=str(certify(tmp_path)), sidecar=True)
+    learner = Security.of(settings, Role.LEARNER)
+    names = [learner.towards(server) for server in (Role.CONTROLLER, Role.REPLAY)]
+    assert [trust and trust.server_name for trust in names] == ["learner.test", "replay.test"]
