@@ -12,6 +12,7 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
+from fullrank import __version__
 from fullrank.errors import AddressInUse, NotFound, RunDirectoryInUse
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
@@ -116,19 +117,25 @@ async def test_a_stream_that_does_not_begin_with_hello_is_told_so(tmp_path: Path
     assert details == "expected hello, got ready"
 
 
-@pytest.mark.parametrize("field", ["run", "term", "learner"])
-async def test_the_heartbeat_of_an_unknown_learner_is_not_found(tmp_path: Path, field: str) -> None:
+async def test_a_heartbeat_counts_for_who_holds_the_stream_s_lease_alone(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
         cluster.replay()
         cluster.controller()
-        cluster.learner()
-        status = await cluster.ready(1)
         client = ControllerClient(await cluster.address())
-        ids = {"run": status.run, "term": status.term, "learner": 0}
-        await client.heartbeat(**ids, timeout_s=WAIT_S)  # type: ignore[arg-type]
-        unknown = {"run": "other", "term": status.term + 1, "learner": 7}
+        call = client.work()
+        hello = pb.Hello(version=__version__)
+        await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
+        message = await asyncio.wait_for(call.read(), WAIT_S)
+        assert isinstance(message, pb.ControllerMessage)
+        lease = message.welcome.lease
+        await client.heartbeat(lease, timeout_s=WAIT_S)
+        for other in (b"", lease[::-1], bytes([message.welcome.learner])):
+            with pytest.raises(NotFound, match="dial Work again"):
+                await client.heartbeat(other, timeout_s=WAIT_S)
+        call.cancel()
+        await cluster.status_when(lambda status: not status.learners, what="it has left")
         with pytest.raises(NotFound, match="dial Work again"):
-            await client.heartbeat(**{**ids, field: unknown[field]}, timeout_s=WAIT_S)  # type: ignore[arg-type]
+            await client.heartbeat(lease, timeout_s=WAIT_S)
         await client.close()
 
 

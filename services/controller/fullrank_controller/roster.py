@@ -4,10 +4,15 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from secrets import token_bytes
 from typing import TypeAlias
 
 from fullrank.errors import DeadlinePassed, FullrankError
 from fullrank.types import LearnerId
+
+LEASE_BYTES = 16
+"""Length of what proves a lease: nobody guesses it."""
 
 Parcel: TypeAlias = Sequence[tuple[str, bytes]]
 """Encoded messages in order, each with the kind that its bytes are counted under."""
@@ -81,6 +86,8 @@ class Member:
     learner: LearnerId
     host: str
     heard_at: float
+    lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
+    """What its heartbeats must show."""
     outbox: Outbox = field(default_factory=Outbox)
     fingerprint: str = ""
     probe: tuple[bytes, ...] = ()
@@ -102,6 +109,7 @@ class Roster:
 
     def __init__(self) -> None:
         self._members: dict[LearnerId, Member] = {}
+        self._leases: dict[bytes, Member] = {}
         self._change = asyncio.Event()
         self._gone: Counter[str] = Counter()
 
@@ -109,7 +117,7 @@ class Roster:
         """Admit a learner that said Hello."""
         learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
         member = Member(learner=learner, host=host, heard_at=now)
-        self._members[learner] = member
+        self._members[learner] = self._leases[member.lease] = member
         return member
 
     def ready(
@@ -129,13 +137,13 @@ class Roster:
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended."""
         if self._members.get(member.learner) is member:
-            del self._members[member.learner]
+            del self._members[member.learner], self._leases[member.lease]
             self._gone.update(member.outbox.sent)
             self._changed()
 
-    def heard(self, learner: LearnerId, *, now: float) -> bool:
-        """Note a heartbeat; False if no such learner is attached."""
-        member = self._members.get(learner)
+    def heard(self, lease: bytes, *, now: float) -> bool:
+        """Note a heartbeat; False if no attached learner has this lease."""
+        member = self._leases.get(lease)
         if member is not None:
             member.heard_at = now
         return member is not None

@@ -48,10 +48,9 @@ class ControllerServicer:
     ) -> pb.HeartbeatResponse:
         """Note that a learner lives."""
         async with statuses(context):
-            known = (request.run, request.term) == (self._run.name, self._run.term)
             now = asyncio.get_running_loop().time()
-            if not known or not self._run.roster.heard(request.learner, now=now):
-                raise NotFound(f"no learner {request.learner} is attached; dial Work again")
+            if not self._run.roster.heard(request.lease, now=now):
+                raise NotFound("the lease has ended; dial Work again")
             return pb.HeartbeatResponse()
 
     async def GetStatus(
@@ -97,7 +96,7 @@ class ControllerServicer:
     async def _converse(self, member: Member, requests: Requests, context: Context) -> None:
         welcome = pb.Welcome()
         welcome.CopyFrom(self._run.welcome)
-        welcome.learner = member.learner
+        welcome.learner, welcome.lease = member.learner, member.lease
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
         message = await _next(requests, within_s=READY_S, what="ready")
         self._admit(member, message.ready)

@@ -226,12 +226,7 @@ class Session:
         while True:
             await asyncio.sleep(settings.heartbeat_s)
             try:
-                await self._client.heartbeat(
-                    run=welcome.run,
-                    term=welcome.term,
-                    learner=welcome.learner,
-                    timeout_s=settings.lost_after_s,
-                )
+                await self._client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
                 answered_at = clock()
             except NotFound as error:
                 raise ServiceLost(str(error)) from None

@@ -217,9 +217,9 @@ class ControllerClient:
             response_deserializer=pb.ControllerMessage.FromString,
         )()
 
-    async def heartbeat(self, *, run: str, term: int, learner: int, timeout_s: float) -> None:
-        """Say that this learner lives; ``NotFound`` if the controller does not know it."""
-        request = pb.HeartbeatRequest(run=run, term=term, learner=learner)
+    async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:
+        """Say that the holder of the lease lives; ``NotFound`` if it has ended."""
+        request = pb.HeartbeatRequest(lease=lease)
         with translated(self.peer):
             await self._stub.Heartbeat(request, timeout=timeout_s)
 

@@ -193,6 +193,7 @@ class Welcome(_message.Message):
     CONFIGURATION_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     REPLAY_ADDRESS_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -201,6 +202,10 @@ class Welcome(_message.Message):
     """The run's resolved configuration as TOML."""
     replay_address: _builtins.str
     """host:port of the replay service."""
+    lease: _builtins.bytes
+    """Proves the lease, and is told to nobody else: who may speak for a learner is who opened its
+    stream, not who knows its index.
+    """
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
@@ -214,10 +219,11 @@ class Welcome(_message.Message):
         configuration: _builtins.str = ...,
         agents: _abc.Iterable[Global___Agent] | None = ...,
         replay_address: _builtins.str = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "replay_address", b"replay_address", "run", b"run", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "replay_address", b"replay_address", "run", b"run", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -532,22 +538,17 @@ Global___Refused: _TypeAlias = Refused  # noqa: Y015
 class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    RUN_FIELD_NUMBER: _builtins.int
-    TERM_FIELD_NUMBER: _builtins.int
-    LEARNER_FIELD_NUMBER: _builtins.int
-    run: _builtins.str
-    term: _builtins.int
-    learner: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
+    lease: _builtins.bytes
+    """As Welcome gave it."""
     def __init__(
         self,
         *,
-        run: _builtins.str = ...,
-        term: _builtins.int = ...,
-        learner: _builtins.int = ...,
+        lease: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learner", b"learner", "run", b"run", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lease", b"lease"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

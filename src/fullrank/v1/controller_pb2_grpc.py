@@ -81,8 +81,8 @@ class ControllerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
-        know this learner (any more): dial Work again.
+        """A sign of life that never waits behind bulk data. NOT_FOUND means that the lease has ended: dial
+        Work again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

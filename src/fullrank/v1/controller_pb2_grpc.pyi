@@ -54,8 +54,8 @@ class ControllerServiceStub:
     the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
     """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
-    """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
-    know this learner (any more): dial Work again.
+    """A sign of life that never waits behind bulk data. NOT_FOUND means that the lease has ended: dial
+    Work again.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]
     """Where the run stands."""
@@ -86,8 +86,8 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
     """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]  # type: ignore[assignment]
-    """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
-    know this learner (any more): dial Work again.
+    """A sign of life that never waits behind bulk data. NOT_FOUND means that the lease has ended: dial
+    Work again.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Where the run stands."""
@@ -127,8 +127,8 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _controller_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.HeartbeatResponse, _abc.Awaitable[_controller_pb2.HeartbeatResponse]]:
-        """A sign of life that never waits behind bulk data. NOT_FOUND means that the controller does not
-        know this learner (any more): dial Work again.
+        """A sign of life that never waits behind bulk data. NOT_FOUND means that the lease has ended: dial
+        Work again.
         """
 
     @_abc_1.abstractmethod

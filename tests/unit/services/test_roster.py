@@ -141,8 +141,8 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
 async def test_only_those_who_are_heard_are_not_silent() -> None:
     roster = Roster()
     first, second = (roster.join("host", now=0.0) for _ in range(2))
-    assert roster.heard(first.learner, now=5.0)
-    assert not roster.heard(7, now=5.0)
+    assert roster.heard(first.lease, now=5.0)
+    assert not roster.heard(bytes(16), now=5.0)
     assert roster.silent(since=5.0) == [second]
 
 
