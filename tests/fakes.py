@@ -1,6 +1,7 @@
 """A learner that speaks Work by hand and can misbehave in every way the controller must survive."""
 
 import asyncio
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -92,7 +93,7 @@ class FakeLearner:
 
     async def _converse(self, call: WorkCall) -> None:
         version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
-        await _say(call, hello=pb.Hello(version=version, host="fake"))
+        await _say(call, hello=pb.Hello(version=version, host="fake", domain=socket.gethostname()))
         try:
             welcome = await _hear(call)
         finally:

@@ -165,3 +165,14 @@ async def test_a_finished_run_stays_finished_without_learners_or_replay(tmp_path
         status = await cluster.finished()
     assert status.iterations_committed == 4
     assert (tmp_path / "metrics.jsonl").read_text() == before
+
+
+async def test_learners_say_with_what_they_fail_and_the_status_shows_it(tmp_path: Path) -> None:
+    settings = resolved(*CYCLIC, "learner.domain=zone-a/node-3")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        status = await cluster.finished()
+    assert {learner.domain for learner in status.learners} == {"zone-a/node-3"}
+    assert cluster.digests() == reference_digests(cluster.config)

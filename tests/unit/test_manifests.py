@@ -92,7 +92,7 @@ def _config(container: Manifest) -> RunConfig:
     file = Path(_option(container, "--config"))
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert mounts[str(file.parent)]["name"] == "configuration"
-    environ = {each["name"]: each["value"] for each in container.get("env", [])}
+    environ = {each["name"]: each.get("value", "") for each in container.get("env", [])}
     return load(DEPLOY / "config" / file.name, environ=environ).check().config
 
 

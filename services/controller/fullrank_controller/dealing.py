@@ -4,10 +4,18 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from fullrank.codes import Code, Decoder, make_code
+from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.config import PluginSettings
 from fullrank.errors import CodeError
+from fullrank.types import BoolArray
+from fullrank_controller.placement import Placement, place
 from fullrank_controller.roster import Member
+
+RECHECKED = 500
+"""Loss patterns that a new epoch's code is tried with, at most: some milliseconds."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -22,6 +30,8 @@ class Deal:
     """Row to holder; the rows of learners that left are missing."""
     members: int
     """Learners that were there; those without a row are spares."""
+    placement: Placement
+    """How well the rows suit the learners that got them."""
 
     @property
     def spares(self) -> int:
@@ -46,6 +56,14 @@ class Deal:
         filled = dict(zip(self.vacant(), free, strict=False))
         self.holders.update(filled)
         return list(filled)
+
+    def held(self, members: Sequence[Member]) -> BoolArray:
+        """Units that each of the members computes, shape (members, M)."""
+        units = np.zeros((len(members), self.code.units), np.bool_)
+        for row, holder in self.holders.items():
+            if holder in members:
+                units[members.index(holder)] |= self.code.matrix[row] != 0
+        return units
 
     def reachable_rank(self, received: Collection[int]) -> int:
         """rank(C_J) if every holder answered, besides the rows already received."""
@@ -85,11 +103,45 @@ def deal(
     asked: PluginSettings,
     units: int,
     seed: int,
+    before: Deal | None = None,
 ) -> Deal | None:
-    """Deal the rows of the largest code to the first members; the rest are spares."""
+    """Deal the rows of the largest code; those who get none are spares.
+
+    Args:
+        epoch: Its number.
+        members: Who is there.
+        asked: The code that is wanted.
+        units: M.
+        seed: Of the code.
+        before: The deal that this one follows; learners keep what they held as far as possible.
+    """
     params = dict(asked.params)
     code = largest_code(asked.name, params, learners=len(members), units=units, seed=seed)
     if code is None:
         return None
-    holders = dict(zip(working_rows(code), members, strict=False))
-    return Deal(epoch=epoch, asked=asked, code=code, holders=holders, members=len(members))
+    _recheck(code)
+    rows = working_rows(code)
+    held = before.held(members) if before else np.zeros((len(members), units), np.bool_)
+    placement = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    return Deal(
+        epoch=epoch,
+        asked=asked,
+        code=code,
+        holders={row: members[each] for row, each in zip(rows, placement.holders, strict=True)},
+        members=len(members),
+        placement=placement,
+    )
+
+
+def _recheck(code: Code) -> None:
+    """What a construction promises is looked at once more before a run rests on it.
+
+    Raises:
+        CodeError: Fewer losses than it states make the code undecodable.
+    """
+    patterns = loss_patterns(code.rows, code.tolerance, limit=RECHECKED)
+    if not decodable(code.matrix, patterns, target=code.target).all():
+        raise CodeError(
+            f"{code.name} with {code.rows} rows and {code.units} units does not bear the "
+            f"{code.tolerance} losses it states ({code.tolerance.certificate}); choose another code"
+        )

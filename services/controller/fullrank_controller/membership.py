@@ -59,12 +59,16 @@ class Membership:
                 run.notebook.note(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
                 log.info(
-                    "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d",
+                    "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s "
+                    "moved_units=%d shared_domains=%d",
                     fresh.epoch,
                     fresh.code.name,
                     fresh.code.rows,
                     fresh.spares,
                     fresh.code.tolerance,
+                    fresh.code.tolerance.certificate,
+                    fresh.placement.changed,
+                    fresh.placement.shared,
                 )
                 return fresh
             await self._stall(len(eligible), deadline_s)
@@ -78,6 +82,7 @@ class Membership:
             asked=self.wanted,
             units=run.units,
             seed=self._config.seed,
+            before=run.deal,
         )
 
     def outlived(self, current: Deal) -> bool:

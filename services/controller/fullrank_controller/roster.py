@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from fullrank.errors import DeadlinePassed, FullrankError
 from fullrank.types import LearnerId
+from fullrank_controller.placement import Domain
 
 LEASE_BYTES = 16
 """Length of what proves a lease: nobody guesses it."""
@@ -86,6 +87,7 @@ class Member:
     learner: LearnerId
     host: str
     heard_at: float
+    domain: Domain = ()
     lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
     """What its heartbeats must show."""
     outbox: Outbox = field(default_factory=Outbox)
@@ -113,10 +115,10 @@ class Roster:
         self._change = asyncio.Event()
         self._gone: Counter[str] = Counter()
 
-    def join(self, host: str, *, now: float) -> Member:
+    def join(self, host: str, *, now: float, domain: Domain = ()) -> Member:
         """Admit a learner that said Hello."""
         learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
-        member = Member(learner=learner, host=host, heard_at=now)
+        member = Member(learner=learner, host=host, heard_at=now, domain=domain)
         self._members[learner] = self._leases[member.lease] = member
         return member
 

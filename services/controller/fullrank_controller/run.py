@@ -132,6 +132,7 @@ class Run:
                 pb.LearnerStatus(
                     learner=member.learner,
                     host=member.host,
+                    domain="/".join(member.domain),
                     rows=[rows[member]] if member in rows else [],
                     fingerprint=member.fingerprint,
                     quarantined=member.quarantined,

@@ -62,9 +62,13 @@ class ControllerServicer:
     async def Work(self, requests: Requests, context: Context) -> None:
         """One learner's life."""
         async with statuses(context):
-            host = await self._greet(requests)
+            hello = await self._greet(requests)
             run, reason = self._run, "it ended its stream"
-            member = run.roster.join(host, now=asyncio.get_running_loop().time())
+            member = run.roster.join(
+                hello.host,
+                now=asyncio.get_running_loop().time(),
+                domain=tuple(hello.domain.split("/")),
+            )
             run.notebook.note(Joined(term=run.term, learner=member.learner))
             try:
                 await self._serve(member, requests, context)
@@ -76,9 +80,9 @@ class ControllerServicer:
                 run.roster.leave(member)
                 run.notebook.note(Left(term=run.term, learner=member.learner, reason=reason))
                 run.inbox.put_nowait(MembershipChanged())
-                log.info("learner_left learner=%d host=%s", member.learner, host)
+                log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
-    async def _greet(self, requests: Requests) -> str:
+    async def _greet(self, requests: Requests) -> pb.Hello:
         message = await _next(requests, within_s=HELLO_S, what="hello")
         version = message.hello.version
         if version != __version__:
@@ -87,7 +91,7 @@ class ControllerServicer:
                 f"controller's {__version__}; install the same version on both"
             )
         self._run.meet(tenure_of(message.hello.served))
-        return message.hello.host
+        return message.hello
 
     async def _serve(self, member: Member, requests: Requests, context: Context) -> None:
         """Until either side ends the stream."""
@@ -117,7 +121,12 @@ class ControllerServicer:
             stable=ready.stable,
         )
         self._run.inbox.put_nowait(MembershipChanged())
-        log.info("learner_joined learner=%d host=%s", member.learner, member.host)
+        log.info(
+            "learner_joined learner=%d domain=%s host=%s",
+            member.learner,
+            "/".join(member.domain),
+            member.host,
+        )
 
     async def _read(self, member: Member, requests: Requests) -> None:
         intake = Intake(self._run, member.learner)

@@ -148,6 +148,7 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                 address = resolve(config.address, launch.run_dir, "controller")
                 session = Session(
                     address,
+                    domain=launch.config.learner.domain,
                     pool=pool,
                     trainee=trainee,
                     health=health,

@@ -124,6 +124,7 @@ class Session:
 
     Args:
         address: The controller's ``host:port``.
+        domain: With what this process fails, ``zone/host``; empty: this machine.
         pool: One thread that computes.
         trainee: From an earlier session of this process, or None.
         health: Told when the controller can give us work, and when not.
@@ -135,6 +136,7 @@ class Session:
         self,
         address: str,
         *,
+        domain: str,
         pool: ThreadPoolExecutor,
         trainee: Trainee | None,
         health: Health,
@@ -144,6 +146,7 @@ class Session:
         self.trainee = trainee
         self._security = security
         self._client = ControllerClient(address, security=security)
+        self._domain = domain or socket.gethostname()
         self._pool = pool
         self._health = health
         self._notebook = notebook
@@ -169,7 +172,9 @@ class Session:
 
     async def _dialogue(self, call: WorkCall) -> None:
         served = tenure_message(self.trainee.tenure) if self.trainee else None
-        hello = pb.Hello(version=__version__, host=socket.gethostname(), served=served)
+        hello = pb.Hello(
+            version=__version__, host=socket.gethostname(), domain=self._domain, served=served
+        )
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
         welcome = await self._welcome(call)
         config = from_toml(welcome.configuration)

@@ -120,6 +120,14 @@ class MonitorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerSettings:
+    """What a learner says of itself."""
+
+    domain: str = ""
+    """With what it fails, largest failure domain first: ``zone/host``; empty: this machine."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
     """Health of every service, learners too, on an address of its own."""
 
@@ -202,6 +210,7 @@ class RunConfig:
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
+    learner: LearnerSettings = field(default_factory=LearnerSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)

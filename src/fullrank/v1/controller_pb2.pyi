@@ -158,10 +158,15 @@ class Hello(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     HOST_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the learner's Fullrank; must equal the controller's."""
     host: _builtins.str
     """Where the learner runs, for people to read."""
+    domain: _builtins.str
+    """With what the learner fails, from the largest failure domain to the smallest: "zone-a/node-3".
+    Holders of a unit share as few domains as possible.
+    """
     @_builtins.property
     def served(self) -> _common_pb2.Tenure:
         """Under whom the learner served last, if at all. A controller of an earlier term of that run is
@@ -174,10 +179,11 @@ class Hello(_message.Message):
         version: _builtins.str = ...,
         host: _builtins.str = ...,
         served: _common_pb2.Tenure | None = ...,
+        domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["host", b"host", "served", b"served", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "host", b"host", "served", b"served", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -655,6 +661,7 @@ class LearnerStatus(_message.Message):
     QUARANTINED_FIELD_NUMBER: _builtins.int
     ANSWERED_FIELD_NUMBER: _builtins.int
     SILENT_S_FIELD_NUMBER: _builtins.int
+    DOMAIN_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -664,6 +671,8 @@ class LearnerStatus(_message.Message):
     """One of its rows has come in the current iteration."""
     silent_s: _builtins.float
     """Seconds since it was heard of."""
+    domain: _builtins.str
+    """The failure domain that the learner named."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -678,10 +687,11 @@ class LearnerStatus(_message.Message):
         quarantined: _builtins.str = ...,
         answered: _builtins.bool = ...,
         silent_s: _builtins.float = ...,
+        domain: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

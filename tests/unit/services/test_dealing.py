@@ -1,11 +1,15 @@
 """Rows go to the learners that are there; what cannot be held makes a smaller code."""
 
+import numpy as np
 import pytest
 from tests.unit.services.builders import UNITS, join, make_run
 
+from fullrank.codes import Code, Tolerance
 from fullrank.config import PluginSettings
+from fullrank.errors import CodeError
+from fullrank_controller import dealing
 from fullrank_controller.dealing import Deal, deal, largest_code
-from fullrank_controller.roster import Member
+from fullrank_controller.roster import Member, Roster
 
 
 def dealt(learners: int, *, name: str = "cyclic", **params: object) -> tuple[Deal, list[Member]]:
@@ -82,3 +86,34 @@ async def test_received_rows_count_though_their_holders_left() -> None:
     made.drop_absent(members[1:])
     assert made.reachable_rank([]) == 2
     assert made.reachable_rank([0]) == 3
+
+
+async def test_holders_of_a_unit_are_in_different_domains() -> None:
+    roster = Roster()
+    members = [roster.join("pod", now=0.0, domain=("zone", f"node{j // 2}")) for j in range(6)]
+    asked = PluginSettings(name="cyclic", params={"tolerance": 2})
+    made = deal(0, members, asked=asked, units=UNITS, seed=0)
+    assert made is not None
+    for unit in range(UNITS):
+        nodes = [made.holders[row].domain for row in range(6) if made.code.matrix[row, unit]]
+        assert len(set(nodes)) == len(nodes) == 3
+
+
+async def test_a_new_deal_leaves_units_where_they_are() -> None:
+    made, members = dealt(8, tolerance=2)
+    asked = PluginSettings(name="cyclic", params={"tolerance": 2})
+    left = [member for member in members if member.learner != 3]
+    fresh = deal(1, left, asked=asked, units=UNITS, seed=0, before=made)
+    assert fresh is not None
+    moved = fresh.held(left) & ~made.held(left)
+    assert fresh.placement.changed == moved.sum() <= 2
+
+
+async def test_a_code_that_does_not_bear_what_it_states_is_not_dealt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrix = np.eye(4, UNITS)
+    false = Code(name="false", matrix=matrix, known_tolerance=Tolerance(1, "closed form"))
+    monkeypatch.setattr(dealing, "make_code", lambda *_, **__: false)
+    with pytest.raises(CodeError, match="does not bear the 1 losses"):
+        dealt(4)
