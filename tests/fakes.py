@@ -12,7 +12,7 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.types import FloatArray, Vector
 from fullrank.v1 import controller_pb2 as pb
@@ -213,7 +213,7 @@ class FakeLearner:
 async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vector) -> None:
     message = pb.LearnerMessage(coded=header)
     for field_ in encode_chunks(coded, array_id=header.row, field=LEARNER_CHUNKS):
-        message.MergeFromString(field_)
+        message.MergeFromString(bytes(field_))
     if fault is Fault.BAD_CRC:
         message.chunks[0].crc32c ^= 1
     elif fault is Fault.CHUNKS_FIRST:
@@ -256,7 +256,9 @@ async def _contribute(
 ) -> None:
     header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
     first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
-    for message in bundle([first, *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]):
+    for message in bundle(
+        [Field(first), *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]
+    ):
         await call.write(message)
 
 

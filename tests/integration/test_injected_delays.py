@@ -14,7 +14,7 @@ from tests.integration.cluster import WAIT_S
 
 from fullrank.config import PluginSettings, load, to_toml
 from fullrank.rpc.clients import ControllerClient
-from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks, joined
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import OPTIONS, add_service
 from fullrank.v1 import controller_pb2 as pb
@@ -61,7 +61,7 @@ class Peers:
         """One learner's life."""
         client = ControllerClient(address)
         learner = 0
-        chunks = b"".join(encode_chunks(np.ones(500), array_id=0, field=LEARNER_CHUNKS))
+        chunks = joined(encode_chunks(np.ones(500), array_id=0, field=LEARNER_CHUNKS))
         call = client.work()
         async for message in call:
             if message.WhichOneof("message") == "welcome":

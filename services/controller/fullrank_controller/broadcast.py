@@ -5,9 +5,16 @@ from collections.abc import Iterator, Sequence
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
 from fullrank.rpc.clients import sample_message
-from fullrank.rpc.codec import CONTROLLER_CHUNKS, JOINED_BYTES, bundle, encode_chunks
+from fullrank.rpc.codec import (
+    CONTROLLER_CHUNKS,
+    JOINED_BYTES,
+    Field,
+    bundle,
+    encode_chunks,
+    joined,
+)
 from fullrank.traffic import sections_of, support
-from fullrank.types import Matrix
+from fullrank.types import Matrix, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.roster import Parcel
@@ -26,19 +33,27 @@ class Broadcast:
 
     def __init__(self, algorithm: Algorithm, matrix: Matrix) -> None:
         self._algorithm = algorithm
-        self._matrix = matrix
-        self._units = [support(row) for row in matrix]
-        self._needed = [sections_of(units, algorithm.needs) for units in self._units]
-        self._common = sorted(set.intersection(*map(set, self._needed)))
-        self._encoded: dict[int, list[bytes]] = {}
+        needed = [sections_of(support(row), algorithm.needs) for row in matrix]
+        self._common = sorted(set.intersection(*map(set, needed)))
+        self._own = [[each for each in own if each not in self._common] for own in needed]
+        self._assignments = [self._assignment(*each) for each in enumerate(matrix)]
+        self._encoded: dict[int, list[Field]] = {}
         self._shared: list[bytes] = []
+
+    def _assignment(self, row: int, coefficients: Vector) -> pb.Assignment:
+        """What stays the same from round to round."""
+        units = support(coefficients)
+        return pb.Assignment(
+            rows=[pb.Row(row=row, units=units, coefficients=coefficients[units])],
+            sections=[*self._own[row], *self._common],
+        )
 
     def refresh(self) -> None:
         """Forget the last round's parameters; they are encoded anew as they are needed."""
         self._encoded.clear()
         self._shared = list(bundle(self._fields(self._common)))
 
-    def _fields(self, sections: Sequence[int]) -> Iterator[bytes]:
+    def _fields(self, sections: Sequence[int]) -> Iterator[Field]:
         """The sections' chunks, encoded once a round."""
         for section in sections:
             if section not in self._encoded:
@@ -49,20 +64,15 @@ class Broadcast:
 
     def parcel(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> Parcel:
         """Assignment of one row, the sections only it needs, then the common ones."""
-        own = [section for section in self._needed[row] if section not in self._common]
-        units = self._units[row]
-        assignment = pb.Assignment(
-            ids=ids,
-            rows=[pb.Row(row=row, units=units, coefficients=self._matrix[row, units])],
-            version=ids.iteration,
-            sample=sample_message(sample),
-            deadline_s=deadline_s,
-            sections=[*own, *self._common],
-        )
+        assignment = self._assignments[row]
+        assignment.ids.CopyFrom(ids)
+        assignment.sample.CopyFrom(sample_message(sample))
+        assignment.version, assignment.deadline_s = ids.iteration, deadline_s
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
-        fields = [head, *self._fields(own)]
-        if sum(map(len, (*fields, *self._shared))) <= JOINED_BYTES:
-            messages = [b"".join((*fields, *self._shared))]
+        fields = [Field(head), *self._fields(self._own[row])]
+        shared = map(Field, self._shared)
+        if sum(field.size for field in fields) + sum(map(len, self._shared)) <= JOINED_BYTES:
+            messages = [joined([*fields, *shared])]
         else:
             messages = [*bundle(fields), *self._shared]
         return [("parameters", message) for message in messages]

@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from functools import partial
 from statistics import median
 
 from fullrank.config import RunConfig
@@ -15,7 +15,7 @@ from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.replay import Sample
 from fullrank.rollouts import Collected
-from fullrank.rounds import Round, Verdict
+from fullrank.rounds import Decision, Round, Verdict
 from fullrank.rpc.clients import ReplayClient
 from fullrank.training import Training
 from fullrank.updates import update_digest
@@ -33,14 +33,6 @@ MEASURED_ROUNDS = 20
 """Rounds whose median sets the deadline."""
 LEAST_DEADLINE_S = 5.0
 """A shorter deadline would only measure the scheduler of a busy machine."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timings:
-    """Durations of one iteration, seconds."""
-
-    collect_s: float
-    round_s: float
 
 
 class Driver:
@@ -82,7 +74,8 @@ class Driver:
         self._head = 0
         self._tail = 0
         self._resume_head = 0
-        self._committing: asyncio.Task[None] | None = None
+        self._applied = run.committed
+        self._committing: asyncio.Task[IterationRecord] | None = None
 
     async def drive(self, *, head: int, journalled: Sequence[Entry] = ()) -> None:
         """Run from ``run.committed`` to the end.
@@ -145,7 +138,7 @@ class Driver:
             await asyncio.wait({self._ahead})
         await asyncio.to_thread(self._training.apply, entry.updates)
         self._resume_head = self._head
-        self._run.committed += 1
+        self._applied = self._run.committed = entry.iteration + 1
         self._publish(from_facts(entry.facts["record"]))
         reach("iteration.repeated")
 
@@ -181,20 +174,19 @@ class Driver:
         while (found := await self._gather(current, sample)) is None:
             current = await self._membership.settle(deadline_s=self._deadline_s)
         opened, gathered = found
-        record = _record(
+        describe = partial(
+            _record,
             run,
             current,
             variant=self._training.variant,
             opened=opened,
             collected=collected,
             gathered=gathered,
-            timings=Timings(collect_s=dispatched - started, round_s=clock() - dispatched),
+            collect_s=dispatched - started,
             sent=run.roster.bytes_sent() - sent,
             received=run.bytes_received - received,
         )
-        if not record.exact:
-            self._own_up(record)
-        await self._update(gathered, record, dispatched=dispatched)
+        record = await self._update(gathered, describe, dispatched=dispatched)
         if self._planning is not None:
             await self._planning.note(record, current)
 
@@ -264,27 +256,56 @@ class Driver:
         return self._broadcast[1]
 
     async def _update(
-        self, gathered: Gathered, record: IterationRecord, *, dispatched: float
-    ) -> None:
+        self, gathered: Gathered, describe: Callable[..., IterationRecord], *, dispatched: float
+    ) -> IterationRecord:
         """Apply the update, whole even if the run is told to stop meanwhile."""
         if self._ahead is not None:
             await asyncio.wait({self._ahead})  # it still acts with the old parameters
-        self._committing = asyncio.create_task(self._commit(gathered, record, dispatched))
-        await asyncio.shield(self._committing)
+        self._committing = asyncio.create_task(self._commit(gathered, describe, dispatched))
+        return await asyncio.shield(self._committing)
 
-    async def _commit(self, gathered: Gathered, record: IterationRecord, dispatched: float) -> None:
-        """Journal, apply, publish: what is published survives any crash."""
-        updates = gathered.decision.updates
+    async def _commit(
+        self, gathered: Gathered, describe: Callable[..., IterationRecord], dispatched: float
+    ) -> IterationRecord:
+        """Apply, journal, publish: what is published survives any crash.
+
+        The next transitions are collected while the disk takes this iteration.
+        """
+        run, updates = self._run, gathered.decision.updates
         assert updates is not None
-        facts = {"record": to_facts(record)}
+        await asyncio.to_thread(self._training.apply, updates)
+        self._applied = run.committed + 1
+        reach("update.applied")
+        round_s = asyncio.get_running_loop().time() - dispatched
+        record = describe(round_s=round_s)
+        if not record.exact:
+            self._own_up(record)
+        stored = asyncio.create_task(self._store(record, gathered.decision))
+        checkpoint_due = self._applied % self._config.checkpoint.every == 0
+        if self._ahead is None and self._applied < run.iterations and not checkpoint_due:
+            self._ahead = self._start_collecting(self._applied)
+        await stored
+        self._resume_head = self._head
+        run.committed = self._applied
+        self._round_times.append(round_s)
+        self._publish(record)
+        run.notebook.note(Published(term=run.term, iteration=record.iteration))
+        reach("iteration.published")
+        if checkpoint_due or run.committed == run.iterations:
+            await self.save()
+        return record
+
+    async def _store(self, record: IterationRecord, decision: Decision) -> None:
+        """Into the journal, and the history."""
+        run, updates = self._run, decision.updates
+        assert updates is not None
         await asyncio.to_thread(
             self._journal.append,
             record.iteration,
-            facts=facts,
+            facts={"record": to_facts(record)},
             updates=updates,
             reproducible=record.exact,
         )
-        run, decision = self._run, gathered.decision
         run.notebook.note(
             Committed(
                 term=run.term,
@@ -296,22 +317,11 @@ class Driver:
                 culprit=decision.culprit,
             )
         )
-        await asyncio.to_thread(self._training.apply, updates)
-        reach("update.applied")
-        self._resume_head = self._head
-        self._run.committed += 1
-        round_s = asyncio.get_running_loop().time() - dispatched
-        self._round_times.append(round_s)
-        self._publish(replace(record, round_s=round_s))
-        run.notebook.note(Published(term=run.term, iteration=record.iteration))
-        reach("iteration.published")
-        every = self._config.checkpoint.every
-        if self._run.committed % every == 0 or self._run.committed == self._run.iterations:
-            await self.save()
 
     async def save(self) -> None:
-        """Checkpoint what is committed."""
-        await asyncio.to_thread(self._checkpoint, self._resume_head)
+        """Checkpoint what is committed, unless an update was applied that the disk did not take."""
+        if self._applied == self._run.committed:
+            await asyncio.to_thread(self._checkpoint, self._resume_head)
 
     async def settled(self) -> None:
         """After a cancelled ``drive``: return when nothing is half applied or half collected."""
@@ -329,7 +339,8 @@ def _record(
     opened: Round,
     collected: Collected,
     gathered: Gathered,
-    timings: Timings,
+    collect_s: float,
+    round_s: float,
     sent: Counter[str],
     received: Counter[str],
 ) -> IterationRecord:
@@ -349,8 +360,8 @@ def _record(
             for side, values in collected.side_returns.items()
             if len(values)
         },
-        round_s=timings.round_s,
-        collect_s=timings.collect_s,
+        round_s=round_s,
+        collect_s=collect_s,
         compute_s=gathered.times.compute_s,
         assigned_s=gathered.times.assigned_s,
         started_s=gathered.times.started_s,

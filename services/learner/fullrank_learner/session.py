@@ -22,7 +22,7 @@ from fullrank.errors import (
 )
 from fullrank.history import Notebook, Sent, Welcomed
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenure_message
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, bundle, decode_agent, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, decode_agent, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
 from fullrank.rpc.security import Security
@@ -321,7 +321,7 @@ class Session:
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
             self._note(head)
             reports = []
-            for message in bundle([opening, *fields]):
+            for message in bundle([Field(opening), *fields]):
                 job.proceed()
                 await call.write(message)
 

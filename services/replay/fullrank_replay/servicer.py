@@ -101,7 +101,7 @@ class ReplayServicer:
 
         def encode() -> list[bytes]:
             rows = table.gather(sample.positions())
-            return list(encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK))
+            return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
 
         async with self._lock:
             table.check(sample)

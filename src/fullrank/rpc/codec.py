@@ -5,6 +5,8 @@ same bytes go to many streams: fields concatenate to an ordinary encoding of the
 """
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
+from typing import NamedTuple
 
 import google_crc32c
 import numpy as np
@@ -30,30 +32,53 @@ SAMPLE_CHUNK = GetSamplesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 _DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])
 
 
-def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> Iterator[bytes]:
-    """Chunks of ``array``, each encoded as field number ``field`` (below 16) of a message."""
-    data = np.ascontiguousarray(array).data.cast("B")
+class Field(NamedTuple):
+    """An encoded field in two pieces, so that its data are copied once, into the message."""
+
+    head: bytes
+    data: memoryview | bytes = b""
+
+    def __bytes__(self) -> bytes:
+        return joined([self])
+
+    @property
+    def size(self) -> int:
+        """In bytes."""
+        return len(self.head) + len(self.data)
+
+
+def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> Iterator[Field]:
+    """Chunks of ``array``, each encoded as field number ``field`` (below 16) of a message.
+
+    They refer to the array's memory until they are joined.
+    """
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     for offset in range(0, len(data), CHUNK_BYTES):
-        piece = bytes(data[offset : offset + CHUNK_BYTES])
+        piece = data[offset : offset + CHUNK_BYTES]
         head = Chunk(
             array=array_id, offset=offset, total=len(data), crc32c=google_crc32c.value(piece)
         ).SerializeToString()
         head += _DATA_TAG + _varint(len(piece))
-        yield b"".join((bytes([field << 3 | 2]), _varint(len(head) + len(piece)), head, piece))
+        yield Field(bytes([field << 3 | 2]) + _varint(len(head) + len(piece)) + head, piece.data)
 
 
-def bundle(fields: Iterable[bytes]) -> Iterator[bytes]:
-    """Join encoded fields into messages; a field of a whole chunk is not copied again."""
-    pending: list[bytes] = []
+def joined(fields: Iterable[Field]) -> bytes:
+    """One message of the fields."""
+    return b"".join(chain.from_iterable(fields))
+
+
+def bundle(fields: Iterable[Field]) -> Iterator[bytes]:
+    """Join encoded fields into messages of about a chunk."""
+    pending: list[Field] = []
     size = 0
     for field in fields:
-        if pending and size + len(field) > CHUNK_BYTES:
-            yield b"".join(pending)
+        if pending and size + field.size > CHUNK_BYTES:
+            yield joined(pending)
             pending, size = [], 0
         pending.append(field)
-        size += len(field)
+        size += field.size
     if pending:
-        yield b"".join(pending)
+        yield joined(pending)
 
 
 def _varint(value: int) -> bytes:

@@ -18,11 +18,13 @@ from fullrank.rpc.codec import (
     LEARNER_CHUNKS,
     SAMPLE_CHUNK,
     Assembler,
+    Field,
     bundle,
     decode_agent,
     encode_agent,
     encode_chunks,
     floats,
+    joined,
 )
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
@@ -37,7 +39,7 @@ chunk_bytes = st.integers(1, 300)
 
 def chunks_of(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> list[Chunk]:
     fields = encode_chunks(array, array_id=7, field=LEARNER_CHUNKS)
-    return [chunk for each in fields for chunk in pb.LearnerMessage.FromString(each).chunks]
+    return [chunk for each in fields for chunk in pb.LearnerMessage.FromString(bytes(each)).chunks]
 
 
 @given(array=arrays, size=chunk_bytes)
@@ -74,33 +76,36 @@ def test_the_encoding_by_hand_is_the_declared_message(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "CHUNK_BYTES", size)
         assert (
-            b"".join(encode_chunks(array, array_id=array_id, field=LEARNER_CHUNKS))
+            joined(encode_chunks(array, array_id=array_id, field=LEARNER_CHUNKS))
             == pb.LearnerMessage(chunks=declared).SerializeToString()
         )
         assert (
-            b"".join(encode_chunks(array, array_id=array_id, field=CONTROLLER_CHUNKS))
+            joined(encode_chunks(array, array_id=array_id, field=CONTROLLER_CHUNKS))
             == pb.ControllerMessage(chunks=declared).SerializeToString()
         )
         assert [
-            GetSamplesResponse.FromString(field).chunk
+            GetSamplesResponse.FromString(bytes(field)).chunk
             for field in encode_chunks(array, array_id=array_id, field=SAMPLE_CHUNK)
         ] == declared
 
 
 @given(lengths=st.lists(st.integers(0, 60), max_size=30), size=st.integers(1, 100))
 def test_bundles_keep_order_and_size(lengths: Sequence[int], size: int) -> None:
-    fields = [bytes([number % 256]) * length for number, length in enumerate(lengths)]
+    fields = [
+        Field(bytes([number % 256]) * (length // 2), bytes([number % 256]) * (length - length // 2))
+        for number, length in enumerate(lengths)
+    ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "CHUNK_BYTES", size)
         messages = list(bundle(fields))
-    assert b"".join(messages) == b"".join(fields)
-    assert all(len(message) <= max(size, *map(len, fields)) for message in messages)
+    assert b"".join(messages) == joined(fields)
+    assert all(len(message) <= max(size, *(field.size for field in fields)) for message in messages)
     assert all(len(left) + len(right) > size for left, right in pairwise(messages))
 
 
 def test_a_head_and_its_fields_are_one_message() -> None:
     head = pb.LearnerMessage(coded=pb.Coded(row=3)).SerializeToString()
-    [joined] = bundle([head, *encode_chunks(np.ones(5), array_id=3, field=LEARNER_CHUNKS)])
+    [joined] = bundle([Field(head), *encode_chunks(np.ones(5), array_id=3, field=LEARNER_CHUNKS)])
     message = pb.LearnerMessage.FromString(joined)
     assert message.coded.row == 3
     assert [chunk.array for chunk in message.chunks] == [3]

@@ -36,7 +36,7 @@ def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMes
         coded=pb.Coded(ids=run.ids, row=row, batch_digest=b"d", compute_s=0.5)
     )
     for field in encode_chunks(np.arange(float(size)), array_id=row, field=LEARNER_CHUNKS):
-        message.MergeFromString(field)
+        message.MergeFromString(bytes(field))
     return message
 
 

@@ -70,7 +70,7 @@ def vector(iteration: int, row: int = 1, *, entries: int = 150_000) -> list[byte
     """A coded vector as a learner sends it: its head, then three chunks."""
     head = pb.Coded(ids=Ids(iteration=iteration), row=row)
     chunks = encode_chunks(np.full(entries, float(row)), array_id=row, field=LEARNER_CHUNKS)
-    return [pb.LearnerMessage(coded=head).SerializeToString(), *chunks]
+    return [pb.LearnerMessage(coded=head).SerializeToString(), *map(bytes, chunks)]
 
 
 @pytest.mark.parametrize("entries", [1, 150_000])

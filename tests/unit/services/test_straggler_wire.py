@@ -88,7 +88,7 @@ def test_one_byte_of_the_vector_is_flipped(byte: int, mend: bool) -> None:
     vector = np.arange(80_000.0)
     fault = Corrupt(byte=byte + 3 * vector.nbytes, mend_checksum=mend)
     received, sound = bytearray(), []
-    for message in encode_chunks(vector, array_id=0, field=LEARNER_CHUNKS):
+    for message in map(bytes, encode_chunks(vector, array_id=0, field=LEARNER_CHUNKS)):
         parts = read_learner(message)
         assert parts is not None
         damaged = corrupted(message, parts.chunks[0], fault)
