@@ -156,7 +156,7 @@ def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(
 ) -> None:
     reference = services.reference(lag=0)
     run_dir = tmp_path / "run"
-    for point in ("update.applied:7", "iteration.repeated:2", "iteration.repeated:3"):
+    for point in ("journal.synced:7", "iteration.repeated:2", "iteration.repeated:3"):
         killed = services.controller(run_dir, lag=0, failpoint=point)
         assert killed.wait(WAIT_S) == -signal.SIGKILL
     services.run_to_the_end(run_dir, lag=0)

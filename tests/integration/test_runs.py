@@ -3,10 +3,13 @@
 import asyncio
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
 
+from fullrank.errors import FullrankError
+from fullrank.journal import Journal
 from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
@@ -49,3 +52,32 @@ async def test_learners_that_are_told_so_end_with_the_run(tmp_path: Path) -> Non
         standing = cluster.learner()
         await cluster.ready(1)
         assert not standing.task.done()
+
+
+async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_checkpointed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = Journal.append
+
+    def full(self: Journal, iteration: int, **what: Any) -> None:
+        if iteration == 2:
+            raise FullrankError("no space left")
+        append(self, iteration, **what)
+
+    settings = resolved("checkpoint.every=100", "environment.horizon=7")
+    with monkeypatch.context() as patch:
+        patch.setattr(Journal, "append", full)
+        async with Cluster(tmp_path, settings) as cluster:
+            cluster.replay()
+            controller = cluster.controller()
+            cluster.learners(4)
+            with pytest.raises(FullrankError, match="no space left"):
+                async with asyncio.timeout(WAIT_S):
+                    await controller.task
+    assert len(cluster.records()) == 2
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
