@@ -12,7 +12,7 @@ from fullrank import __version__
 from fullrank.checkpoint import newest
 from fullrank.errors import CheckpointUnusable, NotFound
 from fullrank.planning import Plan
-from fullrank.rpc.codec import encode_chunks
+from fullrank.rpc.codec import Field, encode_chunks, joined
 from fullrank.rpc.errors import statuses
 from fullrank.traffic import support
 from fullrank.v1 import controller_pb2
@@ -122,7 +122,7 @@ def _policies(checkpoints: Path) -> list[bytes]:
         raise NotFound(str(error)) from None
     head = pb.GetPoliciesResponse(iteration=checkpoint.iteration).SerializeToString()
     return [
-        head + chunk
+        joined([Field(head), chunk])
         for name, array in checkpoint.arrays.items()
         if name.startswith(_POLICY)
         for chunk in encode_chunks(array, array_id=int(name.removeprefix(_POLICY)), field=_CHUNK)
