@@ -16,7 +16,8 @@ from fullrank.errors import ServiceLost
 from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
-from fullrank.rpc.watch import RunState, Watch
+from fullrank.rpc.seen import RunState
+from fullrank.rpc.watch import Watch
 
 WITHIN_S = 600.0
 """Longest run of a benchmark."""

@@ -23,7 +23,8 @@ from tests.e2e.commands import (
 from fullrank.failpoints import VARIABLE
 from fullrank.history import read_history
 from fullrank.invariants import violations
-from fullrank.rpc.watch import RunState, Watch
+from fullrank.rpc.seen import RunState
+from fullrank.rpc.watch import Watch
 
 pytestmark = pytest.mark.e2e
 

@@ -19,7 +19,8 @@ from tests.e2e.commands import (
     start,
 )
 
-from fullrank.rpc.watch import RunState, Watch
+from fullrank.rpc.seen import RunState
+from fullrank.rpc.watch import Watch
 
 pytestmark = pytest.mark.e2e
 

@@ -17,6 +17,8 @@ VERBS = {
     "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
     "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
+    "status": ("fullrank.cli.status:status", "Say where a run stands and what takes its time."),
+    "top": ("fullrank.cli.top:top", "Watch a run live: learners, round timeline, returns."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
     "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
     "checkpoint": ("fullrank.cli.checkpoint:app", "List, verify and compare checkpoints."),

@@ -8,6 +8,8 @@ from typing import Annotated, Any, TypeAlias
 import typer
 
 from fullrank.config import Resolved, load
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
 
 ConfigOption: TypeAlias = Annotated[
     Path | None, typer.Option("--config", help="TOML file with settings.", dir_okay=False)
@@ -15,6 +17,10 @@ ConfigOption: TypeAlias = Annotated[
 SetOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+]
+CertificatesOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--certificates", help="The run's certificates, instead of tls.certificates."),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -36,3 +42,10 @@ def resolve(
     """
     layers = load(config_path, environ=os.environ, overrides=overrides or (), options=options)
     return layers.check()
+
+
+def security_of(certificates: Path | None, role: Role) -> Security:
+    """What this process shows to a service; what ``--certificates`` does not say is configured."""
+    folder = None if certificates is None else str(certificates)
+    settings = load(environ=os.environ, options={"tls.certificates": folder}).config.tls
+    return Security.of(settings, role)

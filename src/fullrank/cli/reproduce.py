@@ -17,7 +17,8 @@ from fullrank.config import RunConfig, to_toml
 from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.reproduction import coded_maddpg
 from fullrank.reproduction.cells import Cell, Origin
-from fullrank.rpc.watch import RunState, Watch
+from fullrank.rpc.seen import RunState
+from fullrank.rpc.watch import Watch
 
 POLL_S = 0.2
 

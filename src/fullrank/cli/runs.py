@@ -67,3 +67,17 @@ def read_config(directory: Path) -> RunConfig:
         return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
     except OSError as error:
         raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
+
+
+def newest_run(*, root: Path = RUNS) -> Path:
+    """The run that was started or resumed last.
+
+    Raises:
+        FullrankError: There is none.
+    """
+    configurations = list(root.glob("*/config.toml"))
+    if not configurations:
+        raise FullrankError(
+            f"there are no runs in {root}/; name a run, or host:port of its monitor"
+        )
+    return max(configurations, key=lambda path: path.stat().st_mtime).parent

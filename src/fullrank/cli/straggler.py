@@ -1,26 +1,19 @@
 """``fullrank straggler``: what a straggler sidecar injects, read and changed while it runs."""
 
 import json
-import os
-from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
 
-from fullrank.cli.options import JsonOption
+from fullrank.cli.options import CertificatesOption, JsonOption, security_of
 from fullrank.config import Fault, PluginSettings, as_tables, load
 from fullrank.errors import ConfigError
 from fullrank.rpc.identity import Role
-from fullrank.rpc.security import Security
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 
 Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of its control port.")]
-Certificates: TypeAlias = Annotated[
-    Path | None,
-    typer.Option("--certificates", help="The run's certificates, instead of tls.certificates."),
-]
 
 
 @app.callback()
@@ -29,9 +22,11 @@ def _straggler() -> None:
 
 
 @app.command("get")
-def get_(address: Address, certificates: Certificates = None, as_json: JsonOption = False) -> None:
+def get_(
+    address: Address, certificates: CertificatesOption = None, as_json: JsonOption = False
+) -> None:
     """Print what is injected now; a monitor may."""
-    security = _security(certificates, Role.MONITOR)
+    security = security_of(certificates, Role.MONITOR)
     _show(get_injection(address, security=security), as_json=as_json)
 
 
@@ -54,7 +49,7 @@ def set_(
         ),
     ] = None,
     no_faults: Annotated[bool, typer.Option("--no-faults", help="Inject no fault.")] = False,
-    certificates: Certificates = None,
+    certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Change it, all or nothing; what is not given stays. Prints what is injected then.
@@ -69,15 +64,9 @@ def set_(
         address,
         model=None if model is None else _model(model, parameters or []),
         faults=_faults(faults or []) if faults or no_faults else None,
-        security=_security(certificates, Role.ADMIN),
+        security=security_of(certificates, Role.ADMIN),
     )
     _show(injected, as_json=as_json)
-
-
-def _security(certificates: Path | None, role: Role) -> Security:
-    folder = None if certificates is None else str(certificates)
-    settings = load(environ=os.environ, options={"tls.certificates": folder}).config.tls
-    return Security.of(settings, role)
 
 
 def _model(name: str, parameters: list[str]) -> PluginSettings:

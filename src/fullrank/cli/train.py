@@ -19,7 +19,8 @@ from fullrank.config import RunConfig, from_toml, load, to_toml
 from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.metrics import METRICS, follow
 from fullrank.rpc.certificates import initialise, today
-from fullrank.rpc.watch import RunState, Watch
+from fullrank.rpc.seen import RunState
+from fullrank.rpc.watch import Watch
 from fullrank.wiring import code_of, delays_of
 
 CERTIFIED_DAYS = 365

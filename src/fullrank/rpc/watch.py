@@ -1,7 +1,5 @@
 """A blocking look at a local run's controller, for the command line."""
 
-from dataclasses import dataclass
-from enum import StrEnum, auto
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -14,36 +12,12 @@ from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
+from fullrank.rpc.seen import RunStatus, decode_status
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
 STATUS_S = 2.0
 """Deadline of one look."""
-
-
-class RunState(StrEnum):
-    """Where a run stands."""
-
-    STARTING = auto()
-    RUNNING = auto()
-    STALLED = auto()
-    FINISHED = auto()
-
-
-_STATES = {
-    pb.RUN_STATE_STARTING: RunState.STARTING,
-    pb.RUN_STATE_RUNNING: RunState.RUNNING,
-    pb.RUN_STATE_STALLED: RunState.STALLED,
-    pb.RUN_STATE_FINISHED: RunState.FINISHED,
-}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunStatus:
-    """One look."""
-
-    state: RunState = RunState.STARTING
-    message: str = ""
 
 
 class Watch:
@@ -83,4 +57,4 @@ class Watch:
         except (ServiceLost, grpc.RpcError):
             self._hang_up()  # a restarted controller may listen elsewhere
             return RunStatus()
-        return RunStatus(state=_STATES[status.state], message=status.message)
+        return decode_status(status)

@@ -180,7 +180,7 @@ class Iteration(_message.Message):
     collect_s: _builtins.float
     """Playing the environments and storing the transitions, before the first assignment."""
     round_s: _builtins.float
-    """From the first assignment to the commit."""
+    """From the first assignment until the update was applied."""
     decodable_s: _builtins.float
     """When the received rows reached rank M."""
     decode_s: _builtins.float

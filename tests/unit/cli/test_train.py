@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fullrank.cli import train
-from fullrank.rpc.watch import RunState
+from fullrank.rpc.seen import RunState
 
 
 @pytest.mark.parametrize("inside", ["file/run", "/proc/nothing/run"])

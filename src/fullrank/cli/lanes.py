@@ -1,0 +1,57 @@
+"""A round and a curve in characters."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from fullrank.metrics import IterationRecord
+from fullrank.types import LearnerId
+
+WAITING, COMPUTING, DELAYED, SENDING, LATE, DECODABLE = "─", "█", "░", "▸", "·", "│"
+LEGEND = (
+    f"{WAITING} parameters and minibatch  {COMPUTING} computing  {DELAYED} delayed  {SENDING} "
+    f"sending  {LATE} not waited for  {DECODABLE} rank reached M"
+)
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def lanes(record: IterationRecord, *, width: int) -> dict[LearnerId, str]:
+    """A lane of ``width`` characters for each learner that was assigned a row, to scale."""
+    scale = width / max(record.round_s, 1e-9)
+    return {learner: _lane(record, learner, width, scale) for learner in sorted(record.assigned_s)}
+
+
+def _lane(record: IterationRecord, learner: LearnerId, width: int, scale: float) -> str:
+    cells = [" "] * width
+    for mark, start_s, end_s in _phases(record, learner):
+        first, last = (min(width, int(scale * moment_s)) for moment_s in (start_s, end_s))
+        cells[first:last] = [mark] * (last - first)
+    if record.decodable_s is not None:
+        cells[min(width - 1, int(scale * record.decodable_s))] = DECODABLE
+    return "".join(cells)
+
+
+def _phases(record: IterationRecord, learner: LearnerId) -> Sequence[tuple[str, float, float]]:
+    """Mark, start and end of each, seconds."""
+    assigned_s = record.assigned_s[learner]
+    if learner not in record.started_s:
+        return [(LATE, assigned_s, record.round_s)]
+    started_s, sent_s = record.started_s[learner], record.sent_s[learner]
+    computed_s = min(started_s + record.compute_s[learner], sent_s)
+    return [
+        (WAITING, assigned_s, started_s),
+        (COMPUTING, started_s, computed_s),
+        (DELAYED, computed_s, sent_s),
+        (SENDING, sent_s, record.arrival_s[learner]),
+    ]
+
+
+def sparkline(values: Sequence[float], *, width: int) -> str:
+    """A curve of at most ``width`` characters; each is the mean of as many neighbours."""
+    if not values:
+        return ""
+    parts = np.array_split(np.asarray(values, float), min(width, len(values)))
+    means = np.array([part.mean() for part in parts])
+    low, high = means.min(), means.max()
+    steps = (means - low) / (high - low or 1.0) * (len(_BARS) - 1)
+    return "".join(_BARS[int(step)] for step in steps.round())

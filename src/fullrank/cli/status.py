@@ -1,0 +1,98 @@
+"""``fullrank status``: one look at a run."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from statistics import mean, median
+
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.budget import bottleneck, spent
+from fullrank.cli.locate import RunOption, locate
+from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.metrics import IterationRecord
+from fullrank.progress import SMOOTHED
+from fullrank.rpc.seen import LearnerStatus, RunStatus
+from fullrank.types import JSON
+
+
+def status(
+    run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
+) -> None:
+    """Print where a run stands, who is attached, and what takes its time."""
+    with locate(run, certificates)() as monitor:
+        now = monitor.status()
+        first = max(0, now.committed - SMOOTHED)
+        records = list(monitor.watch(first, until_now=True))
+    if as_json:
+        print(json.dumps(facts(now, records)))
+        return
+    console = Console()
+    for line in headline(now, records):
+        console.print(line, highlight=False, soft_wrap=True)
+    console.print(learners(now))
+
+
+def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
+    """A look as JSON; what is not known is null."""
+    phases = spent(records)
+    longest = bottleneck(phases)
+    return {
+        **asdict(now),
+        "return_mean": _mean([each.return_mean for each in records]),
+        "round_median_s": median(each.round_s for each in records) if records else None,
+        "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
+        "bottleneck": None if longest is None else asdict(longest),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return mean(known) if known else None
+
+
+def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
+    """The run in a few lines."""
+    lines = [
+        f"run {now.run}, term {now.term}: {now.state}, {now.committed} of {now.iterations} "
+        f"iterations{': ' * bool(now.message)}{now.message}"
+    ]
+    if now.round_s:
+        awaited = ", ".join(map(str, now.awaited)) or "nobody"
+        lines.append(
+            f"this round: rank {now.rank} of {now.units} after {now.round_s:.2f} s, "
+            f"awaited: {awaited}"
+        )
+    if records:
+        last = records[-1]
+        value = _mean([each.return_mean for each in records])
+        lines.append(
+            f"last {len(records)} iterations: return {'-' if value is None else f'{value:.1f}'}, "
+            f"round {1e3 * median(each.round_s for each in records):.0f} ms, code {last.code}, "
+            f"tolerance {last.tolerance}"
+        )
+    if (longest := bottleneck(spent(records))) is not None:
+        lines.append(f"bottleneck: {longest}")
+    return [*lines, *now.caveats]
+
+
+def learners(now: RunStatus) -> Table:
+    """Who is attached."""
+    table = Table("learner", "host", "row", "state", "heard", box=None, pad_edge=False)
+    for each in now.learners:
+        rows = ",".join(map(str, each.rows)) or "-"
+        heard = f"{each.silent_s:.1f} s ago"
+        table.add_row(str(each.learner), each.host, rows, state(each, now), heard)
+    return table
+
+
+def state(learner: LearnerStatus, now: RunStatus) -> str:
+    """What a learner is at, in a word."""
+    if learner.quarantined:
+        return f"quarantined: {learner.quarantined}"
+    if not learner.rows:
+        return "spare" if learner.fingerprint else "joining"
+    if not now.round_s:
+        return "idle"
+    return "answered" if learner.answered else "awaited"

@@ -1,0 +1,185 @@
+"""What a monitor tells, as data without messages."""
+
+import json
+from dataclasses import dataclass
+from enum import StrEnum, auto
+
+import numpy as np
+
+from fullrank.config import RunConfig, from_toml
+from fullrank.environments import AgentSpec
+from fullrank.rpc.codec import decode_agent
+from fullrank.types import JSON, LearnerId, Matrix
+from fullrank.v1 import controller_pb2
+from fullrank.v1 import monitor_pb2 as pb
+
+
+class RunState(StrEnum):
+    """Where a run stands."""
+
+    STARTING = auto()
+    RUNNING = auto()
+    STALLED = auto()
+    FINISHED = auto()
+
+
+_STATES = {
+    controller_pb2.RUN_STATE_STARTING: RunState.STARTING,
+    controller_pb2.RUN_STATE_RUNNING: RunState.RUNNING,
+    controller_pb2.RUN_STATE_STALLED: RunState.STALLED,
+    controller_pb2.RUN_STATE_FINISHED: RunState.FINISHED,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnerStatus:
+    """A learner that is attached."""
+
+    learner: LearnerId
+    host: str
+    rows: tuple[int, ...]
+    """Rows held; none for a spare."""
+    answered: bool
+    """One of them has come in the current iteration."""
+    silent_s: float
+    """Since it was heard of, seconds."""
+    quarantined: str
+    """Why it holds no row any more; empty where nothing was wrong."""
+    fingerprint: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunStatus:
+    """A run at one moment; by default one whose controller does not answer yet."""
+
+    run: str = ""
+    term: int = 0
+    epoch: int = 0
+    state: RunState = RunState.STARTING
+    message: str = ""
+    """What it waits for."""
+    committed: int = 0
+    """Iterations committed, of ``iterations``."""
+    iterations: int = 0
+    rank: int = 0
+    """Of the rows received in the current iteration, of ``units``."""
+    units: int = 0
+    round_s: float = 0.0
+    """Since the first assignment of the current iteration, seconds; 0 between iterations."""
+    caveats: tuple[str, ...] = ()
+    """What the run does not promise."""
+    learners: tuple[LearnerStatus, ...] = ()
+
+    @property
+    def awaited(self) -> list[LearnerId]:
+        """Learners whose rows have not come in the current iteration."""
+        return [each.learner for each in self.learners if each.rows and not each.answered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """What the planner expects of a code."""
+
+    code: str
+    mean_s: float
+    cautious_s: float
+    """One standard error above the mean: what codes are compared by."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What the planner said last."""
+
+    code: str
+    reason: str
+    forecasts: tuple[Forecast, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class CodeInUse:
+    """C and who holds its rows."""
+
+    epoch: int
+    name: str
+    parameters: JSON
+    matrix: Matrix
+    tolerance: int
+    certificate: str
+    holders: dict[int, LearnerId]
+    """Row to learner; rows of learners that left are missing."""
+    plan: Plan | None
+    """None unless the code is chosen by measured times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setup:
+    """What is trained."""
+
+    run: str
+    version: str
+    config: RunConfig
+    agents: tuple[AgentSpec, ...]
+
+
+def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
+    """A status from its message."""
+    return RunStatus(
+        run=message.run,
+        term=message.term,
+        epoch=message.epoch,
+        state=_STATES[message.state],
+        message=message.message,
+        committed=message.iterations_committed,
+        iterations=message.iterations,
+        rank=message.rank,
+        units=message.units,
+        round_s=message.round_s,
+        caveats=tuple(message.caveats),
+        learners=tuple(
+            LearnerStatus(
+                learner=each.learner,
+                host=each.host,
+                rows=tuple(each.rows),
+                answered=each.answered,
+                silent_s=each.silent_s,
+                quarantined=each.quarantined,
+                fingerprint=each.fingerprint,
+            )
+            for each in message.learners
+        ),
+    )
+
+
+def decode_code(message: pb.GetCodeResponse) -> CodeInUse:
+    """A code from its message."""
+    matrix = np.zeros((len(message.rows), message.units))
+    for row in message.rows:
+        matrix[row.row, list(row.units)] = row.coefficients
+    return CodeInUse(
+        epoch=message.epoch,
+        name=message.name,
+        parameters=json.loads(message.parameters),
+        matrix=matrix,
+        tolerance=message.tolerance,
+        certificate=message.certificate,
+        holders={each.row: each.learner for each in message.holders},
+        plan=_decode_plan(message.plan) if message.HasField("plan") else None,
+    )
+
+
+def _decode_plan(message: pb.Plan) -> Plan:
+    forecasts = tuple(
+        Forecast(code=each.code, mean_s=each.mean_s, cautious_s=each.cautious_s)
+        for each in message.forecasts
+    )
+    return Plan(code=message.code, reason=message.reason, forecasts=forecasts)
+
+
+def decode_setup(message: pb.GetConfigurationResponse) -> Setup:
+    """What is trained, from its message."""
+    return Setup(
+        run=message.run,
+        version=message.version,
+        config=from_toml(message.configuration),
+        agents=tuple(map(decode_agent, message.agents)),
+    )

@@ -1,0 +1,164 @@
+"""``fullrank.client``, the verbs that are made of it, and the example."""
+
+import asyncio
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.fakes import Fault
+from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
+
+from fullrank.cli import main
+from fullrank.cli import top as top_module
+from fullrank.client import AsyncMonitor, Monitor, RunState
+from fullrank.codes import make_code
+from fullrank.errors import NotFound, ServiceLost
+from fullrank.metrics import METRICS
+from fullrank.rpc.addresses import resolve
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "watch_a_run.py"
+
+
+async def monitor_of(cluster: Cluster) -> str:
+    await cluster.address()
+    await eventually(
+        lambda: (cluster.run_dir / "services" / "monitor.json").exists(), what="it listens"
+    )
+    return resolve("127.0.0.1:0", cluster.run_dir, "monitor")
+
+
+def fullrank(*words: str) -> int:
+    """The command's exit code."""
+    try:
+        main(words)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        address = await monitor_of(cluster)
+        async with AsyncMonitor(address) as monitor:
+            with pytest.raises(NotFound, match="before the first learners"):
+                await monitor.code()
+            cluster.learners(4)
+            records = [record async for record in monitor.watch()]
+            told = (await monitor.status(), await monitor.setup())
+            code, policies = await monitor.code(), await monitor.policies()
+
+        def blocking() -> None:
+            with Monitor(address) as monitor:
+                assert list(monitor.watch()) == records
+                assert list(monitor.watch(4, seen_term=1, until_now=True)) == records[4:]
+                assert monitor.status().committed == told[0].committed
+                assert monitor.setup() == told[1]
+                assert np.array_equal(monitor.code().matrix, code.matrix)
+                assert monitor.policies().parameters.keys() == {0, 1, 2}
+
+        await asyncio.to_thread(blocking)
+    assert records == cluster.records()
+    assert (told[0].state, told[0].committed) == (RunState.FINISHED, 6)
+    assert told[1].config == cluster.config
+    assert np.array_equal(code.matrix, make_code("cyclic", rows=4, units=3).matrix)
+    assert policies.iteration == 5
+
+
+async def test_a_controller_that_is_away_is_a_service_lost(tmp_path: Path) -> None:
+    def blocking() -> None:
+        with Monitor("127.0.0.1:1") as monitor, pytest.raises(ServiceLost, match="UNAVAILABLE"):
+            monitor.status()
+
+    await asyncio.to_thread(blocking)
+
+
+async def test_the_example_runs(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved()) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+        command = [sys.executable, str(EXAMPLE), await monitor_of(cluster)]
+        run = await asyncio.to_thread(
+            subprocess.run, command, capture_output=True, text=True, check=False
+        )
+    assert run.returncode == 0, run.stderr
+    assert "cooperative_navigation, 3 agents" in run.stdout
+    assert run.stdout.count("iteration ") == 4
+    assert "bottleneck: " in run.stdout
+    assert len(EXAMPLE.read_text().splitlines()) <= 30
+
+
+async def test_status_says_where_a_run_stands_in_words_and_as_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, resolved()) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+        assert await asyncio.to_thread(fullrank, "status", str(tmp_path)) == 0
+        words = capsys.readouterr().out
+        address = await monitor_of(cluster)
+        assert await asyncio.to_thread(fullrank, "status", address, "--json") == 0
+        facts = json.loads(capsys.readouterr().out)
+    assert "finished, 4 of 4 iterations" in words
+    assert "bottleneck: " in words
+    assert len(words.splitlines()) == 3 + 1 + 4  # headlines, headers, learners
+    assert (facts["state"], facts["committed"], len(facts["learners"])) == ("finished", 4, 4)
+    assert facts["bottleneck"]["phase"] in facts["phases_s"]
+
+
+async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
+    async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        await monitor_of(cluster)
+        for _ in range(4):
+            await cluster.fake(Fault.STALL, at=2)
+        watching = asyncio.create_task(asyncio.to_thread(fullrank, "top", str(tmp_path), "--json"))
+        told: list[str] = []
+        out: list[str] = []
+
+        def printed(count: int) -> bool:
+            captured = capsys.readouterr()
+            out.extend(captured.out.splitlines())
+            told.extend(captured.err.splitlines())
+            return len(out) >= count
+
+        await eventually(lambda: printed(2), what="two iterations are shown")
+        await controller.end()
+        await eventually(lambda: printed(2) and any("away" in line for line in told), what="away")
+        cluster.controller()
+        cluster.learners(4)
+        assert await asyncio.wait_for(watching, WAIT_S) == 0
+        printed(6)
+    written = (tmp_path / METRICS).read_text().splitlines()
+    assert list(map(json.loads, out)) == list(map(json.loads, written))
+    assert all(line.startswith("controller away: ") for line in told)
+
+
+async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert fullrank("status", str(tmp_path / "none")) == 1
+    assert capsys.readouterr().err.count("\n") == 1
+    (tmp_path / "config.toml").write_text("")
+    assert fullrank("status", str(tmp_path)) == 9
+    error = capsys.readouterr().err
+    assert (
+        error
+        == f"fullrank: {tmp_path} has no controller; `fullrank resume {tmp_path}` starts one\n"
+    )
+    assert fullrank("status", "127.0.0.1:1") == 9
+    assert capsys.readouterr().err.count("\n") == 1
