@@ -2,23 +2,26 @@
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from typing import Any, cast
 
 import google_crc32c
 import grpc
 import numpy as np
 
 from fullrank import __version__
+from fullrank.algorithms import Algorithm
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.security import PLAINTEXT, Security
-from fullrank.types import FloatArray, Vector
+from fullrank.types import FloatArray, Unit, Vector
+from fullrank.updates import snap
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_learner.session import Trainee
-from fullrank_learner.worker import Computed, RowOfC
+from fullrank_learner.worker import Computed, RowOfC, Worker
 
 
 class Fault(Enum):
@@ -37,9 +40,16 @@ class Fault(Enum):
     STALL = auto()
     WRONG_DIGEST = auto()
     WRONG_VECTOR = auto()
+    WRONG_UPDATE = auto()
+    """Wrong digests that fit the vector: only another learner's digest, or a proof, tells."""
+    WRONG_LATE = auto()
+    """The same, after a stall."""
     OTHER_VERSION = auto()
     UNSTABLE_PROBE = auto()
     OTHER_FINGERPRINT = auto()
+
+
+_WRONG = (Fault.WRONG_UPDATE, Fault.WRONG_LATE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,12 +75,14 @@ class FakeLearner:
     fault: Fault = Fault.OK
     at: int = 0
     security: Security = PLAINTEXT
+    process: bytes = b""
+    """By which it is known when it dials again."""
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     """It holds an index, or was turned away."""
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
     """It got the assignment of iteration ``at``."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
-    """Lets STALL and DUPLICATE go on."""
+    """Lets STALL, WRONG_LATE and DUPLICATE go on."""
     refused: list[pb.Refused] = field(default_factory=list)
     died: bool = False
     answered: int = 0
@@ -93,7 +105,10 @@ class FakeLearner:
 
     async def _converse(self, call: WorkCall) -> None:
         version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
-        await _say(call, hello=pb.Hello(version=version, host="fake", domain=socket.gethostname()))
+        hello = pb.Hello(
+            version=version, host="fake", domain=socket.gethostname(), process=self.process
+        )
+        await _say(call, hello=hello)
         try:
             welcome = await _hear(call)
         finally:
@@ -145,8 +160,9 @@ class FakeLearner:
         trainee.algorithm.written()
         batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
         await replay.get_sample(assignment.sample, batch)
-        units, computed = await asyncio.to_thread(_compute, trainee, assignment, batch)
         fault = self.fault if due else Fault.OK
+        worker = _wrong_worker(trainee) if fault in _WRONG else trainee.worker
+        units, computed = await asyncio.to_thread(_compute, worker, assignment, batch)
         if due:
             self.fault = Fault.OK
         await self._send(call, fault, assignment, units, computed)
@@ -160,15 +176,15 @@ class FakeLearner:
         units: Sequence[pb.UnitDone],
         computed: Computed,
     ) -> None:
-        if fault is Fault.STALL:
+        if fault in (Fault.STALL, Fault.WRONG_LATE):
             await self.release.wait()
         if fault is Fault.GARBAGE:
             await call.write(b"\xff\xff\xff\xff")
             return
         for row, coded in computed.coded.items():
-            if fault not in (Fault.OK, Fault.STALL):
+            if fault not in (Fault.OK, Fault.STALL, *_WRONG):
                 await self._misbehave(call, fault, assignment, units, row, coded, computed)
-            if fault in (Fault.OK, Fault.STALE, Fault.STALL):
+            if fault in (Fault.OK, Fault.STALE, Fault.STALL, *_WRONG):
                 await _contribute(call, assignment.ids, row, coded, computed, units)
 
     async def _misbehave(
@@ -226,11 +242,28 @@ async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vect
         call.cancel()
 
 
+class _WrongAlgorithm:
+    """The learner's own, but for one entry of every update."""
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm, self.unit_sizes = algorithm, algorithm.unit_sizes
+
+    def updates(self, *words: Any, **named: Any) -> Iterator[tuple[Unit, FloatArray]]:
+        for unit, update in self._algorithm.updates(*words, **named):
+            wrong = update.copy()
+            wrong[0] = snap(wrong[:1] + np.float32(2.0**-20))[0]
+            yield unit, wrong
+
+
+def _wrong_worker(trainee: Trainee) -> Worker:
+    return Worker(cast(Algorithm, _WrongAlgorithm(trainee.algorithm)))
+
+
 def _compute(
-    trainee: Trainee, assignment: pb.Assignment, batch: FloatArray
+    worker: Worker, assignment: pb.Assignment, batch: FloatArray
 ) -> tuple[list[pb.UnitDone], Computed]:
     units: list[pb.UnitDone] = []
-    computed = trainee.worker.compute(
+    computed = worker.compute(
         [
             RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
             for row in assignment.rows

@@ -70,8 +70,7 @@ class Journal:
         self._file = self._open(first)
 
     def _open(self, first: int) -> BinaryIO:
-        path = self._directory / f"{first:06d}-{self._term:06d}{_SUFFIX}"
-        return _writing(path, lambda: _created(path))
+        return _opened(self._directory, term=self._term, first=first)
 
     def append(
         self, iteration: int, *, facts: JSON, updates: FloatArray, reproducible: bool = True
@@ -125,6 +124,19 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     while (entry := found.get(first + len(whole))) is not None:
         whole.append(entry)
     return whole
+
+
+def supersede(directory: Path, *, term: int, first: int) -> None:
+    """Take back what earlier terms committed from iteration ``first`` on; their records stay.
+
+    Once this returns, whoever reads the journal goes on before ``first``, whatever happens next.
+
+    Args:
+        directory: Of the journal.
+        term: The next controller's, higher than that of every segment there is.
+        first: The iteration that is committed next.
+    """
+    _opened(directory, term=term, first=first).close()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +251,11 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
         return Entry(iteration=facts.pop("iteration"), facts=facts, updates=updates), end
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _NotWhole(f"not a journal ({error})") from error
+
+
+def _opened(directory: Path, *, term: int, first: int) -> BinaryIO:
+    path = directory / f"{first:06d}-{term:06d}{_SUFFIX}"
+    return _writing(path, lambda: _created(path))
 
 
 def _created(path: Path) -> BinaryIO:

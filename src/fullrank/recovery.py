@@ -1,5 +1,7 @@
 """What a run could be resumed from, and where two checkpoints differ."""
 
+import shutil
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -33,7 +35,10 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
     faults: list[str] = []
     committed = 0
     paths = checkpoint.saved(run_dir / CHECKPOINTS)
+    superseded = set(_superseded(run_dir))
     for path in paths:
+        if path in superseded:
+            continue
         try:
             committed = max(committed, checkpoint.load(path).iteration + 1)
         except CheckpointUnusable as error:
@@ -57,6 +62,36 @@ def checkpoints_lost(run_dir: Path) -> bool:
     segments = journal.survey(run_dir / JOURNAL)
     begins = min((segment.first for segment in segments), default=0)
     return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)
+
+
+def drop_superseded(run_dir: Path) -> list[Path]:
+    """Remove checkpoints of what a later term has taken back; returns where they lay."""
+    dropped = _superseded(run_dir)
+    for path in dropped:
+        shutil.rmtree(path)
+    return dropped
+
+
+def _superseded(run_dir: Path) -> list[Path]:
+    """Readable checkpoints of iterations that a later term goes on before."""
+    segments = journal.survey(run_dir / JOURNAL)
+    found = []
+    for path in checkpoint.saved(run_dir / CHECKPOINTS):
+        with suppress(CheckpointUnusable):
+            manifest = checkpoint.read_manifest(path)
+            term, iteration = manifest["facts"].get("term", 0), manifest["iteration"]
+            if any(each.term > term and each.first <= iteration for each in segments):
+                found.append(path)
+    return found
+
+
+def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
+    """The newest usable checkpoint of an earlier iteration, if there is one."""
+    for path in checkpoint.saved(run_dir / CHECKPOINTS):
+        if int(path.name) < iteration:
+            with suppress(CheckpointUnusable):
+                return checkpoint.load(path)
+    return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -134,6 +134,11 @@ class Round:
         return {learner: len(own) for learner, own in self._reports.items()}
 
     @property
+    def reports(self) -> Mapping[LearnerId, Mapping[Unit, bytes]]:
+        """Every digest that was reported."""
+        return self._reports
+
+    @property
     def rows(self) -> frozenset[int]:
         """Rows received."""
         return frozenset(self._offers)

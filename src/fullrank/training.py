@@ -147,10 +147,10 @@ class Training:
             EnvironmentFailed: The environments do not repeat themselves.
         """
         self.load_algorithm(state)
-        self._rollout.load(_part(state, "rollout"))
-        ahead = _part(state, "collected")
+        self._rollout.load(part(state, "rollout"))
+        ahead = part(state, "collected")
         if ahead:
-            sides = _part(ahead, "side")
+            sides = part(ahead, "side")
             self._last = resume_at, Collected(ahead["rows"], ahead["returns"], sides)
 
     def load_algorithm(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -159,7 +159,7 @@ class Training:
         Raises:
             CheckpointUnusable: It belongs to another algorithm or environment.
         """
-        self.algorithm.load(_part(state, "algorithm"))
+        self.algorithm.load(part(state, "algorithm"))
 
     def digest(self) -> str:
         """Of the parameters, targets and optimiser: equal digests mean equal bits."""
@@ -178,8 +178,9 @@ class Training:
         return make_environment(name, agents=agents, copies=copies, **params)
 
 
-def _part(state: Mapping[str, np.ndarray[Any, Any]], part: str) -> dict[str, np.ndarray[Any, Any]]:
-    prefix = f"{part}."
+def part(state: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """One part of a state: ``algorithm``, ``rollout`` or ``collected``."""
+    prefix = f"{name}."
     return {
         name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)
     }

@@ -148,11 +148,11 @@ class Cluster:
         return service
 
     async def fake(
-        self, fault: Fault, *, at: int = 0
+        self, fault: Fault, *, at: int = 0, process: bytes = b""
     ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
         """Attach a fake learner; its index is the lowest that is free now."""
         security = self.security(Role.LEARNER)
-        fake = FakeLearner(await self.address(), fault, at, security=security)
+        fake = FakeLearner(await self.address(), fault, at, security, process)
         task = asyncio.create_task(fake.run())
         self.fakes.append(task)
         await asyncio.wait_for(fake.greeted.wait(), WAIT_S)

@@ -13,6 +13,7 @@ from fullrank.failpoints import reach
 from fullrank.history import Acknowledged, Committed, Published
 from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
+from fullrank.proof import Evidence
 from fullrank.replay import Sample
 from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Round, Verdict
@@ -20,6 +21,7 @@ from fullrank.rpc.clients import ReplayClient
 from fullrank.training import Training
 from fullrank.updates import update_digest
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.auditing import Auditing
 from fullrank_controller.broadcast import Broadcast
 from fullrank_controller.dealing import Deal
 from fullrank_controller.gathering import Gathered, Gathering
@@ -31,6 +33,8 @@ log = logging.getLogger(__name__)
 
 MEASURED_ROUNDS = 20
 """Rounds whose median sets the deadline."""
+PATIENCE = 2.0
+"""Median rounds to wait for those who still compute an audited iteration."""
 LEAST_DEADLINE_S = 5.0
 """A shorter deadline would only measure the scheduler of a busy machine."""
 
@@ -44,6 +48,7 @@ class Driver:
         training: Environments, parameters, optimiser.
         replay: Client of the replay service.
         journal: Told of each iteration before it is committed.
+        auditing: Checks what was committed.
         publish: Called with each committed iteration's record.
         checkpoint: Called, off the event loop, with the replay head to resume from.
     """
@@ -56,6 +61,7 @@ class Driver:
         replay: ReplayClient,
         *,
         journal: Journal,
+        auditing: Auditing,
         publish: Callable[[IterationRecord], None],
         checkpoint: Callable[[int], None],
     ) -> None:
@@ -64,6 +70,7 @@ class Driver:
         self._training = training
         self._replay = replay
         self._journal = journal
+        self._auditing = auditing
         self._publish = publish
         self._checkpoint = checkpoint
         self._membership = Membership(config, run)
@@ -90,6 +97,7 @@ class Driver:
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
             Deposed: Another controller has opened the table, or raised the directory's term.
+            RolledBack: A committed unit was found wrong; begin again under a later term.
         """
         if self._run.committed < self._run.iterations:
             beginning = [self._restore(head, journalled)]
@@ -100,6 +108,7 @@ class Driver:
         while self._run.committed < self._run.iterations:
             current = await self._membership.settle(deadline_s=self._deadline_s)
             await self._iterate(current)
+        await self._audit()
         self._run.state = pb.RUN_STATE_FINISHED
         self._run.message = f"{self._run.committed} iterations committed"
         log.info("finished: %s", self._run.message)
@@ -151,7 +160,7 @@ class Driver:
         """Open the table; warm it up when it is empty."""
         self._tail, held = await self._replay.open_table(
             row_size=self._training.layout.row_size,
-            capacity=self._config.replay.capacity,
+            capacity=self._config.replay.capacity + self._auditing.spare_rows,
             head=head,
             tenure=self._run.tenure,
         )
@@ -169,11 +178,12 @@ class Driver:
         started = clock()
         sent, received = run.roster.bytes_sent(), run.bytes_received.copy()
         collected = await self._collect(run.committed)
+        await self._audit()
         sample = self._sample(run.committed)
         dispatched = clock()
         while (found := await self._gather(current, sample)) is None:
             current = await self._membership.settle(deadline_s=self._deadline_s)
-        opened, gathered = found
+        opened, gathered, evidence = found
         describe = partial(
             _record,
             run,
@@ -186,9 +196,19 @@ class Driver:
             sent=run.roster.bytes_sent() - sent,
             received=run.bytes_received - received,
         )
-        record = await self._update(gathered, describe, dispatched=dispatched)
+        record = await self._update(gathered, describe, evidence, dispatched=dispatched)
         if self._planning is not None:
             await self._planning.note(record, current)
+
+    async def _audit(self) -> None:
+        """Before anything is assigned anew: who still computes, and who contradicts whom."""
+        times = self._round_times
+        patience_s = PATIENCE * median(times) if times else self._deadline_s
+        await self._auditing.hear_out(patience_s=patience_s)
+        if self._run.ledger.dispute() is not None:
+            if self._ahead is not None:
+                await asyncio.wait({self._ahead})  # it uses the same kernels
+            await self._auditing.settle()
 
     def _own_up(self, record: IterationRecord) -> None:
         self._run.caveats["exact"] = (
@@ -216,7 +236,9 @@ class Driver:
         tail = max(self._tail, self._head - self._config.replay.capacity)
         return self._training.sample(iteration, tail=tail, head=self._head)
 
-    async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered] | None:
+    async def _gather(
+        self, current: Deal, sample: Sample
+    ) -> tuple[Round, Gathered, Evidence] | None:
         """One round; everybody hears of its commit before the update is applied.
 
         None if those who are left need another code; what came under the old one is then stale.
@@ -237,17 +259,22 @@ class Driver:
             sample=sample,
             deadline_s=self._deadline_s,
         )
-        gathered = await gathering.run()
-        if gathered is None:
+        self._auditing.begin(sample, self._ahead)
+        try:
+            gathered = await gathering.run()
+            if gathered is None:
+                return None
+            evidence = self._auditing.committed(opened, gathered, sample)
+        finally:
             run.round = None
-            return None
+            await self._auditing.end()
         notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
         reach("round.decided")
-        run.round = None
         run.state, run.message = pb.RUN_STATE_RUNNING, ""
-        for row in current.holders.keys() - opened.rows:
-            current.holders[row].outbox.commit(notice)
-        return opened, gathered
+        if not self._auditing.due(opened.iteration):
+            for row in current.holders.keys() - opened.rows:
+                current.holders[row].outbox.commit(notice)
+        return opened, gathered, evidence
 
     def _broadcast_of(self, current: Deal) -> Broadcast:
         """The deal's encoder, made once an epoch."""
@@ -256,16 +283,27 @@ class Driver:
         return self._broadcast[1]
 
     async def _update(
-        self, gathered: Gathered, describe: Callable[..., IterationRecord], *, dispatched: float
+        self,
+        gathered: Gathered,
+        describe: Callable[..., IterationRecord],
+        evidence: Evidence,
+        *,
+        dispatched: float,
     ) -> IterationRecord:
         """Apply the update, whole even if the run is told to stop meanwhile."""
         if self._ahead is not None:
             await asyncio.wait({self._ahead})  # it still acts with the old parameters
-        self._committing = asyncio.create_task(self._commit(gathered, describe, dispatched))
+        self._committing = asyncio.create_task(
+            self._commit(gathered, describe, evidence, dispatched)
+        )
         return await asyncio.shield(self._committing)
 
     async def _commit(
-        self, gathered: Gathered, describe: Callable[..., IterationRecord], dispatched: float
+        self,
+        gathered: Gathered,
+        describe: Callable[..., IterationRecord],
+        evidence: Evidence,
+        dispatched: float,
     ) -> IterationRecord:
         """Apply, journal, publish: what is published survives any crash.
 
@@ -280,7 +318,7 @@ class Driver:
         record = describe(round_s=round_s)
         if not record.exact:
             self._own_up(record)
-        stored = asyncio.create_task(self._store(record, gathered.decision))
+        stored = asyncio.create_task(self._store(record, gathered.decision, evidence))
         checkpoint_due = self._applied % self._config.checkpoint.every == 0
         if self._ahead is None and self._applied < run.iterations and not checkpoint_due:
             self._ahead = self._start_collecting(self._applied)
@@ -295,14 +333,14 @@ class Driver:
             await self.save()
         return record
 
-    async def _store(self, record: IterationRecord, decision: Decision) -> None:
+    async def _store(self, record: IterationRecord, decision: Decision, evidence: Evidence) -> None:
         """Into the journal, and the history."""
         run, updates = self._run, decision.updates
         assert updates is not None
         await asyncio.to_thread(
             self._journal.append,
             record.iteration,
-            facts={"record": to_facts(record)},
+            facts={"record": to_facts(record), **evidence.to_facts()},
             updates=updates,
             reproducible=record.exact,
         )

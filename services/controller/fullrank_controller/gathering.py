@@ -160,6 +160,8 @@ class Gathering:
                 await self._assign(vacated)
             return True
         if not self._run.is_current(event.ids):
+            if isinstance(event, Reported):
+                self._run.hear_late(event.ids, event.learner, event.digests)
             return False
         if isinstance(event, Reported):
             for unit, digest in event.digests.items():

@@ -48,13 +48,15 @@ class Intake:
         return refused
 
     def _report(self, reports: Sequence[pb.UnitDone]) -> None:
-        current = [done for done in reports if self._run.is_current(done.ids)]
-        for done in current:
+        """Digests of the open round are events; those that are late wake nobody."""
+        for done in reports:
             if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
                 raise InvalidContribution(
                     f"units: unit {done.unit} of {self._run.units}, digest of "
                     f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
                 )
+        current = [done for done in reports if self._run.is_current(done.ids)]
+        for done in current:
             if not self._run.computes(self._learner, done.unit):
                 raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
         if current:
@@ -62,6 +64,9 @@ class Intake:
             digests = {done.unit: done.digest for done in current}
             reported = Reported(ids=current[-1].ids, learner=self._learner, digests=digests)
             self._run.inbox.put_nowait(reported)
+        elif reports:
+            digests = {done.unit: done.digest for done in reports}
+            self._run.hear_late(reports[-1].ids, self._learner, digests)
 
     def _announce(self, header: pb.Coded) -> pb.Refused | None:
         self._header, self._assembler = header, None

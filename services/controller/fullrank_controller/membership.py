@@ -32,7 +32,7 @@ class Membership:
         log.info(self._run.message)
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
-                while len(roster.eligible) < wanted:
+                while len(roster.eligible) + len(roster.quarantined) < wanted:
                     await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))

@@ -90,13 +90,17 @@ class Member:
     domain: Domain = ()
     lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
     """What its heartbeats must show."""
+    process: bytes = b""
+    """The learner's process, whatever stream it dials."""
+    since: int = 0
+    """Iterations that were committed when it joined."""
     outbox: Outbox = field(default_factory=Outbox)
     fingerprint: str = ""
     probe: tuple[bytes, ...] = ()
     ready: bool = False
     """It has sent a stable probe and may hold rows."""
     quarantined: str = ""
-    """Why it holds no row any more; a learner that dials again begins anew."""
+    """Why it holds no row any more, until its process is started anew."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
     """Fails with the reason when the controller ends the stream."""
 
@@ -107,18 +111,39 @@ class Member:
 
 
 class Roster:
-    """Attached learners. The index is a lease: the lowest free one, until the stream ends."""
+    """Attached learners. The index is a lease: the lowest free one, until the stream ends.
 
-    def __init__(self) -> None:
+    Args:
+        barred: Why processes are quarantined that may dial again; added to.
+    """
+
+    def __init__(self, barred: dict[bytes, str] | None = None) -> None:
+        self._barred = {} if barred is None else barred
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
         self._change = asyncio.Event()
         self._gone: Counter[str] = Counter()
 
-    def join(self, host: str, *, now: float, domain: Domain = ()) -> Member:
+    def join(
+        self,
+        host: str,
+        *,
+        now: float,
+        domain: Domain = (),
+        process: bytes = b"",
+        since: int = 0,
+    ) -> Member:
         """Admit a learner that said Hello."""
         learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
-        member = Member(learner=learner, host=host, heard_at=now, domain=domain)
+        member = Member(
+            learner=learner,
+            host=host,
+            heard_at=now,
+            domain=domain,
+            process=process,
+            since=since,
+            quarantined=self._barred.get(process, ""),
+        )
         self._members[learner] = self._leases[member.lease] = member
         return member
 
@@ -129,12 +154,22 @@ class Roster:
         member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
         self._changed()
 
-    def quarantine(self, learner: LearnerId, reason: str) -> None:
-        """Deal no row to a learner whose contribution was wrong."""
+    def quarantine(self, learner: LearnerId, reason: str, *, present_at: int | None = None) -> None:
+        """Deal no row to a learner whose contribution was wrong.
+
+        Args:
+            learner: Its index.
+            reason: Why.
+            present_at: The iteration of the contribution, if it is past: somebody else may hold the
+                index by now.
+        """
         member = self._members.get(learner)
-        if member is not None:
-            member.quarantined = reason
-            self._changed()
+        if member is None or (present_at is not None and member.since > present_at):
+            return
+        member.quarantined = reason
+        if member.process:
+            self._barred[member.process] = reason
+        self._changed()
 
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended."""
@@ -168,6 +203,11 @@ class Roster:
             return []
         chosen = identities.most_common(1)[0][0]
         return [member for member in ready if (member.fingerprint, member.probe) == chosen]
+
+    @property
+    def quarantined(self) -> list[Member]:
+        """Members that would be ready, but for what they contributed."""
+        return [member for member in self.members if member.ready and member.quarantined]
 
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""

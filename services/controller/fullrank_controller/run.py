@@ -2,8 +2,10 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from fullrank.audit import Ledger
 from fullrank.errors import Deposed
 from fullrank.history import Notebook
 from fullrank.planning import Plan
@@ -45,6 +47,11 @@ class Run:
     """When its first assignment was written, loop time."""
     plan: Plan | None = None
     """What the planner said last; None where the code is not its choice."""
+    ledger: Ledger = field(default_factory=Ledger)
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    """Set when digests of a committed iteration have come."""
+    own_digests: Mapping[Unit, bytes] = field(default_factory=dict)
+    """What the controller itself computed for the open round."""
     _later_term: int = 0
     _deposed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -95,6 +102,14 @@ class Run:
             == (current.run, current.term, current.epoch, current.iteration)
             and ids.attempt <= current.attempt
         )
+
+    def hear_late(self, ids: Ids, learner: LearnerId, digests: Mapping[Unit, bytes]) -> None:
+        """Take digests of an iteration that is committed, if they are of the learner's own row."""
+        current = self.ids
+        same = (ids.run, ids.term, ids.epoch) == (current.run, current.term, current.epoch)
+        if same and all(self.computes(learner, unit) for unit in digests):
+            self.ledger.report(ids.iteration, learner, digests)
+            self.heard.set()
 
     def holds(self, learner: LearnerId, row: int) -> bool:
         """Whether the row is the learner's."""

@@ -18,7 +18,7 @@ from fullrank.history import Began, Notebook
 from fullrank.journal import Entry, Journal, read, survey
 from fullrank.metrics import Fanout, open_sinks
 from fullrank.progress import Lines
-from fullrank.recovery import checkpoints_lost
+from fullrank.recovery import checkpoints_lost, drop_superseded
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
@@ -30,8 +30,10 @@ from fullrank.rpc.server import Server
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import code_of, training_of
+from fullrank_controller.auditing import Auditing, RolledBack
 from fullrank_controller.driver import Driver
 from fullrank_controller.monitoring import Monitoring
+from fullrank_controller.roster import Roster
 from fullrank_controller.run import Run
 from fullrank_controller.run_directory import RunDirectory, hold
 from fullrank_controller.servicer import ControllerServicer
@@ -62,15 +64,39 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     """
     stop = stop or stop_event(launch)
     config = launch.resolved.check().config
+    barred: dict[bytes, str] = {}
     async with Health(config.health.address) as health:
-        training = training_of(config)
-        _check_code(config, training)
-        directory = hold(run_dir, config)
-        try:
-            await _serve(launch, config, directory, training, stop=stop, health=health)
-        finally:
-            training.close()
-            directory.lock.close()
+        while True:
+            try:
+                await _hold_and_serve(launch, config, run_dir, barred, stop=stop, health=health)
+            except RolledBack as error:
+                log.error("rolled_back reason=%s", error)
+            else:
+                return
+
+
+async def _hold_and_serve(
+    launch: Launch,
+    config: RunConfig,
+    run_dir: Path,
+    barred: dict[bytes, str],
+    *,
+    stop: asyncio.Event,
+    health: Health,
+) -> None:
+    """Serve for one term.
+
+    Raises:
+        RolledBack: What is wrong is taken back on disk; go on for another term.
+    """
+    training = training_of(config)
+    _check_code(config, training)
+    directory = hold(run_dir, config)
+    try:
+        await _serve(launch, config, directory, training, barred, stop=stop, health=health)
+    finally:
+        training.close()
+        directory.lock.close()
 
 
 def _check_code(config: RunConfig, training: Training) -> None:
@@ -90,6 +116,8 @@ def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
         CheckpointUnusable: There are or were checkpoints and none can be used: never a silent fresh
             start.
     """
+    for path in drop_superseded(directory.path):
+        log.warning("checkpoint_taken_back path=%s", path)
     if not saved(directory.checkpoints):
         if checkpoints_lost(directory.path):
             raise CheckpointUnusable(
@@ -110,6 +138,7 @@ async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
+    barred: dict[bytes, str],
     *,
     stop: asyncio.Event,
     health: Health,
@@ -121,7 +150,7 @@ async def _serve(
     replay_address = config.replay.address  # a finished run needs no replay
     if committed < config.iterations:
         replay_address = await _replay_address(launch, stop)
-    run = _run(config, directory, training, replay_address)
+    run = _run(config, directory, training, replay_address, Roster(barred))
     run.committed = committed
     _own_up(run, journalled)
     run.notebook.note(
@@ -160,6 +189,7 @@ async def _serve(
         training,
         replay,
         journal=journal,
+        auditing=Auditing(config, run, training, replay, directory),
         publish=sinks.write,
         checkpoint=lambda head: _save(directory, config, run, training, journal=journal, head=head),
     )
@@ -234,6 +264,7 @@ async def _drive(
 
     Raises:
         Deposed: Another controller is in office; nothing more is written.
+        RolledBack: What is committed is taken back, and not checkpointed.
         FullrankError: The run failed.
     """
     resumed = run.committed
@@ -249,8 +280,8 @@ async def _drive(
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     await driver.settled()
     failures = [each for each in outcomes if isinstance(each, Exception)]
-    deposed = any(isinstance(each, Deposed) for each in failures)
-    if resumed < run.committed < run.iterations and not deposed:
+    void = any(isinstance(each, Deposed | RolledBack) for each in failures)
+    if resumed < run.committed < run.iterations and not void:
         await driver.save()
     for failure in failures:
         raise failure
@@ -277,10 +308,15 @@ async def _resolved(configured: str, run_dir: Path | None) -> str:
 
 
 def _run(
-    config: RunConfig, directory: RunDirectory, training: Training, replay_address: str
+    config: RunConfig,
+    directory: RunDirectory,
+    training: Training,
+    replay_address: str,
+    roster: Roster,
 ) -> Run:
     algorithm = training.algorithm
     return Run(
+        roster=roster,
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,

@@ -68,6 +68,8 @@ class ControllerServicer:
                 hello.host,
                 now=asyncio.get_running_loop().time(),
                 domain=tuple(hello.domain.split("/")),
+                process=hello.process,
+                since=run.committed,
             )
             run.notebook.note(Joined(term=run.term, learner=member.learner))
             try:

@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import sys
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -132,6 +133,7 @@ def _say_why(state: RetryCallState) -> None:
 
 async def _dial_for_ever(launch: Launch, health: Health) -> None:
     trainee: Trainee | None = None
+    process = uuid.uuid4().bytes
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution, Deposed)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
@@ -151,6 +153,7 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                     domain=launch.config.learner.domain,
                     pool=pool,
                     trainee=trainee,
+                    process=process,
                     health=health,
                     security=Security.of(launch.config.tls, Role.LEARNER),
                     notebook=notebook,

@@ -127,6 +127,7 @@ class Session:
         domain: With what this process fails, ``zone/host``; empty: this machine.
         pool: One thread that computes.
         trainee: From an earlier session of this process, or None.
+        process: Names this process to the controller.
         health: Told when the controller can give us work, and when not.
         notebook: Told of indices leased and vectors sent.
         security: Who we are.
@@ -139,11 +140,13 @@ class Session:
         domain: str,
         pool: ThreadPoolExecutor,
         trainee: Trainee | None,
+        process: bytes,
         health: Health,
         notebook: Notebook,
         security: Security,
     ) -> None:
         self.trainee = trainee
+        self._process = process
         self._security = security
         self._client = ControllerClient(address, security=security)
         self._domain = domain or socket.gethostname()
@@ -173,7 +176,11 @@ class Session:
     async def _dialogue(self, call: WorkCall) -> None:
         served = tenure_message(self.trainee.tenure) if self.trainee else None
         hello = pb.Hello(
-            version=__version__, host=socket.gethostname(), domain=self._domain, served=served
+            version=__version__,
+            host=socket.gethostname(),
+            domain=self._domain,
+            served=served,
+            process=self._process,
         )
         await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
         welcome = await self._welcome(call)

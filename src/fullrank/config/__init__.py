@@ -5,6 +5,7 @@ from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.toml import config_digest, from_toml, to_toml
 from fullrank.config.tree import (
+    AuditSettings,
     CheckpointSettings,
     CollectSettings,
     ComputeSettings,
@@ -24,6 +25,7 @@ from fullrank.config.tree import (
 
 __all__ = [
     "ENVIRONMENT_PREFIX",
+    "AuditSettings",
     "CheckpointSettings",
     "CollectSettings",
     "ComputeSettings",

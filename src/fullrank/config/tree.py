@@ -175,6 +175,15 @@ class ComputeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AuditSettings:
+    """Checks of what learners computed, beyond those before every commit."""
+
+    every: NonNegative = 100
+    """Every so many iterations all learners finish and report, and the controller computes a unit
+    itself; 0: never."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointSettings:
     """Periodic checkpoints."""
 
@@ -215,6 +224,7 @@ class RunConfig:
     tls: TlsSettings = field(default_factory=TlsSettings)
     straggler: StragglerSettings = field(default_factory=StragglerSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
+    audit: AuditSettings = field(default_factory=AuditSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
 

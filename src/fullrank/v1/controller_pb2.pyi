@@ -159,6 +159,7 @@ class Hello(_message.Message):
     HOST_FIELD_NUMBER: _builtins.int
     SERVED_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
+    PROCESS_FIELD_NUMBER: _builtins.int
     version: _builtins.str
     """Version of the learner's Fullrank; must equal the controller's."""
     host: _builtins.str
@@ -167,6 +168,8 @@ class Hello(_message.Message):
     """With what the learner fails, from the largest failure domain to the smallest: "zone-a/node-3".
     Holders of a unit share as few domains as possible.
     """
+    process: _builtins.bytes
+    """Drawn when the learner's process started: a quarantine holds for it until then."""
     @_builtins.property
     def served(self) -> _common_pb2.Tenure:
         """Under whom the learner served last, if at all. A controller of an earlier term of that run is
@@ -180,10 +183,11 @@ class Hello(_message.Message):
         host: _builtins.str = ...,
         served: _common_pb2.Tenure | None = ...,
         domain: _builtins.str = ...,
+        process: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["served", b"served"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "host", b"host", "served", b"served", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["domain", b"domain", "host", b"host", "process", b"process", "served", b"served", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

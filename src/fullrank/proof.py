@@ -1,0 +1,165 @@
+"""Committed units computed again, from a checkpoint and the journal: who was right.
+
+Parameters of a past iteration are those of a checkpoint, stepped with the updates that the journal
+holds. Whoever has the run's numeric fingerprint gets the bits that every honest learner got.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.algorithms import Algorithm
+from fullrank.audit import Dispute
+from fullrank.journal import Entry
+from fullrank.replay import TABLE, Sample
+from fullrank.types import JSON, FloatArray, LearnerId, Unit
+from fullrank.updates import unit_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What the journal keeps of an iteration so that its units can be computed again."""
+
+    sample: Sample
+    digests: tuple[bytes, ...]
+    """Of the units that were committed."""
+    reports: Mapping[LearnerId, Collection[Unit]]
+    """Who had reported just these digests before the commit."""
+    exact: bool = True
+    """Whether the committed units are what learners computed, bit for bit."""
+
+    def to_facts(self) -> JSON:
+        """As JSON."""
+        return {
+            "sample": [self.sample.seed, self.sample.tail, self.sample.head, self.sample.size],
+            "digests": [digest.hex() for digest in self.digests],
+            "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
+        }
+
+    @classmethod
+    def of(cls, entry: Entry) -> "Evidence":
+        """What ``to_facts`` gave to a journal."""
+        seed, tail, head, size = entry.facts["sample"]
+        return cls(
+            sample=Sample(
+                table=TABLE,
+                seed=seed,
+                iteration=entry.iteration,
+                tail=tail,
+                head=head,
+                size=size,
+            ),
+            digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
+            reports={int(learner): own for learner, own in entry.facts["reports"].items()},
+            exact=entry.facts["record"]["exact"],
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """The outcome of a proof."""
+
+    wrong: int | None
+    """The first iteration found whose committed bits are wrong; None if there is none."""
+    culprits: Mapping[LearnerId, int]
+    """Learners that reported wrong bits, each with the first iteration in which it did."""
+
+
+def prove(
+    algorithm: Algorithm,
+    entries: Iterable[Entry],
+    dispute: Dispute,
+    *,
+    since: int,
+    gather: Callable[[Sample], FloatArray],
+) -> Finding:
+    """Find out who was right, and what else those who were wrong have had committed.
+
+    Looked at are the disputed units, and in every iteration from ``since`` on each unit for which
+    nobody but parties to the dispute had vouched.
+
+    Args:
+        algorithm: With the parameters before the first entry.
+        entries: The journal, without a gap, up to the disputed iteration.
+        dispute: What contradicts what.
+        since: The iteration after the last audited one.
+        gather: A sample's minibatch.
+    """
+    wrong: int | None = None
+    culprits: dict[LearnerId, int] = {}
+    for entry in entries:
+        evidence = Evidence.of(entry)
+        units = _units(entry, evidence, dispute, since)
+        found = _recomputed(algorithm, entry, evidence, units, gather)
+        true = {unit: unit_digest(update) for unit, update in found.items()}
+        amiss = [unit for unit in true if evidence.exact and true[unit] != evidence.digests[unit]]
+        if amiss:
+            wrong = entry.iteration if wrong is None else wrong
+            _name(culprits, _vouched(evidence.reports, amiss), entry.iteration)
+        if entry.iteration == dispute.iteration:
+            _name(culprits, _contradicted(dispute, true), entry.iteration)
+            break
+        if amiss and entry.updates is None:  # the parameters that followed are not known
+            break
+        algorithm.apply(_updates(entry, found))
+    return Finding(wrong=wrong, culprits=culprits)
+
+
+def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> list[Unit]:
+    """What to compute again; everything where only that gives the updates."""
+    every = range(len(evidence.digests))
+    if entry.updates is None:
+        return list(every)
+    if entry.iteration == dispute.iteration:
+        return list(dispute.units)
+    if entry.iteration < since or not evidence.exact:
+        return []
+    others = {
+        unit
+        for learner, units in evidence.reports.items()
+        if learner not in dispute.parties
+        for unit in units
+    }
+    return [unit for unit in every if unit not in others]
+
+
+def _recomputed(
+    algorithm: Algorithm,
+    entry: Entry,
+    evidence: Evidence,
+    units: Sequence[Unit],
+    gather: Callable[[Sample], FloatArray],
+) -> dict[Unit, FloatArray]:
+    if not units:
+        return {}
+    return dict(algorithm.updates(gather(evidence.sample), units, iteration=entry.iteration))
+
+
+def _updates(entry: Entry, found: Mapping[Unit, FloatArray]) -> FloatArray:
+    """What was committed, or what should have been where it was too large to store."""
+    if entry.updates is not None:
+        return entry.updates
+    updates = np.zeros((len(found), max(map(len, found.values()))), np.float32)
+    for unit, update in found.items():
+        updates[unit, : len(update)] = update
+    return updates
+
+
+def _vouched(
+    reports: Mapping[LearnerId, Collection[Unit]], units: Collection[Unit]
+) -> list[LearnerId]:
+    return [learner for learner, own in reports.items() if set(own) & set(units)]
+
+
+def _contradicted(dispute: Dispute, true: Mapping[Unit, bytes]) -> list[LearnerId]:
+    return [
+        learner
+        for learner, own in dispute.reports.items()
+        if any(digest != true[unit] for unit, digest in own.items())
+    ]
+
+
+def _name(culprits: dict[LearnerId, int], learners: Iterable[LearnerId], iteration: int) -> None:
+    for learner in learners:
+        culprits.setdefault(learner, iteration)

@@ -1,0 +1,150 @@
+"""What was committed is compared with late digests; what proves wrong is taken back."""
+
+import logging
+from pathlib import Path
+
+import pytest
+from tests.fakes import Fault
+from tests.integration.cluster import Cluster, eventually, reference_digests, resolved
+
+pytestmark = pytest.mark.integration
+
+CYCLIC = ("code.name=cyclic", "learners=4", "code.tolerance=1", "iterations=6")
+"""Unit 0 is in rows 0 and 1, unit 1 in rows 1 and 2, unit 2 in rows 2 and 3."""
+
+
+async def committed(cluster: Cluster, count: int) -> None:
+    await cluster.status_when(
+        lambda status: status.iterations_committed == count, what=f"{count} committed"
+    )
+
+
+@pytest.fixture(autouse=True)
+def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "fullrank_controller")
+
+
+@pytest.mark.parametrize("every", [1, 100])
+@pytest.mark.parametrize("lag", [0, 1])
+async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_convicted(
+    tmp_path: Path, every: int, lag: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = resolved(
+        *CYCLIC,
+        "audit.every=3",
+        f"checkpoint.every={every}",
+        "checkpoint.keep=9",
+        f"collect.lag={lag}",
+    )
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_UPDATE, at=2)  # alone with unit 0
+        late, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await committed(cluster, 3)  # and then everybody is heard out
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        cluster.learners(2)
+        status = await cluster.finished()
+    assert "convicted learner=0" in caplog.text
+    assert caplog.text.count("convicted") == 1
+    assert status.term == 2
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert [record.term for record in cluster.records()] == [1, 1, 2, 2, 2, 2]
+
+
+async def test_a_digest_that_comes_iterations_late_still_counts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = resolved(*CYCLIC, "audit.every=0", "checkpoint.every=100")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_UPDATE, at=1)
+        late, _ = await cluster.fake(Fault.STALL, at=1)
+        holding, _ = await cluster.fake(Fault.STALL, at=4)  # so that the run does not end meanwhile
+        cluster.learner()
+        await committed(cluster, 4)
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        holding.release.set()
+        cluster.learners(3)
+        await cluster.finished()
+    assert "iteration 1 was wrong" in caplog.text
+    assert "convicted learner=0" in caplog.text
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_wrong_digest_of_a_unit_that_was_right_takes_nothing_back(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
+        cluster.learners(3)
+        await committed(cluster, 3)
+        late.release.set()
+        await eventually(lambda: "convicted" in caplog.text, what="convicted")
+        status = await cluster.finished()
+    assert [each.quarantined != "" for each in status.learners] == [True, False, False, False]
+    assert status.term == 1
+    assert status.learners[0].rows == []
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_the_controller_alone_finds_what_two_colluding_learners_agree_on(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    settings = resolved("code.name=replication", "learners=6", "iterations=6", "audit.every=3")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        faults = [Fault.WRONG_UPDATE, Fault.STALL, Fault.OK]  # rows j and j + 3 hold unit j
+        fakes = [(await cluster.fake(fault, at=2))[0] for fault in (*faults, *faults)]
+        await eventually(lambda: "recomputed iteration=2 unit=0" in caplog.text, what="recomputed")
+        for fake in fakes:
+            fake.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        cluster.learners(6)
+        await cluster.finished()
+    assert {f"convicted learner={j}" in caplog.text for j in (0, 3)} == {True}
+    assert caplog.text.count("convicted") == 2
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_learner_that_was_convicted_holds_no_row_when_it_dials_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_UPDATE, at=2, process=b"liar")
+        late, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await committed(cluster, 3)
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        again, _ = await cluster.fake(Fault.OK, process=b"liar")
+        cluster.learners(2)
+        status = await cluster.finished()
+    assert again.answered == 0
+    assert sum(each.quarantined != "" for each in status.learners) == 1
+
+
+async def test_what_cannot_be_computed_again_is_said_and_names_nobody(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fullrank_controller.auditing.read", lambda directory, first: [])
+    async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
+        cluster.learners(3)
+        await committed(cluster, 3)
+        late.release.set()
+        status = await cluster.finished()
+    assert "convicted" not in caplog.text
+    assert len(status.caveats) == 1
+    assert "iteration 2, and nobody can tell who is right" in status.caveats[0]
