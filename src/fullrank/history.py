@@ -114,6 +114,15 @@ class Published:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """Iterations from ``first`` on were proved wrong; a later term commits them anew."""
+
+    event: Literal["taken_back"] = "taken_back"
+    term: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
     """Replay told the controller that it holds every position below ``head``."""
 
@@ -184,6 +193,7 @@ Event: TypeAlias = Annotated[
     | Refused
     | Committed
     | Published
+    | TakenBack
     | Acknowledged
     | Reopened
     | Truncated

@@ -4,7 +4,8 @@ Each invariant is a function from the histories to what contradicts it, named fo
 
 * exact: what is committed is the centralised update, from rows that determine it;
 * once: an iteration is committed once, a contribution is used once, by who was assigned it;
-* durable: what was committed stays committed, under terms that only rise;
+* durable: what was committed stays committed, under terms that only rise, unless it was proved
+  wrong and taken back;
 * acknowledged: a transition that was acknowledged stays in replay;
 * clean: a learner that was wrong is left out.
 """
@@ -30,6 +31,7 @@ from fullrank.history import (
     Reopened,
     Sent,
     Stored,
+    TakenBack,
     Truncated,
     Welcomed,
 )
@@ -112,6 +114,8 @@ def _nothing_is_forgotten(history: History) -> Iterator[str]:
                 yield f"term {current} knew {event.known} iterations of {known} committed"
         elif isinstance(event, Committed) and event.term == current:
             known = max(known, event.iteration + 1)
+        elif isinstance(event, TakenBack):
+            known = min(known, event.first)
 
 
 def _iterations_follow_one_another(history: History) -> Iterator[str]:
@@ -128,10 +132,14 @@ def _iterations_follow_one_another(history: History) -> Iterator[str]:
 
 def _one_digest_an_iteration(history: History) -> Iterator[str]:
     digests: dict[int, str] = {}
-    for commit in _commits(history):
-        known = digests.setdefault(commit.iteration, commit.digest)
-        if commit.exact and commit.digest != known:
-            yield f"iteration {commit.iteration} was committed as {known} and as {commit.digest}"
+    for event in history.controller:
+        if isinstance(event, TakenBack):
+            digests = {each: one for each, one in digests.items() if each < event.first}
+        if not isinstance(event, Committed):
+            continue
+        known = digests.setdefault(event.iteration, event.digest)
+        if event.exact and event.digest != known:
+            yield f"iteration {event.iteration} was committed as {known} and as {event.digest}"
 
 
 def _published_once_it_is_durable(history: History) -> Iterator[str]:

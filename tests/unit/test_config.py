@@ -127,7 +127,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
     ("override", "message"),
     [
         ("learnes=4", "unknown key 'learnes' in --set; did you mean 'learners'?"),
-        ("zzz=4", "unknown key 'zzz' in --set; known: algorithm, checkpoint, code"),
+        ("zzz=4", "unknown key 'zzz' in --set; known: algorithm, audit, checkpoint"),
         (
             "controller.adress=a:1",
             "unknown key 'controller.adress' in --set; did you mean 'controller.address'?",

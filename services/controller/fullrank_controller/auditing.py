@@ -11,6 +11,7 @@ from fullrank.algorithms import Algorithm, algorithms
 from fullrank.audit import CONTROLLER, WINDOW, Dispute
 from fullrank.config import RunConfig
 from fullrank.errors import Cancelled, CheckpointUnusable, FullrankError
+from fullrank.history import TakenBack
 from fullrank.journal import read, supersede
 from fullrank.proof import Evidence, Finding, prove
 from fullrank.recovery import newest_before
@@ -247,6 +248,7 @@ class Auditing:
             log.error("convicted learner=%d reason=%s", learner, reason)
             self._run.roster.quarantine(learner, reason, present_at=iteration)
         if finding.wrong is not None:
+            self._run.notebook.note(TakenBack(term=self._run.term, first=finding.wrong))
             supersede(self._directory.journal, term=self._run.term + 1, first=finding.wrong)
             raise RolledBack(
                 f"iteration {finding.wrong} was wrong: committed iterations {finding.wrong} to "
