@@ -29,12 +29,14 @@ STYLES = {
     "agent": Style("#0072b2", 0.85, 4),
     "adversary": Style("#d55e00", 0.85, 4),
     "speaker": Style("#7b3fa0", 0.9, 4),
+    "food": Style("#009e73", 0.95, 3),
+    "dead": Style("#8a929b", 0.35, 4),
     "goal": Style("#009e73", 0.95, 3),
     "landmark": Style("#8a929b", 0.9, 3),
     "obstacle": Style("#4a4f55", 0.9, 2),
 }
 NARROWEST, WIDEST = 1.1, 2.0
-"""Half the side of what is shown, at least and at most."""
+"""Half the side of what is shown, at least and at most; a larger square is shown whole."""
 TRAIL = 12
 """Steps that a trail shows."""
 INCHES, DOTS = 4.0, 100
@@ -63,7 +65,7 @@ def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
 def _half_width(scenes: Sequence[Scene]) -> float:
     """Half the side of a square around the origin that shows all bodies but runaways."""
     reach = max(float((np.abs(scene.position).max(1) + scene.size).max()) for scene in scenes)
-    return 1.03 * min(max(reach, NARROWEST), WIDEST)
+    return 1.03 * min(max(reach, NARROWEST), max(WIDEST, scenes[0].half_width))
 
 
 def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
@@ -86,7 +88,10 @@ def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
 
 def _draw_ground(axes: Axes, scene: Scene) -> None:
     """The square in which everything starts, zones of landmarks, and who belongs together."""
-    axes.add_patch(Rectangle((-1, -1), 2, 2, fill=False, ec="#dfe3e7", lw=1.0, ls=(0, (4, 3))))
+    half = scene.half_width
+    square = Rectangle((-half, -half), 2 * half, 2 * half, fill=False, ec="#dfe3e7", lw=1.0)
+    square.set_linestyle((0, (4, 3)))
+    axes.add_patch(square)
     for entity, radius in scene.zones.items():
         axes.add_patch(_circle(scene.position[entity], radius, fc="#009e73", alpha=0.10, lw=0))
     links = [scene.position[list(link)] for link in scene.links]
@@ -94,9 +99,10 @@ def _draw_ground(axes: Axes, scene: Scene) -> None:
 
 
 def _draw_trails(axes: Axes, scenes: Sequence[Scene]) -> None:
-    """Where those that moved were in the last steps, fading."""
+    """Where those that moved were in the last steps, fading; food that was eaten left no trail."""
     path = np.stack([scene.position for scene in scenes])
-    moved = np.flatnonzero((path != path[-1]).any(axis=(0, 2)))
+    food = np.array([kind == "food" for kind in scenes[-1].kinds])
+    moved = np.flatnonzero((path != path[-1]).any(axis=(0, 2)) & ~food)
     steps = np.stack([path[:-1], path[1:]], axis=2)  # (steps, n, both ends, 2)
     fading = np.linspace(0.1, 0.6, len(steps))
     for entity in moved:

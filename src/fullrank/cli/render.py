@@ -12,7 +12,7 @@ from fullrank.cli.evaluate import trained
 from fullrank.cli.runs import find_run, read_config
 from fullrank.config import RunConfig
 from fullrank.environments import make_environment, variant_of
-from fullrank.environments.particle.environment import ParticleEnvironment
+from fullrank.environments.particle.scene import Drawable
 from fullrank.errors import FullrankError
 from fullrank.rollouts import Act, random_actions
 from fullrank.seeding import derive
@@ -54,7 +54,7 @@ def render(
     print(picture)
 
 
-def _environment(config: RunConfig) -> ParticleEnvironment:
+def _environment(config: RunConfig) -> Drawable:
     """One copy of the run's environment.
 
     Raises:
@@ -64,13 +64,15 @@ def _environment(config: RunConfig) -> ParticleEnvironment:
     environment = make_environment(
         settings.name, agents=settings.agents, copies=1, **settings.params
     )
-    if not isinstance(environment, ParticleEnvironment):
+    if not isinstance(environment, Drawable):
         environment.close()
-        raise FullrankError(f"{settings.name} cannot be drawn; only Fullrank's own tasks can be")
+        raise FullrankError(
+            f"{settings.name} cannot be drawn; only Fullrank's own tasks in the plane can be"
+        )
     return environment
 
 
-def play(environment: ParticleEnvironment, act: Act, *, seed: int) -> Iterator[Moment]:
+def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
     """The moments of one episode, the start included."""
     sides = [agent.side for agent in environment.agents]
     earned = dict.fromkeys(sides, 0.0)

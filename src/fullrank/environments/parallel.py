@@ -156,3 +156,21 @@ def ising_v0(*, agents: int = 9, horizon: int = 25) -> ParallelFace:
 def wireless_v0(*, agents: int = 9, deadline: int = 2, horizon: int = 25) -> ParallelFace:
     """Multi-access wireless communication as a PettingZoo Parallel environment."""
     return parallel_env("wireless", agents=agents, deadline=deadline, horizon=horizon)
+
+
+def food_collection_v0(*, agents: int = 6, horizon: int = 25) -> ParallelFace:
+    """Food Collection as a PettingZoo Parallel environment."""
+    return parallel_env("food_collection", agents=agents, horizon=horizon)
+
+
+def grassland_v0(*, agents: int = 6, adversaries: int = 0, horizon: int = 25) -> ParallelFace:
+    """Grassland as a PettingZoo Parallel environment."""
+    return parallel_env("grassland", agents=agents, adversaries=adversaries, horizon=horizon)
+
+
+def adversarial_battle_v0(
+    *, agents: int = 6, adversaries: int = 0, horizon: int = 25
+) -> ParallelFace:
+    """Adversarial Battle as a PettingZoo Parallel environment."""
+    task = {"adversaries": adversaries, "horizon": horizon}
+    return parallel_env("adversarial_battle", agents=agents, **task)

@@ -35,6 +35,7 @@ def finished(directory: Path, **options: Any) -> Path:
     config = load(options=SMALL | keys).check().config
     run = LocalRun(config, coded=False)
     run.train()
+    directory.mkdir(exist_ok=True)
     (directory / "config.toml").write_text(to_toml(config))
     state = run.training.state(resume_at=1)
     save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
@@ -160,3 +161,33 @@ def test_rovers_are_linked_with_their_towers_and_goals() -> None:
     assert {moments[0].scene.kinds[goal] for _, goal in links[2:]} == {"goal"}
     assert moments[0].scene.labels == {}
     assert set(moments[1].scene.labels) == {2, 3}
+
+
+def test_a_large_arena_is_shown_to_its_walls() -> None:
+    far = scene((2.3, 0.0), kinds=("agent",))._replace(half_width=2.5)
+    (picture,) = frames([Moment(far, {})], title="")
+    assert colour_at(picture, 2.3, 0.0, 2.5 * 1.03) != (255, 255, 255)
+
+
+def test_food_that_was_eaten_leaves_no_trail() -> None:
+    def between(kind: str) -> tuple[int, ...]:
+        stands = (scene((x, 0.0), kinds=(kind,)) for x in (-0.8, 0.8))
+        *_, last = frames([Moment(stand, {}) for stand in stands], title="")
+        return colour_at(last, 0.0, 0.0, 1.1 * 1.03)
+
+    assert between("food") == (255, 255, 255)
+    assert between("agent") != (255, 255, 255)
+
+
+def test_an_arena_can_be_drawn_and_a_lattice_cannot(fullrank: Command, tmp_path: Path) -> None:
+    arena = finished(tmp_path / "arena", environment__name="food_collection")
+    assert fullrank("render", str(arena)).code == 0
+    lattice = finished(
+        tmp_path / "lattice",
+        environment__name="ising",
+        environment__agents=9,
+        learners=10,
+        code__name="uncoded",
+    )
+    code, _, error = fullrank("render", str(lattice))
+    assert (code, "ising cannot be drawn" in error) == (1, True)

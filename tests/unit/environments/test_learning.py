@@ -16,7 +16,14 @@ SMALL: dict[str, Any] = {
     "algorithm.hidden": 16,
     "environment.copies": 2,
 }
-TASKS = {"ising": 9, "wireless": 9}
+TASKS = {
+    "ising": 9,
+    "wireless": 9,
+    "food_collection": 4,
+    "grassland": 6,
+    "adversarial_battle": 6,
+}
+"""Name to number of agents."""
 
 
 @pytest.mark.parametrize("name", TASKS)

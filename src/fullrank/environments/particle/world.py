@@ -105,7 +105,7 @@ class World:
         """
         force = self._add_contacts(thrust * self._acceleration)
         velocity = self.velocity * (1 - DAMPING) + force * TIME_STEP
-        self.velocity = self._limit(velocity) if self._limited else velocity
+        self.velocity = limited(velocity, self._max_speed) if self._limited else velocity
         self.position[:, : self.movers] += self.velocity * TIME_STEP
         self._relative = self._distance = None
 
@@ -143,18 +143,33 @@ class World:
 
     def _push(self, near: IntArray, touch_distance: Array) -> Array:
         """Force of the nearer body on the other one of each pair, shape (2, pairs)."""
-        distance = self.distance.ravel()[near]
-        softness = -(distance - touch_distance) / CONTACT_MARGIN
-        penetration = np.logaddexp(0, softness) * CONTACT_MARGIN
         line = self.relative.reshape(2, -1)[:, near]
-        push: Array = CONTACT_FORCE * line / distance * penetration
-        return push
+        return contact_force(line, self.distance.ravel()[near], touch_distance)
 
-    def _limit(self, velocity: Array) -> Array:
-        speed = length(velocity)
-        fast = speed > self._max_speed
-        slowed = velocity / np.where(fast, speed, 1.0) * np.where(fast, self._max_speed, 1.0)
-        return np.where(fast, slowed, velocity)
+
+def contact_force(line: Array, distance: Array, touch_distance: Array) -> Array:
+    """What one body does to another, softly, where they overlap.
+
+    Args:
+        line: The other as seen from the one, shape (2, n).
+        distance: The length of ``line``, shape (n,).
+        touch_distance: The sum of both sizes, shape (n,).
+
+    Returns:
+        The force on the other, shape (2, n).
+    """
+    softness = -(distance - touch_distance) / CONTACT_MARGIN
+    penetration = np.logaddexp(0, softness) * CONTACT_MARGIN
+    force: Array = CONTACT_FORCE * line / distance * penetration
+    return force
+
+
+def limited(velocity: Array, max_speed: Array) -> Array:
+    """Velocities, shape (2, ...), at most as fast as allowed, an array that fits (...)."""
+    speed = length(velocity)
+    fast = speed > max_speed
+    slowed = velocity / np.where(fast, speed, 1.0) * np.where(fast, max_speed, 1.0)
+    return np.where(fast, slowed, velocity)
 
 
 def length(vectors: Array) -> Array:

@@ -1,0 +1,98 @@
+"""Adversarial Battle [DARL1N], Sec. VI-A, a task of [Long20]: two equal sides fight over food.
+
+Everybody pays its distance to the nearest food and to the nearest living opponent, and earns 10 for
+each piece of food that it touches, which then appears elsewhere. For each living opponent that it
+touches it earns 5 for every team-mate that touches the same one. Who touches two opponents or more
+dies and pays 5; it still earns what its turn gives.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fullrank.environments.arena.config import ContestConfig, Deeds
+from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.seeking import distance_to_nearest
+from fullrank.environments.base import register
+from fullrank.environments.particle.world import Body, length
+from fullrank.environments.proximity import Array, Pairs, runs
+from fullrank.types import BoolArray, IntArray
+
+GOOD = Body(kind="agent", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)
+ADVERSARY = Body(kind="adversary", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)
+
+
+@register("adversarial_battle")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdversarialBattle(ContestConfig):
+    """M - K good agents against K adversaries, the first ones; M is 6 unless said otherwise."""
+
+    task: ClassVar[str] = "adversarial_battle"
+
+    def make(self, *, agents: int, copies: int) -> Arena:
+        """See ``EnvironmentConfig.make``."""
+        return Arena(self, agents=agents, copies=copies)
+
+    def bodies(self, agents: int) -> list[Body]:
+        """All alike, but for their side."""
+        adversaries, good = self.teams(agents)
+        return [ADVERSARY] * adversaries + [GOOD] * good
+
+    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
+        """Food, help against opponents, and death between two of them."""
+        copies, agents = crowd.live.shape
+        adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
+        fights = _fights(crowd, around, adversary)
+        met = fights.where(_seen(crowd, fights)) if self.local_rewards else fights
+        dies = crowd.live & (met.tally(copies, agents) >= 2)
+        help_ = _help(crowd, met, fights, local=self.local_rewards)
+        eaten = around.meals.where(crowd.live[around.meals.copy, around.meals.one])
+        away = np.zeros(crowd.live.shape)
+        for side in (adversary, ~adversary):
+            away += distance_to_nearest(
+                crowd, around, side, ~side & crowd.live, local=self.local_rewards
+            )
+        reward = 10.0 * eaten.tally(copies, agents) + 5.0 * help_ - 5.0 * dies
+        return Deeds(reward - self.hunger(around) - away, dies, eaten)
+
+
+def _fights(crowd: Crowd, around: Surroundings, adversary: BoolArray) -> Pairs:
+    """Living opponents that touch each other, both ways."""
+    near = around.agents.where(around.touching)
+    against = adversary[near.copy, near.one] != adversary[near.copy, near.other]
+    alive = crowd.live[near.copy, near.one] & crowd.live[near.copy, near.other]
+    return near.where(against & alive)
+
+
+def _seen(crowd: Crowd, near: Pairs) -> BoolArray:
+    """In which pairs the second is a neighbour of the first, shape (n,)."""
+    seen: BoolArray = near.distance <= crowd.trait(crowd.traits.sight)[near.copy, near.one]
+    return seen
+
+
+def _help(crowd: Crowd, met: Pairs, fights: Pairs, *, local: bool) -> IntArray:
+    """For each agent, over the opponents that it meets, how many others fight the same one.
+
+    Args:
+        crowd: E copies of m agents.
+        met: An agent and an opponent that counts for it.
+        fights: Everybody's opponents, ascending by copy and agent.
+        local: Only neighbours count as others.
+
+    Returns:
+        Shape (E, m).
+    """
+    agents = crowd.live.shape[1]
+    key, opponent = fights.copy * agents + fights.one, met.copy * agents + met.other
+    start = np.searchsorted(key, opponent)
+    counts = np.searchsorted(key, opponent, side="right") - start
+    meeting = np.repeat(np.arange(len(opponent)), counts)
+    copy, one, mate = met.copy[meeting], met.one[meeting], fights.other[runs(start, counts)]
+    helps = one != mate
+    if local:
+        distance: Array = length(crowd.position[:, copy, mate] - crowd.position[:, copy, one])
+        helps &= distance <= crowd.trait(crowd.traits.sight)[copy, one]
+    flat = (copy * agents + one)[helps]
+    return np.bincount(flat, minlength=crowd.live.size).reshape(crowd.live.shape)

@@ -1,0 +1,218 @@
+"""What can be set for every task of the arena, and what follows from it for M agents."""
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+import numpy as np
+
+from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around
+from fullrank.environments.arena.sight import see, width
+from fullrank.environments.arena.turns import Verdict
+from fullrank.environments.base import AgentSpec
+from fullrank.environments.particle.teams import group, opponents
+from fullrank.environments.particle.world import Body
+from fullrank.environments.proximity import Array, Pairs
+from fullrank.environments.time_limit import require_horizon
+from fullrank.errors import ConfigError
+from fullrank.types import BoolArray
+
+
+class Deeds(NamedTuple):
+    """What agents earn and do in one state of the world."""
+
+    reward: Array
+    """Of those alive, shape (E, m)."""
+    dies: BoolArray
+    """Shape (E, m)."""
+    eaten: Pairs
+    """Agents and the food that is gone with their rewards."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """An arena for M agents."""
+
+    bodies: tuple[Body, ...]
+    """The agents', adversaries first."""
+    traits: Traits
+    """Theirs, shape (1, M)."""
+    half_width: float
+    """R."""
+    food: int
+    """L."""
+    food_seen: int
+    """Places for food in an observation."""
+    neighbours_seen: int
+    """Places for neighbours in an observation."""
+
+    @property
+    def observation_size(self) -> int:
+        """Entries of an agent's observation."""
+        return width(food=self.food_seen, neighbours=self.neighbours_seen)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArenaConfig(ABC):
+    """Fields without a value take the authors' choice for M agents, or what lies between."""
+
+    horizon: int = 25
+    """Steps of an episode."""
+    distance: float | None = None
+    """d, up to which others are neighbours, oneself included; without it
+    0.15 + 0.05 log2(M / 3)."""
+    half_width: float | None = None
+    """R, half the side of the walled square; without it 1 + 0.5 log2(M / 3)."""
+    food: int = 0
+    """L, pieces of food; 0 means M, in a contest M / 2."""
+    food_seen: int = 0
+    """Pieces of food that an agent sees, the nearest ones; 0 means all."""
+    food_distance: float | None = None
+    """How far agents see food, and the most that its distance costs; without it any."""
+    neighbours_seen: int = 0
+    """Neighbours that an agent sees, by index; 0 means up to all others."""
+    extra_step: bool = False
+    """Play one step more, as the authors' evaluation does."""
+    contacts: bool = False
+    """Agents push each other where they overlap, as in the authors' training."""
+    moving_start: bool = False
+    """Start with velocities from [-(1 + R), 1 + R] per axis, as the authors' training, not at
+    rest."""
+    local_rewards: bool = False
+    """Judge agents all at once and by their neighbours alone, as the authors' training does;
+    otherwise in index order, each in the world that those before it left."""
+    variant: Literal["darl1n"] = "darl1n"
+    """Whose dynamics and rewards: those of the authors of [DARL1N]."""
+
+    task: ClassVar[str]
+
+    def __post_init__(self) -> None:
+        require_horizon(self.horizon)
+        self._require_self("distance", self.distance)
+        if self.half_width is not None and not 0 < self.half_width < math.inf:
+            raise ConfigError(
+                f"environment.half_width: a world of half width {self.half_width} holds nobody, "
+                "who then has not even itself as neighbour; it must be a number above 0"
+            )
+        if self.food_distance is not None and not self.food_distance >= 0:
+            raise ConfigError(f"environment.food_distance must be 0 or more: {self.food_distance}")
+        for key in ("food", "food_seen", "neighbours_seen"):
+            if getattr(self, key) < 0:
+                raise ConfigError(f"environment.{key} must be 0 or more: {getattr(self, key)}")
+
+    @staticmethod
+    def _require_self(key: str, distance: float | None) -> None:
+        """``ConfigError`` if an agent would not be within the distance of itself."""
+        if distance is not None and not distance >= 0:
+            raise ConfigError(
+                f"environment.{key}: within a distance of {distance} no agent has even itself as "
+                "neighbour; it must be 0 or more"
+            )
+
+    @abstractmethod
+    def bodies(self, agents: int) -> list[Body]:
+        """The agents' bodies, adversaries first; ``agents`` is M, or 0 for the task's own.
+
+        Raises:
+            ConfigError: There is no such team.
+        """
+
+    @abstractmethod
+    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
+        """What agents earn and do in one state of the world."""
+
+    def sight(self, body: Body, distance: float) -> float:
+        """How far an agent sees others, where d is ``distance``."""
+        return distance
+
+    def pieces(self, agents: int) -> int:
+        """L for M agents."""
+        return self.food or agents
+
+    def plan(self, agents: int) -> Plan:
+        """What follows for M agents (0: the task's own number)."""
+        bodies = self.bodies(agents)
+        doublings = math.log2(max(len(bodies), 3) / 3)
+        distance = round(0.15 + 0.05 * doublings, 2) if self.distance is None else self.distance
+        half_width = round(1 + 0.5 * doublings, 2) if self.half_width is None else self.half_width
+        food = self.pieces(len(bodies))
+        return Plan(
+            bodies=tuple(bodies),
+            traits=_traits(bodies, [self.sight(body, distance) for body in bodies]),
+            half_width=half_width,
+            food=food,
+            food_seen=min(self.food_seen or food, food),
+            neighbours_seen=min(self.neighbours_seen or len(bodies), len(bodies) - 1),
+        )
+
+    def specs(self, plan: Plan) -> tuple[AgentSpec, ...]:
+        """The agents' interfaces."""
+        kinds = [body.kind for body in plan.bodies]
+        size = plan.observation_size
+        contest = "adversary" in kinds
+        names = ("adversary", "good") if contest else ("agent",)
+        counts = [kinds.count("adversary"), kinds.count("agent")] if contest else [len(kinds)]
+        sides = [
+            group(name, count, observation=size, side=name if contest else "team")
+            for name, count in zip(names, counts, strict=True)
+        ]
+        return tuple(agent for side in sides for agent in side)
+
+    def survey(self, crowd: Crowd, plan: Plan) -> Surroundings:
+        """What lies around every agent, as far as it matters."""
+        return look_around(crowd, food=max(plan.food_seen, 1), food_distance=self.limit)
+
+    def judge(self, crowd: Crowd, plan: Plan) -> Verdict:
+        """What everybody sees, earns and does in one state of the world."""
+        around = self.survey(crowd, plan)
+        seen = see(crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
+        deeds = self.pay(crowd, around)
+        reward = np.where(crowd.live, deeds.reward, 0.0)
+        return Verdict(seen, reward, deeds.dies, deeds.eaten)
+
+    @property
+    def limit(self) -> float:
+        """How far food is seen."""
+        return math.inf if self.food_distance is None else self.food_distance
+
+    def hunger(self, around: Surroundings) -> Array:
+        """The distance to the nearest food, shape (E, m)."""
+        return np.minimum(np.sqrt(around.food.squared[..., 0]), self.limit)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ContestConfig(ArenaConfig):
+    """What can be set for tasks with adversaries, whose indices come first."""
+
+    adversaries: int = 0
+    """K, from 1 to M - 1; 0 means half of M."""
+    adversary_distance: float = 100.0
+    """Up to which others are an adversary's neighbours; the authors' see everybody."""
+
+    def __post_init__(self) -> None:
+        ArenaConfig.__post_init__(self)
+        self._require_self("adversary_distance", self.adversary_distance)
+
+    def sight(self, body: Body, distance: float) -> float:
+        """Adversaries have a distance of their own."""
+        return self.adversary_distance if body.kind == "adversary" else distance
+
+    def pieces(self, agents: int) -> int:
+        """L for M agents."""
+        return self.food or agents // 2
+
+    def teams(self, agents: int) -> tuple[int, int]:
+        """K and M - K; M is 6 unless said otherwise."""
+        good, adversaries = opponents(self.task, agents=agents or 6, adversaries=self.adversaries)
+        return adversaries, good
+
+
+def _traits(bodies: list[Body], sight: list[float]) -> Traits:
+    return Traits(
+        size=np.array([[body.size for body in bodies]]),
+        acceleration=np.array([[body.acceleration for body in bodies]]),
+        max_speed=np.array([[body.max_speed for body in bodies]]),
+        sight=np.array([sight]),
+        adversary=np.array([[body.kind == "adversary" for body in bodies]]),
+    )

@@ -1,0 +1,156 @@
+"""Agents and food of a walled square: E copies as arrays, how they move, and who is near whom.
+
+The dynamics are those of ``particle.world``, in a square whose walls agents cannot cross: positions
+are cut to it, one coordinate at a time, while velocities go on. Dead agents keep their place; their
+velocity follows their actions. Copies come before agents in the arrays, so that the pairs of an
+agent lie side by side.
+"""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.environments.particle.world import (
+    CONTACT_REACH,
+    DAMPING,
+    TIME_STEP,
+    Body,
+    contact_force,
+    limited,
+)
+from fullrank.environments.proximity import Array, Nearest, Pairs, nearest, pairs
+from fullrank.types import BoolArray, IntArray
+
+FOOD = Body(kind="food", size=0.03)
+
+
+class Traits(NamedTuple):
+    """What agents are; arrays of shape (1, m), or (E, m) where copies hold different agents."""
+
+    size: Array
+    acceleration: Array
+    max_speed: Array
+    sight: Array
+    """d, distance up to which others are neighbours."""
+    adversary: BoolArray
+
+    def take(self, rows: IntArray | int, agents: IntArray | slice = slice(None)) -> "Traits":
+        """Those of some copies, or of some agents."""
+        return Traits(
+            size=self.size[rows, agents],
+            acceleration=self.acceleration[rows, agents],
+            max_speed=self.max_speed[rows, agents],
+            sight=self.sight[rows, agents],
+            adversary=self.adversary[rows, agents],
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Crowd:
+    """E copies of m agents and l pieces of food; NaN is the place of those that are not there."""
+
+    traits: Traits
+    position: Array
+    """Shape (2, E, m)."""
+    velocity: Array
+    """Shape (2, E, m)."""
+    live: BoolArray
+    """Shape (E, m)."""
+    food: Array
+    """Shape (2, E, l)."""
+
+    def of(self, copies: IntArray) -> "Crowd":
+        """Some of the copies, by themselves."""
+        shared = len(self.traits.size) == 1
+        return Crowd(
+            traits=self.traits if shared else self.traits.take(copies),
+            position=self.position[:, copies],
+            velocity=self.velocity[:, copies],
+            live=self.live[copies],
+            food=self.food[:, copies],
+        )
+
+    def trait(self, values: Array) -> Array:
+        """A trait of every agent, shape (E, m)."""
+        return np.broadcast_to(values, self.live.shape)
+
+    def move(self, thrust: Array, *, half_width: float, pushing: BoolArray | None = None) -> None:
+        """Advance all by 0.1 time units.
+
+        Args:
+            thrust: What each agent asks for, in units of its acceleration, shape (2, E, m).
+            half_width: R, half the side of the square.
+            pushing: Who pushes and is pushed where bodies overlap, shape (E, m); None: nobody.
+        """
+        force = thrust * self.traits.acceleration
+        if pushing is not None:
+            force = self._pushed(force, np.where(pushing, self.position, np.nan))
+        velocity = self.velocity * (1 - DAMPING) + force * TIME_STEP
+        self.velocity = limited(velocity, self.traits.max_speed)
+        moved = np.clip(self.position + self.velocity * TIME_STEP, -half_width, half_width)
+        self.position = np.where(self.live, moved, self.position)
+
+    def _pushed(self, force: Array, position: Array) -> Array:
+        """With the forces of others added one at a time, in ascending order.
+
+        Bodies in exactly one place, as in a corner, do not push: there is no direction.
+        """
+        reach = 2 * float(self.traits.size.max()) + CONTACT_REACH
+        near = pairs(position, position, reach)
+        near = near.where(near.distance > 0)
+        push = -contact_force(near.relative, near.distance, self.touch_distance(near))
+        own = np.arange(self.live.size)
+        receiver = np.concatenate([own, near.copy * self.live.shape[1] + near.one])
+        weights = np.concatenate([force.reshape(2, -1), push], axis=1)
+        x, y = (np.bincount(receiver, weight, self.live.size) for weight in weights)
+        total: Array = np.concatenate([x, y]).astype(np.float64, copy=False).reshape(force.shape)
+        return total
+
+    def touch_distance(self, near: Pairs) -> Array:
+        """The sums of both agents' sizes, shape (n,)."""
+        size = self.trait(self.traits.size)
+        total: Array = size[near.copy, near.one] + size[near.copy, near.other]
+        return total
+
+
+def apart(near: Pairs) -> Pairs:
+    """Without the pairs of an agent and itself."""
+    return near.where(near.one != near.other)
+
+
+class Surroundings(NamedTuple):
+    """What lies around every agent of a crowd."""
+
+    agents: Pairs
+    """Pairs of agents that see or touch each other, the first one's view."""
+    touching: BoolArray
+    """Which of them overlap, shape (n,)."""
+    seen: BoolArray
+    """In which of them the first sees the second, shape (n,)."""
+    meals: Pairs
+    """Pairs of an agent and food that it touches."""
+    food: Nearest
+    """The nearest food of each agent."""
+
+
+def look_around(crowd: Crowd, *, food: int, food_distance: float) -> Surroundings:
+    """What lies around every agent.
+
+    Args:
+        crowd: E copies of m agents.
+        food: How many of the nearest pieces of food to find, at least 1.
+        food_distance: How far away they may be at most.
+    """
+    size, sight = crowd.trait(crowd.traits.size), crowd.trait(crowd.traits.sight)
+    widest = float(size.max())
+    reach = np.maximum(sight, size + widest)
+    near = apart(pairs(crowd.position, crowd.position, reach))
+    meals = pairs(crowd.position, crowd.food, size + FOOD.size)
+    return Surroundings(
+        agents=near,
+        touching=near.distance < crowd.touch_distance(near),
+        seen=near.distance <= sight[near.copy, near.one],
+        meals=meals.where(meals.distance < (size + FOOD.size)[meals.copy, meals.one]),
+        food=nearest(crowd.position, crowd.food, food, limit=food_distance),
+    )

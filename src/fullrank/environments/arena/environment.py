@@ -1,0 +1,116 @@
+"""E copies of an arena: the ``Environment`` of all its tasks."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from fullrank.environments.arena.config import ArenaConfig, Plan
+from fullrank.environments.arena.crowd import FOOD, Crowd
+from fullrank.environments.arena.sight import see
+from fullrank.environments.arena.turns import Verdict, in_turn, together
+from fullrank.environments.base import Step
+from fullrank.environments.particle.scene import Scene
+from fullrank.environments.proximity import Array
+from fullrank.environments.time_limit import TimeLimit
+from fullrank.seeding import stream
+from fullrank.types import FloatArray
+
+
+class Arena:
+    """E copies of one task.
+
+    The dead neither move nor earn, but they see, and their actions turn their velocities.
+
+    Attributes:
+        crowd: Where everything is.
+        respawns: For each copy, where food that was eaten appears next.
+    """
+
+    def __init__(self, config: ArenaConfig, *, agents: int, copies: int) -> None:
+        self.plan = config.plan(agents)
+        self.agents, self.copies = config.specs(self.plan), copies
+        self._config = config
+        everybody = (copies, len(self.agents))
+        self.crowd = Crowd(
+            traits=self.plan.traits,
+            position=np.zeros((2, *everybody)),
+            velocity=np.zeros((2, *everybody)),
+            live=np.ones(everybody, dtype=bool),
+            food=np.zeros((2, copies, self.plan.food)),
+        )
+        self.respawns: list[Iterator[Array]] = [iter(())] * copies
+        horizon = config.horizon + config.extra_step
+        self._limit = TimeLimit(agents=len(self.agents), copies=copies, horizon=horizon)
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        """See ``Environment.reset``."""
+        for seed, copy in zip(seeds, copies, strict=True):
+            self._begin(copy, seed)
+        self._limit.begin(copies)
+        return self.observation()
+
+    def _begin(self, copy: int, seed: int) -> None:
+        """Everything anywhere."""
+        crowd, half, generator = self.crowd, self.plan.half_width, stream(seed, "arena")
+        place = (2, len(self.agents))
+        crowd.position[:, copy] = generator.uniform(-half, half, size=place)
+        crowd.food[:, copy] = generator.uniform(-half, half, size=(2, self.plan.food))
+        crowd.velocity[:, copy] = start_velocity(self._config, self.plan, generator, place)
+        crowd.live[copy] = True
+        self.respawns[copy] = _anywhere(stream(seed, "respawn"), half)
+
+    def step(self, action: FloatArray) -> Step:
+        """See ``Environment.step``."""
+        pushing = np.ones_like(self.crowd.live) if self._config.contacts else None
+        choice = action.reshape(self.copies, len(self.agents), 5)
+        self.crowd.move(thrust(choice), half_width=self.plan.half_width, pushing=pushing)
+        act = together if self._config.local_rewards else in_turn
+        verdict = act(self.crowd, self._judge, self.respawns)
+        seen = verdict.observation.reshape(self.copies, -1)
+        return self._limit.step(observation=seen, reward=verdict.reward)
+
+    def _judge(self, crowd: Crowd) -> Verdict:
+        return self._config.judge(crowd, self.plan)
+
+    def observation(self) -> FloatArray:
+        """The joint observation of the present state, shape (E, sum of observation sizes)."""
+        around, plan = self._config.survey(self.crowd, self.plan), self.plan
+        seen = see(self.crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
+        return seen.reshape(self.copies, -1)
+
+    def scene(self, copy: int) -> Scene:
+        """What there is to draw of one copy."""
+        alive = zip(self.plan.bodies, self.crowd.live[copy].tolist(), strict=True)
+        kinds = [body.kind if live else "dead" for body, live in alive]
+        bodies = [*self.plan.bodies, *[FOOD] * self.plan.food]
+        places = [self.crowd.position[:, copy], self.crowd.food[:, copy]]
+        return Scene(
+            kinds=(*kinds, *["food"] * self.plan.food),
+            size=np.array([body.size for body in bodies]),
+            position=np.concatenate(places, axis=1).T,
+            half_width=self.plan.half_width,
+        )
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def thrust(action: FloatArray) -> Array:
+    """From actions nothing, +x, -x, +y, -y, shape (E, m, 5), to their net direction, (2, E, m)."""
+    direction = np.subtract(action[..., 1::2], action[..., 2::2], dtype=np.float64)
+    return np.moveaxis(direction, -1, 0)
+
+
+def start_velocity(
+    config: ArenaConfig, plan: Plan, generator: np.random.Generator, shape: tuple[int, ...]
+) -> Array:
+    """At rest, or anything."""
+    if not config.moving_start:
+        return np.zeros(shape)
+    fastest = 1 + plan.half_width
+    return generator.uniform(-fastest, fastest, size=shape)
+
+
+def _anywhere(generator: np.random.Generator, half_width: float) -> Iterator[Array]:
+    while True:
+        yield generator.uniform(-half_width, half_width, size=2)

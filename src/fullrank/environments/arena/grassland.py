@@ -1,0 +1,58 @@
+"""Grassland [DARL1N], Sec. VI-A, a task of [Long20]: good agents graze, adversaries hunt them.
+
+A good agent pays its distance to the nearest grass, earns 20 for each that it touches, which then
+grows elsewhere, and loses 5 for each adversary that it touches, at which it dies. An adversary
+earns 15 for each living good agent that it touches and pays its distance to the nearest good agent,
+dead ones included. Who dies in its turn still earns what that turn gives. Nothing kills
+adversaries; one that is put there dead is as dangerous as a living one.
+"""
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from fullrank.environments.arena.config import ContestConfig, Deeds
+from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.seeking import distance_to_nearest
+from fullrank.environments.base import register
+from fullrank.environments.particle.world import Body
+
+GOOD = Body(kind="agent", size=0.05, acceleration=4.0, max_speed=3.0, collides=True)
+ADVERSARY = Body(kind="adversary", size=0.075, acceleration=2.0, max_speed=2.0, collides=True)
+
+
+@register("grassland")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grassland(ContestConfig):
+    """M - K grazing agents against K hunters, the first ones; M is 6 unless said otherwise."""
+
+    task: ClassVar[str] = "grassland"
+
+    def make(self, *, agents: int, copies: int) -> Arena:
+        """See ``EnvironmentConfig.make``."""
+        return Arena(self, agents=agents, copies=copies)
+
+    def bodies(self, agents: int) -> list[Body]:
+        """Hunters are larger and slower."""
+        adversaries, good = self.teams(agents)
+        return [ADVERSARY] * adversaries + [GOOD] * good
+
+    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
+        """Grazing, catching and being caught."""
+        copies, agents = crowd.live.shape
+        adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
+        near = around.agents
+        counted = around.touching & (around.seen if self.local_rewards else True)
+        dangerous = adversary[near.copy, near.other]
+        against = counted & (adversary[near.copy, near.one] != dangerous)
+        alive = crowd.live[near.copy, near.other] | dangerous
+        touched = near.where(against & alive).tally(copies, agents)
+        grazing = crowd.live & ~adversary
+        eaten = around.meals.where(grazing[around.meals.copy, around.meals.one])
+        meals = eaten.tally(copies, agents)
+        away = distance_to_nearest(crowd, around, adversary, ~adversary, local=self.local_rewards)
+        good = 20.0 * meals - 5.0 * touched - self.hunger(around)
+        reward = np.where(adversary, 15.0 * touched - away, good)
+        return Deeds(reward, grazing & (touched > 0), eaten)

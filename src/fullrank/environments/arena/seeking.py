@@ -1,0 +1,33 @@
+"""How far it is to the nearest agent of some kind."""
+
+import numpy as np
+
+from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.proximity import Array, nearest
+from fullrank.types import BoolArray
+
+
+def distance_to_nearest(
+    crowd: Crowd, around: Surroundings, seeking: BoolArray, sought: BoolArray, *, local: bool
+) -> Array:
+    """The distance of those that seek to the nearest sought, 0 if there is none; else 0.
+
+    Args:
+        crowd: E copies of m agents.
+        around: What lies around them.
+        seeking: Shape (E, m).
+        sought: Shape (E, m).
+        local: Only neighbours count.
+
+    Returns:
+        Shape (E, m).
+    """
+    if local:
+        near = around.agents.where(around.seen)
+        near = near.where(seeking[near.copy, near.one] & sought[near.copy, near.other])
+        away = np.full(seeking.shape, np.inf)
+        np.minimum.at(away, (near.copy, near.one), near.distance)
+    else:
+        one, other = (np.where(mask, crowd.position, np.nan) for mask in (seeking, sought))
+        away = np.sqrt(nearest(one, other, 1).squared[..., 0])
+    return np.where(np.isinf(away), 0.0, away)

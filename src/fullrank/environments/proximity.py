@@ -1,0 +1,201 @@
+"""Who is near whom in the plane: the proximity graph of [DARL1N], Sec. II, for E copies at once.
+
+Up to 256 x 256 points of a copy are compared each with each. Above that, points are sorted into
+square cells at least as wide as the distance asked for, and a point meets only those in its own
+and the eight cells around it; nothing of the size of all pairs is ever made. Both give the same
+pairs in the same order. A point at NaN is nowhere, and near nothing.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.types import BoolArray, IntArray
+
+Array = NDArray[np.float64]
+
+COMPARED = 256 * 256
+"""Pairs of a copy up to which all are compared."""
+NOBODY = -1
+"""In the place of an index: there are not so many."""
+SLACK = 1e-9
+"""Cells are wider than the distance by this part of it, against rounding."""
+
+
+class Pairs(NamedTuple):
+    """Pairs of points in ascending order of copy, first and second."""
+
+    copy: IntArray
+    """Shape (n,)."""
+    one: IntArray
+    """Index of the first among the points, shape (n,)."""
+    other: IntArray
+    """Index of the second among the points that it was compared with, shape (n,)."""
+    relative: Array
+    """The second as seen from the first, shape (2, n)."""
+    distance: Array
+    """The length of ``relative``, shape (n,)."""
+
+    def where(self, kept: BoolArray) -> "Pairs":
+        """Those of a mask of shape (n,)."""
+        copy, one, other = self.copy[kept], self.one[kept], self.other[kept]
+        return Pairs(copy, one, other, self.relative[:, kept], self.distance[kept])
+
+    def tally(self, copies: int, points: int) -> IntArray:
+        """How many each first point is in, shape (copies, points)."""
+        counts = np.bincount(self.copy * points + self.one, minlength=copies * points)
+        return counts.reshape(copies, points)
+
+
+class Nearest(NamedTuple):
+    """The k nearest of each point, by distance, then by index."""
+
+    which: IntArray
+    """Their indices, shape (E, m, k); ``NOBODY`` where there are not so many."""
+    squared: Array
+    """Squared distances, shape (E, m, k); infinite where there are not so many."""
+
+
+def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
+    """All pairs at most ``reach`` apart.
+
+    Args:
+        one: Points, shape (2, E, m).
+        other: Points to compare them with, shape (2, E, n); may be the same, whose points are then
+            near themselves, too.
+        reach: Distance, for all or for each of the first points, (E, m) or (1, m).
+    """
+    _, copies, points = one.shape
+    limit = np.broadcast_to(reach, (copies, points))
+    if points * other.shape[2] <= COMPARED:
+        close = np.flatnonzero(np.sqrt(_squared(one, other)) <= limit[..., None])
+        flat, second = np.divmod(close, other.shape[2])
+    else:
+        flat, second = _in_cells(one, other, float(limit.max(initial=0.0)))
+    copy, first = np.divmod(flat, points)
+    relative = other[:, copy, second] - one[:, copy, first]
+    distance = np.sqrt(np.square(relative[0]) + np.square(relative[1]))
+    near = Pairs(copy, first, second, relative, distance)
+    return near.where(distance <= limit[copy, first])
+
+
+def _squared(one: Array, other: Array) -> Array:
+    """Squared distances of all pairs, shape (E, m, n)."""
+    x, y = (b[:, None, :] - a[:, :, None] for a, b in zip(one, other, strict=True))
+    result: Array = np.add(np.square(x, out=x), np.square(y, out=y), out=x)
+    return result
+
+
+def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArray]:
+    """Candidates: flat index (copy, first) and second, ascending, of all in neighbouring cells."""
+    corner, extent = _box(one, other)
+    side = max(reach * (1 + SLACK), extent / np.sqrt(other.shape[2]), np.finfo(float).tiny)
+    wide = int(extent / side) + 3  # a border of empty cells, so that rows do not run together
+    flat, place = _cells(one, corner, side)
+    target, cell = _cells(other, corner, side)
+    key = (target // other.shape[2] * wide + cell[0]) * wide + cell[1]
+    order = np.argsort(key, kind="stable")
+    key, second = key[order], (target % other.shape[2])[order]
+    found = []
+    for row in (-1, 0, 1):
+        middle = (flat // one.shape[2] * wide + place[0] + row) * wide + place[1]
+        start = np.searchsorted(key, middle - 1)
+        counts = np.searchsorted(key, middle + 1, side="right") - start
+        found.append((np.repeat(flat, counts), second[runs(start, counts)]))
+    first, last = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    ascending = np.lexsort((last, first))
+    return first[ascending], last[ascending]
+
+
+def _box(one: Array, other: Array) -> tuple[Array, float]:
+    """Lower left corner, shape (2, 1), and the larger side of what holds all points."""
+    points = np.concatenate([one.reshape(2, -1), other.reshape(2, -1)], axis=1)
+    points = points[:, np.isfinite(points[0])]
+    if not points.size:
+        return np.zeros((2, 1)), 0.0
+    corner = points.min(axis=1, keepdims=True)
+    return corner, float((points - corner).max())
+
+
+def _cells(points: Array, corner: Array, side: float) -> tuple[IntArray, IntArray]:
+    """Flat indices of the points that are somewhere, shape (n,), and their cells, shape (2, n)."""
+    flat = points.reshape(2, -1)
+    present = np.flatnonzero(np.isfinite(flat[0]))
+    return present, ((flat[:, present] - corner) / side).astype(np.int64) + 1
+
+
+def runs(start: IntArray, counts: IntArray) -> IntArray:
+    """The integers from each start, as many as its count, one run after the other."""
+    before = np.cumsum(counts) - counts
+    result: IntArray = np.repeat(start - before, counts) + np.arange(int(counts.sum()))
+    return result
+
+
+def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> Nearest:
+    """The nearest points of each.
+
+    Args:
+        one: Points, shape (2, E, m).
+        other: Points to choose from, shape (2, E, n).
+        count: k, how many of them.
+        limit: How far away they may be at most.
+    """
+    if one.shape[2] * other.shape[2] > COMPARED:
+        return _nearest_in_cells(one, other, count, limit)
+    squared = _squared(one, other)
+    squared[~(np.sqrt(squared) <= limit)] = np.inf
+    if count == 1 and other.shape[2]:
+        index = squared.argmin(axis=-1)[..., None]
+    else:
+        index = np.argsort(squared, axis=-1, kind="stable")[..., :count]
+    return _complete(index, np.take_along_axis(squared, index, axis=-1), count)
+
+
+def _complete(index: IntArray, squared: Array, count: int) -> Nearest:
+    """With ``NOBODY`` for those infinitely far, and up to k entries."""
+    index = np.where(np.isinf(squared), NOBODY, index)
+    missing = ((0, 0), (0, 0), (0, count - index.shape[2]))
+    return Nearest(
+        np.pad(index, missing, constant_values=NOBODY),
+        np.pad(squared, missing, constant_values=np.inf),
+    )
+
+
+def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nearest:
+    """Look twice as far, until everybody has found as many as there are."""
+    _, copies, points = one.shape
+    found = Nearest(
+        np.full((copies, points, count), NOBODY), np.full((copies, points, count), np.inf)
+    )
+    wanted = np.minimum(np.isfinite(other[0]).sum(axis=1), count)[:, None]
+    looking = np.isfinite(one[0])
+    _, extent = _box(one, other)
+    reach = extent * np.sqrt((count + 1) / other.shape[2])
+    while looking.any():
+        reach = min(reach, limit)
+        near = pairs(np.where(looking, one, np.nan), other, reach)
+        _keep(found, near, count)
+        enough = near.tally(copies, points) >= wanted
+        looking &= ~(enough | (reach >= limit))
+        reach *= 2
+    return found
+
+
+def _keep(found: Nearest, near: Pairs, count: int) -> None:
+    """Write the k nearest of those that have pairs."""
+    squared = np.square(near.relative[0]) + np.square(near.relative[1])
+    order = np.lexsort((near.other, squared, near.one, near.copy))
+    rank = ranks(near)
+    kept = rank < count
+    place = (near.copy[kept], near.one[kept], rank[kept])
+    found.which[place] = near.other[order][kept]
+    found.squared[place] = squared[order][kept]
+
+
+def ranks(near: Pairs) -> IntArray:
+    """Which of the pairs of its first point each pair is, from 0, shape (n,)."""
+    n = len(near.one)
+    change = (np.diff(near.copy) != 0) | (np.diff(near.one) != 0)
+    starts = np.flatnonzero(np.concatenate([[True], change])) if n else np.zeros(0, np.int64)
+    return np.arange(n) - np.repeat(starts, np.diff(np.append(starts, n)))
