@@ -98,6 +98,27 @@ def decodable_given_rate(
     return Probability(value=value, standard_error=math.sqrt(variance))
 
 
+def caught_given_losses(
+    code: Code, losses: int, *, samples: int = ALL_PATTERNS, seed: int = 0
+) -> float:
+    """Share of units that two rows of J computed, over the sets J that decode with k rows missing.
+
+    A wrong computation of such a unit, with a digest that fits, is caught before the commit: the
+    other row's digest differs. NaN where no J decodes.
+
+    >>> from fullrank.codes import make_code
+    >>> cyclic = make_code("cyclic", rows=4, units=3)
+    >>> caught_given_losses(cyclic, 1), caught_given_losses(cyclic, 0)
+    (0.5, 1.0)
+    """
+    patterns = loss_patterns(code.rows, losses, limit=samples, seed=seed)
+    sufficient = patterns[decodable(code.matrix, patterns, target=code.target)]
+    if not len(sufficient):
+        return math.nan
+    counts = (code.matrix != 0.0)[sufficient].sum(axis=1)
+    return float((counts >= 2).mean())
+
+
 def condition_statistics(
     code: Code, losses: int, *, limit: int = ALL_PATTERNS, seed: int = 0
 ) -> Conditions:

@@ -1,0 +1,33 @@
+"""``fullrank codes show`` and ``check``: what digests catch."""
+
+import json
+from typing import Any
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("code", "caught", "in_audits"),
+    [
+        (("cyclic", "--rows", "4", "--units", "3"), 0.5, 1.0),
+        (("mds", "--rows", "5", "--units", "3"), 1.0, 1.0),
+        (("replication", "--rows", "6", "--units", "3"), 2 / 3, 1.0),
+        (("uncoded", "--rows", "3", "--units", "3"), 0.0, 0.0),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_show_tells_how_often_a_wrong_computation_is_caught(
+    fullrank: Any, code: tuple[str, ...], caught: float, in_audits: float
+) -> None:
+    facts = json.loads(fullrank("codes", "show", *code, "--json").output)
+    assert facts["caught"] == pytest.approx(caught)
+    assert facts["caught_in_audits"] == in_audits
+    text = " ".join(fullrank("codes", "show", *code).output.split())
+    assert f"caught before the commit in {caught:.0%} of units and sets J" in text
+
+
+def test_check_tells_it_for_every_number_of_losses(fullrank: Any) -> None:
+    words = ("codes", "check", "replication", "--rows", "6", "--units", "3", "--json")
+    losses = json.loads(fullrank(*words).output)["losses"]
+    assert [each["caught"] for each in losses[:2]] == pytest.approx([1.0, 2 / 3])
+    assert losses[-1]["caught"] == 0.0
