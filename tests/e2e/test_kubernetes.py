@@ -16,7 +16,7 @@ from pathlib import Path
 import docker
 import pytest
 from docker.models.containers import Container
-from tests.e2e.commands import eventually
+from tests.e2e.commands import eventually, fullrank
 from tests.e2e.images import CLIENT, contents
 from tests.kustomize import DEPLOY, OVERLAYS, render
 
@@ -77,8 +77,12 @@ def pods(
     project = f"fullrank-{uuid.uuid4().hex[:8]}"
     manifests = render(OVERLAYS / "local")
     assert f":{images}\n" in manifests
+    certificates = tmp_path_factory.mktemp("certificates")
+    for words in (("init",), ("secrets",)):
+        outcome = fullrank("certs", *words, str(certificates))
+        assert (outcome.code, outcome.error) == (0, "")
     try:
-        _run("up", project, manifests)
+        _run("up", project, manifests + outcome.output)
         yield Pods(project=project, engine=docker_engine, scratch=tmp_path_factory.mktemp("pods"))
     finally:
         _run("down", project, "")

@@ -10,9 +10,11 @@ from pathlib import Path
 
 import kubernetes_validate
 import pytest
+import yaml
 from tests.kustomize import DEPLOY, OVERLAYS, Manifest, manifests, parse, render
 
 from fullrank.config import RunConfig, load
+from fullrank.rpc.identity import Role
 from fullrank.wiring import code_of
 
 RELEASES = ("1.33", "1.35", "1.37")
@@ -233,6 +235,49 @@ def test_the_configuration_is_the_very_files_that_compose_mounts(overlay: str) -
     for workload in _workloads(overlay).values():
         volumes = {volume["name"]: volume for volume in workload.pod["volumes"]}
         assert volumes["configuration"]["configMap"]["name"] == mounted["metadata"]["name"]
+
+
+def test_each_container_listens_and_dials_with_its_own_role_s_certificate_alone(
+    overlay: str,
+) -> None:
+    for workload in _workloads(overlay).values():
+        volumes = {volume["name"]: volume for volume in workload.pod["volumes"]}
+        for container in workload.containers:
+            service, tls = _service(container), _config(container).tls
+            role = {"straggler": "learner"}.get(service, service)
+            mounts = [
+                mount for mount in container["volumeMounts"] if "secret" in volumes[mount["name"]]
+            ]
+            assert [mount["mountPath"] for mount in mounts] == [f"{tls.certificates}/{role}"]
+            secret = volumes[mounts[0]["name"]]["secret"]
+            assert secret["secretName"] == f"certificate-{role}"
+            assert not secret["defaultMode"] & 0o007
+            assert not tls.allow_plaintext
+            behind = service == "learner" and "initContainers" in workload.pod
+            assert tls.sidecar == behind
+
+
+def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
+    file = yaml.safe_load((DEPLOY / "docker-compose.yml").read_text(encoding="utf-8"))
+    folder = load(DEPLOY / "config/run.toml", environ={}).config.tls.certificates
+    assert load(DEPLOY / "config/straggler.toml", environ={}).config.tls.certificates == folder
+    seen = {
+        name: {
+            mount.removesuffix(":ro").removeprefix(f"certificate-{role}:{folder}/")
+            for mount in service["volumes"]
+            for role in Role
+            if mount.startswith(f"certificate-{role}:")
+        }
+        for name, service in file["services"].items()
+    }
+    assert seen.pop("certificates") == set(Role)
+    assert seen == {
+        "controller": {"controller"},
+        "learner": {"learner"},
+        "replay": {"replay"},
+        "straggler": {"learner"},
+        "admin": {"monitor", "admin"},
+    }
 
 
 def test_what_a_service_writes_lies_on_a_claimed_volume(overlay: str) -> None:

@@ -58,8 +58,8 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
 @app.command()
 def secrets(folder: Folder) -> None:
     """Print Kubernetes Secrets for the services, for ``kubectl apply --filename -``."""
-    items = [_secret(role, parts(folder / role)) for role in DEPLOYED]
-    print(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}, indent=2))
+    for role in DEPLOYED:
+        print("---", json.dumps(_secret(role, parts(folder / role)), indent=2), sep="\n")
 
 
 def _secret(role: Role, files: dict[str, bytes]) -> dict[str, object]:

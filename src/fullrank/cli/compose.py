@@ -28,7 +28,9 @@ PAIR = """
   learner-{number}:
     extends: {{file: {base}, service: learner}}
     network_mode: service:straggler-{number}
-    environment: {{FULLRANK__CONTROLLER__ADDRESS: "127.0.0.1:50061"}}
+    environment:
+      FULLRANK__CONTROLLER__ADDRESS: "127.0.0.1:50061"
+      FULLRANK__TLS__SIDECAR: "true"
     depends_on: {{straggler-{number}: {{condition: service_started, restart: true}}}}
     deploy: {{replicas: 1}}
 """

@@ -4,6 +4,8 @@ import base64
 import json
 from pathlib import Path
 
+import yaml
+
 from .conftest import Command
 
 
@@ -26,8 +28,8 @@ def test_a_cluster_gets_what_its_services_need_and_no_more(
     fullrank: Command, tmp_path: Path
 ) -> None:
     fullrank("certs", "init", str(tmp_path))
-    printed = json.loads(fullrank("certs", "secrets", str(tmp_path)).output)
-    secrets = {item["metadata"]["name"]: item for item in printed["items"]}
+    printed = yaml.safe_load_all(fullrank("certs", "secrets", str(tmp_path)).output)
+    secrets = {item["metadata"]["name"]: item for item in printed}
     assert set(secrets) == {"certificate-controller", "certificate-learner", "certificate-replay"}
     for name, secret in secrets.items():
         folder = tmp_path / name.removeprefix("certificate-")
