@@ -31,6 +31,17 @@ from local_services import train
 
 AGENTS = 8
 CLAIM, REPEATS = 1.5, 3
+BYTES_ALONE = (
+    f"learners={AGENTS}",
+    f"environment.agents={AGENTS}",
+    "code.name=uncoded",
+    "algorithm.name=constant",
+    "collect.warmup=100",
+    "collect.warmup_copies=4",
+    "collect.steps=1",
+    "checkpoint.every=1000000",
+)
+"""Settings of the run in which nothing costs time but the round itself."""
 FORMULA = ("parameters", "coded", "digests")
 FRAMING = 0.01
 """Headers may add this share to the payload."""
@@ -120,17 +131,7 @@ def ours(rounds: int) -> tuple[float, dict[str, float]]:
     with tempfile.TemporaryDirectory() as scratch:
         records, _ = train(
             Path(scratch) / "run",
-            [
-                f"iterations={rounds}",
-                f"learners={AGENTS}",
-                f"environment.agents={AGENTS}",
-                "code.name=uncoded",
-                "algorithm.name=constant",
-                "collect.warmup=100",
-                "collect.warmup_copies=4",
-                "collect.steps=1",
-                "checkpoint.every=1000000",
-            ],
+            [f"iterations={rounds}", *BYTES_ALONE],
             prepare=prepare,
         )
     steady = records[rounds // 10 :]
