@@ -15,10 +15,11 @@ from pathlib import Path
 
 import docker
 import pytest
+import yaml
 from docker.models.containers import Container
 from tests.e2e.commands import eventually, fullrank
 from tests.e2e.images import CLIENT, contents
-from tests.kustomize import DEPLOY, OVERLAYS, render
+from tests.kustomize import DEPLOY, OVERLAYS, parse, render
 
 from fullrank.config import load
 from fullrank.metrics import IterationRecord, read_records
@@ -82,10 +83,19 @@ def pods(
         outcome = fullrank("certs", *words, str(certificates))
         assert (outcome.code, outcome.error) == (0, "")
     try:
-        _run("up", project, manifests + outcome.output)
+        _run("up", project, _zoned(manifests) + outcome.output)
         yield Pods(project=project, engine=docker_engine, scratch=tmp_path_factory.mktemp("pods"))
     finally:
         _run("down", project, "")
+
+
+def _zoned(manifests: str) -> str:
+    """The manifests with the label that a cluster copies from a pod's node."""
+    objects = parse(manifests)
+    for each in objects:
+        if each["kind"] == "StatefulSet":
+            each["spec"]["template"]["metadata"]["labels"]["topology.kubernetes.io/zone"] = "here"
+    return yaml.safe_dump_all(objects)
 
 
 def _run(verb: str, project: str, manifests: str) -> None:
