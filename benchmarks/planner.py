@@ -2,12 +2,16 @@
 
 Claims, each over the given seeds, everything keyed alike for all codes:
 Regret = T_auto / min T_fixed - 1, T being the time of iterations 51 to 500, switching included;
-the upper 95 % limit of its mean is at most 0.15 in every regime, with at most 9 switches. After a
-change of regime at iteration 250 the same holds for iterations 301 to 500. The minimum is taken
-over every registered code that decodes exactly, for every tolerance, also those that ``auto`` may
-not choose because they survive no loss.
+the upper 95 % limit of its mean is at most 0.15 in every regime, with at most 9 switches. The
+minimum is taken for each seed anew, over every registered code that decodes exactly, for every
+tolerance, also those that ``auto`` may not choose because they survive no loss. After a change of
+regime at iteration 250, iterations 301 to 500 take at most 0.15 more than with the one fixed code
+that is best over all seeds (*lag*, upper 95 % limit).
 
-    python benchmarks/planner.py --seeds 20
+The minimum for each seed knows the draws to come. *Of the best* is the mean regret of the one code
+that is best over all seeds: whoever knows the regime, but not the future, has as much.
+
+    python benchmarks/planner.py --seeds 20 --processes 2
 """
 
 import argparse
@@ -16,6 +20,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from statistics import mode
 
 import numpy as np
 from scipy import stats
@@ -40,9 +45,10 @@ UNSAFE = ("uncoded", "replication", "ldgm")
 class Outcome:
     """One seed."""
 
-    regret: float
+    auto_s: float
+    fixed_s: dict[str, float]
+    """Of every code that there is for the seed."""
     switches: int
-    best: str
     last: str
 
 
@@ -88,29 +94,39 @@ def measure(before: str, after: str, seed: int) -> Outcome:
         iterations=ITERATIONS,
         seed=seed,
     )
-    best = min(fixed, key=lambda label: fixed[label])
     return Outcome(
-        regret=float(planned.round_s[counted].sum()) / fixed[best] - 1.0,
+        auto_s=float(planned.round_s[counted].sum()),
+        fixed_s=fixed,
         switches=len(planned.changes),
-        best=best,
         last=planned.last.candidate.label,
     )
 
 
 def report(before: str, after: str, outcomes: list[Outcome]) -> bool:
     """Print a row; whether the claim holds."""
-    regrets = np.array([each.regret for each in outcomes])
-    error = float(stats.sem(regrets)) * float(stats.t.ppf(0.95, len(regrets) - 1))
-    upper, switches = float(regrets.mean()) + error, max(each.switches for each in outcomes)
-    best = max({each.best for each in outcomes}, key=[each.best for each in outcomes].count)
-    last = max({each.last for each in outcomes}, key=[each.last for each in outcomes].count)
+    auto_s = np.array([each.auto_s for each in outcomes])
+    least_s = np.array([min(each.fixed_s.values()) for each in outcomes])
+    common = set.intersection(*(set(each.fixed_s) for each in outcomes))
+    best = min(sorted(common), key=lambda label: sum(each.fixed_s[label] for each in outcomes))
+    best_s = np.array([each.fixed_s[best] for each in outcomes])
+    regret, lag, floor = auto_s / least_s - 1, auto_s / best_s - 1, best_s / least_s - 1
+    last = mode(each.last for each in outcomes)
+    switches = max(each.switches for each in outcomes)
     name = before if before == after else f"{before} → {after}"
     print(
-        f"| {name} | {best} | {last} | {regrets.mean():.3f} | {upper:.3f} | "
-        f"{regrets.max():.3f} | {switches} |",
+        f"| {name} | {best} | {floor.mean():.3f} | {last} | {regret.mean():.3f} | "
+        f"{upper(regret):.3f} | {regret.max():.3f} | {lag.mean():.3f} | {upper(lag):.3f} | "
+        f"{switches} |",
         flush=True,
     )
-    return upper <= MOST_REGRET and switches <= MOST_SWITCHES
+    judged = regret if before == after else lag
+    return upper(judged) <= MOST_REGRET and switches <= MOST_SWITCHES
+
+
+def upper(values: Times) -> float:
+    """95 % limit of the mean."""
+    error = float(stats.sem(values)) * float(stats.t.ppf(0.95, len(values) - 1))
+    return float(values.mean()) + error
 
 
 def main() -> int:
@@ -122,8 +138,11 @@ def main() -> int:
     names = asked.regimes
     following = [*names[1:], names[0]] if len(names) > 1 else []
     cases = [(name, name) for name in names] + list(zip(names, following, strict=False))
-    print("| regime | best fixed | last of auto | regret | upper 95 % | worst seed | switches |")
-    print("|---|---|---|---|---|---|---|")
+    print(
+        "| regime | best fixed | regret of the best | last of auto | regret of auto | upper 95 % | "
+        "worst seed | lag | upper 95 % | switches |"
+    )
+    print("|---" * 10 + "|")
     held = True
     with ProcessPoolExecutor(asked.processes) as pool:
         pending = [

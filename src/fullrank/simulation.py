@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fullrank.codes import Code
-from fullrank.codes.arrival import Arrivals
+from fullrank.codes.arrival import arrivals_of
 from fullrank.errors import ConfigError
 from fullrank.payload import Payload
 from fullrank.seeding import stream
@@ -142,7 +142,7 @@ def play(
         delay_s=delay_s,
         arrival_s=arrival_s,
         order=order,
-        needed=Arrivals(code.matrix[learners]).needed(order),
+        needed=arrivals_of(code).needed(learners[order]),
         moved=moved,
     )
 

@@ -2,12 +2,14 @@
 
 from bisect import bisect_left
 from collections.abc import Callable
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
+from fullrank.codes.base import Code
 from fullrank.codes.rowspace import DEPENDENT
 from fullrank.errors import NotDecodable
 from fullrank.types import BoolArray, IntArray, Matrix
@@ -68,6 +70,12 @@ class Arrivals:
             members = (batch[:, None] >> np.arange(rows)) & 1
             table[batch] = np.linalg.matrix_rank(members[..., None] * self._matrix) == units
         return np.asarray(table[sets] == 1)
+
+
+@lru_cache(maxsize=128)
+def arrivals_of(code: Code) -> Arrivals:
+    """Of a code's matrix; whoever asks again about the same code finds its sets remembered."""
+    return Arrivals(code.matrix)
 
 
 def decodable_after(matrix: Matrix, order: IntArray) -> int:

@@ -8,7 +8,6 @@ from typing import Any
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import condition_statistics
-from fullrank.codes.arrival import Arrivals
 from fullrank.errors import CodeError
 
 EXACT_CONDITION = 2.0**17
@@ -25,8 +24,6 @@ class Candidate:
     name: str
     params: dict[str, Any]
     code: Code
-    arrivals: Arrivals
-    """When its rows decode."""
 
     @property
     def label(self) -> str:
@@ -47,12 +44,8 @@ def candidates(*, rows: int, units: int, seed: int) -> tuple[Candidate, ...]:
     for name, params in _settings(rows - units):
         code = _built(name, params, rows=rows, units=units, seed=seed)
         if code is not None and code.target == "units" and code.tolerance >= 1 and _is_exact(code):
-            found.append(_candidate(name, params, code))
+            found.append(Candidate(name=name, params=params, code=code))
     return tuple(found)
-
-
-def _candidate(name: str, params: dict[str, Any], code: Code) -> Candidate:
-    return Candidate(name=name, params=params, code=code, arrivals=Arrivals(code.matrix))
 
 
 def ladder(most: int) -> list[int]:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fullrank.codes.arrival import arrivals_of
 from fullrank.planning.candidates import Candidate
 from fullrank.planning.machines import Scenarios
 from fullrank.traffic import Times, Traffic, Wires
@@ -22,6 +23,10 @@ class Forecast:
     mean_s: float
     cautious_s: float
     """One standard error above the mean: what was seen seldom may be less rare than it seems."""
+
+    def rank(self, round_s: float) -> float:
+        """The share of scenarios that is quicker than a round, and half of those that are alike."""
+        return float(((self.round_s < round_s).mean() + (self.round_s <= round_s).mean()) / 2)
 
     def __str__(self) -> str:
         return f"{self.label} ({self.mean_s:.4g} s)"
@@ -43,7 +48,7 @@ def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wir
     ]
     arrival_s = travelled(busy_s, moved, wires)
     order = np.argsort(arrival_s, axis=1, kind="stable")
-    needed = candidate.arrivals.needed(working[order])
+    needed = arrivals_of(code).needed(working[order])
     every = np.arange(len(order))
     round_s = arrival_s[every, order[every, needed - 1]]
     mean_s = float(likely.weight @ round_s)

@@ -1,7 +1,7 @@
 """The planner: observations in, a plan out; changes are few and each has a reason."""
 
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,26 +13,21 @@ from fullrank.planning.luck import resampled
 from fullrank.planning.machines import Scenarios, completed, scenarios, typical_unit_s
 from fullrank.planning.memory import Memory
 from fullrank.planning.observation import Observation, Window
+from fullrank.planning.surprise import LOOKED_BACK, contradicting
 from fullrank.seeding import stream
 from fullrank.traffic import Times, Traffic, Wires
 from fullrank.types import LearnerId, Matrix
 
 WINDOW = 128
 """Iterations looked back upon."""
-FORGET = 0.985
-"""Weight of an iteration over that of the next one: half in 46 iterations."""
+FORGET = 0.99
+"""Weight of an iteration over that of the next one: half in 69 iterations."""
 RETURNS = 2048
 """Returns looked back upon at most: many learners tell as much in fewer iterations."""
 SCENARIOS = 512
 """Rounds that every candidate plays;"""
 SHARED_SCENARIOS = 128
 """fewer where wires are slow enough to be played as well."""
-RECENT = 12
-"""Rounds that are compared with the forecast, and all that is kept when they contradict it."""
-SURPRISE = 4.0
-"""Standard deviations of the mean rank of recent rounds in the forecast that contradict it."""
-APART = 0.03
-"""And the share by which their mean must be off."""
 EVERY = 5
 """Iterations between plans."""
 FIRST = 10
@@ -80,7 +75,7 @@ class Planner:
         self._moved = moved
         self._traffic_of: dict[Candidate, Traffic] = {}
         self._window: deque[Observation] = deque()
-        self._ranks: deque[float] = deque(maxlen=RECENT)
+        self._recent: deque[tuple[float, float]] = deque(maxlen=LOOKED_BACK)
         self._expected: Forecast | None = None
         self._memory = Memory()
         self._using = using
@@ -94,14 +89,7 @@ class Planner:
         while len(self._window) > min(WINDOW, max(FIRST, RETURNS // len(observation.learners))):
             self._forget(self._dispensable())
         if self._expected is not None:
-            below = (self._expected.round_s < observation.round_s).mean()
-            same = (self._expected.round_s == observation.round_s).mean()
-            self._ranks.append(float(below + same / 2))
-            if self._contradicted():
-                while len(self._window) > RECENT:
-                    self._forget(0)
-                self._ranks.clear()
-                self._expected = None
+            self._compare(observation.round_s, self._expected)
         self._allowance = min(CHANGES, self._allowance + 1 / REFILL)
 
     def _dispensable(self) -> int:
@@ -118,14 +106,14 @@ class Planner:
         del self._window[index]
         self._memory.retire(observation, now=self._seen - len(self._window) + index)
 
-    def _contradicted(self) -> bool:
-        """Whether recent rounds do not look like drawn from what was forecast for them."""
-        if len(self._ranks) < RECENT or self._expected is None:
-            return False
-        recent_s = np.mean([each.round_s for each in list(self._window)[-RECENT:]])
-        apart = abs(recent_s / self._expected.mean_s - 1.0) > APART
-        surprise = abs(np.mean(self._ranks) - 0.5) * np.sqrt(12 * RECENT)
-        return bool(apart and surprise > SURPRISE)
+    def _compare(self, round_s: float, expected: Forecast) -> None:
+        """When recent rounds are not as forecast, keep only those since the change."""
+        self._recent.append((expected.rank(round_s), round_s))
+        if since := contradicting(self._recent, expected.mean_s):
+            while len(self._window) > since:
+                self._forget(0)
+            self._recent.clear()
+            self._expected = None
 
     def plan(self, learners: Sequence[LearnerId]) -> Plan:
         """The code for the next iterations, row r held by the r-th of the learners."""
@@ -193,13 +181,22 @@ class Planner:
             return transfer_s
         column = {learner: index for index, learner in enumerate(learners)}
         busy_s = np.where(np.isfinite(window.compute_s), window.compute_s, window.load * unit_s)
-        for row, seen in enumerate(self._window):
+        for rows in self._alike():
+            seen = self._window[rows[0]]
             here = [index for index, each in enumerate(seen.learners) if each in column]
-            columns = [column[seen.learners[index]] for index in here]
-            busy = np.zeros(len(seen.learners))
-            busy[here] = busy_s[row, columns]
-            transfer_s[row, columns] = (travelled(busy[None], seen.moved, wires)[0] - busy)[here]
+            cells = np.ix_(rows, [column[seen.learners[index]] for index in here])
+            busy = np.zeros((len(rows), len(seen.learners)))
+            busy[:, here] = busy_s[cells]
+            transfer_s[cells] = (travelled(busy, seen.moved, wires) - busy)[:, here]
         return transfer_s
+
+    def _alike(self) -> Collection[list[int]]:
+        """Iterations of the window, those in which the same rows were held together."""
+        groups: dict[object, list[int]] = {}
+        for index, seen in enumerate(self._window):
+            key = seen.learners, seen.load.tobytes(), seen.moved.parameters.tobytes()
+            groups.setdefault(key, []).append(index)
+        return groups.values()
 
     @property
     def _margin(self) -> float:

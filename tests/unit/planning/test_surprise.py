@@ -1,0 +1,48 @@
+import numpy as np
+import pytest
+
+from fullrank.planning.surprise import LOOKED_BACK, contradicting
+from fullrank.types import Vector
+
+
+def uniform(rounds: int, *, seed: int) -> Vector:
+    return np.random.default_rng(seed).random(rounds)
+
+
+def since(ranks: Vector, *, seconds: float = 2.0) -> int:
+    """Rounds of these ranks that took ``seconds`` each; the forecast is one second."""
+    return contradicting([(float(rank), seconds) for rank in ranks], 1.0)
+
+
+def test_rounds_as_forecast_hardly_ever_contradict() -> None:
+    alarms = [since(uniform(LOOKED_BACK, seed=seed)) > 0 for seed in range(500)]
+    assert sum(alarms) <= 2
+
+
+@pytest.mark.parametrize(("rank", "enough"), [(0.0, 7), (1.0, 3)])
+def test_few_rounds_beyond_the_forecast_are_enough(rank: float, enough: int) -> None:
+    before = np.linspace(0.3, 0.7, 20)
+    assert since(np.append(before, [rank] * (enough - 1))) == 0
+    assert since(np.append(before, [rank] * enough)) == enough
+
+
+def test_most_rounds_a_little_quicker_are_noticed() -> None:
+    assert since(0.4 * uniform(LOOKED_BACK, seed=0), seconds=0.8) > 20
+
+
+def test_a_few_rounds_longer_than_all_that_was_forecast_are_noticed() -> None:
+    ranks = 0.9 * uniform(LOOKED_BACK, seed=0)
+    ranks[[-19, -15, -10, -4, -1]] = 1.0
+    assert since(ranks) == 19
+
+
+def test_the_rounds_before_the_change_are_told_from_those_after() -> None:
+    found = [
+        since(np.append(uniform(30, seed=seed), 0.9 + 0.1 * uniform(10, seed=100 + seed)))
+        for seed in range(50)
+    ]
+    assert np.median(found) == pytest.approx(10, abs=2)
+
+
+def test_a_change_that_moves_the_mean_by_little_is_no_reason_to_forget() -> None:
+    assert since(np.ones(LOOKED_BACK), seconds=1.02) == 0
