@@ -46,7 +46,7 @@ def train(
     Returns:
         The committed iterations, and CPU seconds of all services together.
     """
-    settings = [*settings, "metrics.tensorboard=false"]
+    settings = [*settings, "metrics.sinks=[]"]
     resolved = load(overrides=settings)
     processes = []
     try:

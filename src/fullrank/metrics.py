@@ -4,15 +4,14 @@ import json
 import logging
 import math
 import os
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Protocol
 
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.errors import ConfigError, FullrankError
+from fullrank.errors import FullrankError
 from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
@@ -177,50 +176,6 @@ class JsonLines:
         self._file.close()
 
 
-class TensorBoard:
-    """TensorBoard events, by the ``tensorboard`` package alone.
-
-    Args:
-        directory: Where the event file goes.
-        first_iteration: Later steps of an earlier event file are hidden from here on.
-        clock: Wall-clock time of an event, seconds since 1970.
-
-    Raises:
-        ConfigError: The package is not installed, as in the images of the services.
-    """
-
-    def __init__(
-        self, directory: Path, *, first_iteration: int, clock: Callable[[], float] = time.time
-    ) -> None:
-        try:
-            from tensorboard.compat.proto import event_pb2, summary_pb2
-            from tensorboard.summary.writer.event_file_writer import EventFileWriter
-        except ImportError:
-            raise ConfigError(
-                "metrics.tensorboard = true needs the package tensorboard; install it or set false"
-            ) from None
-
-        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
-        self._clock = clock
-        self._writer = EventFileWriter(str(directory), flush_secs=5)
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(first_iteration, session_log=start)
-
-    def write(self, record: IterationRecord) -> None:
-        """Add the record's scalars at its iteration."""
-        values = [
-            self._summary.Value(tag=tag, simple_value=value) for tag, value in _scalars(record)
-        ]
-        self._add(record.iteration, summary=self._summary(value=values))
-
-    def _add(self, step: int, **content: Any) -> None:
-        self._writer.add_event(self._event(wall_time=self._clock(), step=step, **content))
-
-    def close(self) -> None:
-        """Flush and close the event file."""
-        self._writer.close()
-
-
 class Fanout:
     """Several sinks as one; a sink that raises is dropped with one warning."""
 
@@ -244,14 +199,6 @@ class Fanout:
             except Exception:
                 _warn_dropped(sink)
         self._sinks.clear()
-
-
-def open_sinks(run_dir: Path, *, first_iteration: int, tensorboard: bool) -> Fanout:
-    """The sinks of a run: ``metrics.jsonl`` and, if wanted, TensorBoard."""
-    sinks: list[MetricsSink] = [JsonLines(run_dir / METRICS, first_iteration=first_iteration)]
-    if tensorboard:
-        sinks.append(TensorBoard(run_dir / "tensorboard", first_iteration=first_iteration))
-    return Fanout(sinks)
 
 
 def _warn_dropped(sink: MetricsSink) -> None:
@@ -289,7 +236,8 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def _scalars(record: IterationRecord) -> Iterator[tuple[str, float]]:
+def scalars(record: IterationRecord) -> dict[str, float]:
+    """Tags and values, as TensorBoard and its like show them."""
     values = {
         "return/mean": record.return_mean,
         **{f"return/{side}": value for side, value in record.side_returns.items()},
@@ -305,4 +253,4 @@ def _scalars(record: IterationRecord) -> Iterator[tuple[str, float]]:
         **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
         **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
     }
-    return ((tag, float(value)) for tag, value in values.items() if value is not None)
+    return {tag: float(value) for tag, value in values.items() if value is not None}

@@ -26,7 +26,7 @@ TINY = (
     "algorithm.batch_size=32",
     "algorithm.hidden=16",
     "replay.capacity=20000",
-    "metrics.tensorboard=false",
+    "metrics.sinks=[]",
 )
 
 

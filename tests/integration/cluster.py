@@ -41,7 +41,7 @@ TINY = (
     "checkpoint.every=1",
     "controller.join_deadline_s=30.0",
     "controller.lost_after_s=60.0",  # fakes send no heartbeats
-    "metrics.tensorboard=false",
+    "metrics.sinks=[]",
 )
 """Rounds of some milliseconds."""
 

@@ -140,7 +140,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ("iterations=0", "iterations = 0 in --set: must be greater than or equal to 1"),
         ("iterations=2.5", "iterations = 2.5 in --set: must be a valid integer"),
         ("collect.lag=2", "collect.lag = 2 in --set: must be 0 or 1"),
-        ("metrics.tensorboard=1", "metrics.tensorboard = 1 in --set: must be a valid boolean"),
+        ("metrics.sinks=1", "metrics.sinks = 1 in --set: must be a valid array"),
         ("controller.undecodable=x", "controller.undecodable = 'x' in --set: must be 'wait' or 'f"),
         ("controller.deadline_s=0", "controller.deadline_s = 0 in --set: must be greater than 0"),
         ("controller.deadline_s=inf", "controller.deadline_s = inf in --set: must be a finite nu"),
@@ -219,7 +219,7 @@ def test_written_toml_reads_back_equal(
 
 def test_the_written_tree_is_complete() -> None:
     text = to_toml(RunConfig())
-    for key in ("seed = 0", "[metrics]", "tensorboard = true", 'device = "auto"', "lag = 0"):
+    for key in ("seed = 0", "[metrics]", 'sinks = ["tensorboard"]', 'device = "auto"', "lag = 0"):
         assert key in text.splitlines()
 
 

@@ -2,8 +2,6 @@
 
 import json
 import math
-import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -11,16 +9,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fullrank.errors import ConfigError, FullrankError
+from fullrank.errors import FullrankError
 from fullrank.metrics import (
     Fanout,
     IterationRecord,
     JsonLines,
-    TensorBoard,
     follow,
-    open_sinks,
     read_records,
     to_line,
 )
@@ -149,61 +144,6 @@ def test_following_survives_a_run_that_resumes(tmp_path: Path) -> None:
     assert next(followed) == [record(0), record(1), *again]
 
 
-def scalars(directory: Path) -> EventAccumulator:
-    found = EventAccumulator(str(directory), size_guidance={"scalars": 0})
-    found.Reload()
-    return found
-
-
-def test_tensorboard_reads_the_scalars(tmp_path: Path) -> None:
-    sink = TensorBoard(tmp_path, first_iteration=0, clock=lambda: 12.0)
-    sink.write(record(0))
-    sink.write(record(1, return_mean=None, side_returns={}))
-    sink.write(record(2, return_mean=-1.0))
-    sink.close()
-    found = scalars(tmp_path)
-    returns = found.Scalars("return/mean")
-    assert [(event.step, event.value, event.wall_time) for event in returns] == [
-        (0, -1.5, 12.0),
-        (2, -1.0, 12.0),
-    ]
-    values = {tag: found.Scalars(tag)[0].value for tag in found.Tags()["scalars"]}
-    assert values["time/compute_s"] == 0.75
-    assert (values["code/received"], values["code/late"], values["code/exact"]) == (3, 1, 1)
-    assert (values["bytes_sent/sections"], values["bytes_received/coded"]) == (10, 20)
-    assert values["return/team"] == -1.5
-
-
-def test_tensorboard_that_is_not_installed_is_asked_for_in_one_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard.compat.proto", None)
-    with pytest.raises(ConfigError, match="needs the package tensorboard"):
-        TensorBoard(tmp_path, first_iteration=0)
-
-
-def test_tensorboard_hides_what_a_resumed_run_writes_again(tmp_path: Path) -> None:
-    clock = iter(range(100)).__next__
-    for first, last, value in ((0, 5, 1.0), (3, 5, 2.0)):
-        sink = TensorBoard(tmp_path, first_iteration=first, clock=clock)
-        for iteration in range(first, last):
-            sink.write(record(iteration, return_mean=value))
-        sink.close()
-    found = [(event.step, event.value) for event in scalars(tmp_path).Scalars("return/mean")]
-    assert found == [(0, 1.0), (1, 1.0), (2, 1.0), (3, 2.0), (4, 2.0)]
-
-
-def test_metrics_do_not_import_torch() -> None:
-    code = (
-        "import sys, tempfile; from pathlib import Path; from fullrank.metrics import open_sinks\n"
-        "with tempfile.TemporaryDirectory() as path:\n"
-        "    open_sinks(Path(path), first_iteration=0, tensorboard=True).close()\n"
-        "print('torch' in sys.modules, 'tensorboard' in sys.modules)"
-    )
-    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert other.stdout.split() == ["False", "True"]
-
-
 class Listing:
     """A sink that keeps what it is given."""
 
@@ -249,18 +189,3 @@ def test_a_sink_that_fails_to_close_does_not_keep_the_others_open(
     Fanout([Broken(), listing]).close()
     assert listing.closed
     assert len(caplog.records) == 1
-
-
-def test_a_run_writes_lines_and_events(tmp_path: Path) -> None:
-    sinks = open_sinks(tmp_path, first_iteration=0, tensorboard=True)
-    sinks.write(record())
-    sinks.close()
-    assert read_records(tmp_path / "metrics.jsonl") == [record()]
-    assert scalars(tmp_path / "tensorboard").Scalars("return/mean")[0].value == -1.5
-
-
-def test_a_run_without_events_writes_lines_alone(tmp_path: Path) -> None:
-    sinks = open_sinks(tmp_path, first_iteration=0, tensorboard=False)
-    sinks.write(record())
-    sinks.close()
-    assert [path.name for path in tmp_path.iterdir()] == ["metrics.jsonl"]

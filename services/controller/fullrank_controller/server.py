@@ -12,11 +12,11 @@ from typing import Any
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
 from fullrank.checkpoint import Checkpoint, newest, save, saved
-from fullrank.config import RunConfig, to_toml
+from fullrank.config import RunConfig, as_tables, to_toml
 from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, Deposed, ServiceLost
 from fullrank.history import Began, Notebook
 from fullrank.journal import Entry, Journal, read, survey
-from fullrank.metrics import Fanout, open_sinks
+from fullrank.metrics import Fanout
 from fullrank.progress import Lines
 from fullrank.recovery import checkpoints_lost, drop_superseded
 from fullrank.rpc.addresses import announce, resolve, withdraw
@@ -27,6 +27,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
+from fullrank.sinks import open_sinks
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import code_of, training_of
@@ -162,7 +163,10 @@ async def _serve(
         )
     )
     kept = open_sinks(
-        directory.path, first_iteration=run.committed, tensorboard=config.metrics.tensorboard
+        directory.path,
+        config.metrics.sinks,
+        first_iteration=run.committed,
+        config=as_tables(config),
     )
     sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     security = Security.of(config.tls, Role.CONTROLLER)

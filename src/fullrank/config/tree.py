@@ -197,8 +197,8 @@ class CheckpointSettings:
 class MetricsSettings:
     """Where metrics go besides ``metrics.jsonl``."""
 
-    tensorboard: bool = True
-    """Write TensorBoard events."""
+    sinks: tuple[str, ...] = ("tensorboard",)
+    """Names of registered sinks: `tensorboard`, `wandb`; one that cannot be opened is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

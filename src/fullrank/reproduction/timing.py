@@ -193,7 +193,7 @@ def real(setting: Setting, *, rounds: int, train: Train) -> Cell:
         f"algorithm.batch_size={REAL_BATCH}",
         "collect.warmup=640",
         "replay.capacity=100000",
-        "metrics.tensorboard=false",
+        "metrics.sinks=[]",
     ]
     config = _config(setting.task, setting.agents, overrides)
 

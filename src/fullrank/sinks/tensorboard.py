@@ -1,0 +1,68 @@
+"""TensorBoard: ``<run>/tensorboard``."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import ConfigError
+from fullrank.metrics import IterationRecord, scalars
+from fullrank.sinks.base import register
+from fullrank.types import JSON
+
+
+@register("tensorboard")
+@dataclass(frozen=True, slots=True)
+class TensorBoard:
+    """Events by the ``tensorboard`` package alone."""
+
+    def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "Events":
+        """An event file of this start."""
+        return Events(run_dir / "tensorboard", first_iteration=first_iteration)
+
+
+class Events:
+    """TensorBoard events, by the ``tensorboard`` package alone.
+
+    Args:
+        directory: Where the event file goes.
+        first_iteration: Later steps of an earlier event file are hidden from here on.
+        clock: Wall-clock time of an event, seconds since 1970.
+
+    Raises:
+        ConfigError: The package is not installed, as in the images of the services.
+    """
+
+    def __init__(
+        self, directory: Path, *, first_iteration: int, clock: Callable[[], float] = time.time
+    ) -> None:
+        try:
+            from tensorboard.compat.proto import event_pb2, summary_pb2
+            from tensorboard.summary.writer.event_file_writer import EventFileWriter
+        except ImportError:
+            raise ConfigError(
+                "TensorBoard is not installed: pip install tensorboard, or leave it out of "
+                "metrics.sinks"
+            ) from None
+
+        self._event, self._summary = event_pb2.Event, summary_pb2.Summary
+        self._clock = clock
+        self._writer = EventFileWriter(str(directory), flush_secs=5)
+        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._add(first_iteration, session_log=start)
+
+    def write(self, record: IterationRecord) -> None:
+        """Add the record's scalars at its iteration."""
+        values = [
+            self._summary.Value(tag=tag, simple_value=value)
+            for tag, value in scalars(record).items()
+        ]
+        self._add(record.iteration, summary=self._summary(value=values))
+
+    def _add(self, step: int, **content: Any) -> None:
+        self._writer.add_event(self._event(wall_time=self._clock(), step=step, **content))
+
+    def close(self) -> None:
+        """Flush and close the event file."""
+        self._writer.close()

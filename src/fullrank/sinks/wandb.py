@@ -1,0 +1,50 @@
+"""Weights & Biases, by the extra ``fullrank[wandb]``; WANDB_PROJECT and its like say where to."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.errors import ConfigError
+from fullrank.metrics import IterationRecord, scalars
+from fullrank.sinks.base import register
+from fullrank.types import JSON
+
+
+@register("wandb")
+@dataclass(frozen=True, slots=True)
+class Wandb:
+    """One W&B run a run, which a resumed run goes on with."""
+
+    def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "WandbRun":
+        """Begin or go on.
+
+        Raises:
+            ConfigError: The package is not installed.
+        """
+        try:
+            import wandb
+        except ImportError:
+            raise ConfigError("W&B is not installed: pip install 'fullrank[wandb]'") from None
+        run = str(json.loads((run_dir / "run.json").read_text())["run"])
+        settings = {"dir": run_dir, "id": run, "name": run_dir.name, "resume": "allow"}
+        return WandbRun(wandb.init(config=config, **settings))
+
+
+class WandbRun:
+    """Logs to a W&B run.
+
+    Args:
+        run: What ``wandb.init`` gave.
+    """
+
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def write(self, record: IterationRecord) -> None:
+        """Log the record's scalars at its iteration."""
+        self._run.log(scalars(record), step=record.iteration)
+
+    def close(self) -> None:
+        """Finish."""
+        self._run.finish()
