@@ -16,8 +16,8 @@ from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.errors import AccessDenied, FullrankError, Overloaded, Unauthenticated
-from fullrank.rpc.errors import status_of
+from fullrank.errors import AccessDenied, Overloaded, Unauthenticated
+from fullrank.rpc.errors import statuses
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.limits import Limits
 from fullrank.v1 import access_pb2 as pb
@@ -81,30 +81,39 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
 
     def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
         async def guarded(requests: Any, context: Context) -> Any:
-            caller = await self._admitted(method, context)
+            async with statuses(context):
+                self._count_in(context)
             try:
-                return await _passed_on(behaviour, requests, context)
+                return await self._admitted(method, behaviour, requests, context)
             finally:
                 self._limits.end(context.peer())
-                if _is_audited(method, caller):
-                    _audit(method, context, caller, outcome=str(context.code() or "OK"))
 
         return guarded
 
-    async def _admitted(self, method: str, context: Context) -> Identity | None:
-        """The caller, whose call is counted from here on; None in plain text."""
+    def _count_in(self, context: Context) -> None:
+        """Count the call, whoever makes it: refusals cost something, too."""
+        now = asyncio.get_running_loop().time()
+        if surplus := self._limits.begin(context.peer(), now=now):
+            raise Overloaded(f"{surplus} on one connection; call less often")
+
+    async def _admitted(
+        self, method: str, behaviour: Behaviour, requests: Any, context: Context
+    ) -> Any:
+        """The handler's answer, if the caller may have it."""
         caller = None
+        async with statuses(context):
+            try:
+                if self._server is not None:
+                    caller = _identity(context)
+                    _check(caller, server=self._server, method=method)
+            except AccessDenied as error:
+                _audit(method, context, caller, outcome=f"refused: {error}")
+                raise
         try:
-            if self._server is not None:
-                caller = _identity(context)
-                _check(caller, server=self._server, method=method)
-            now = asyncio.get_running_loop().time()
-            if surplus := self._limits.begin(context.peer(), now=now):
-                raise Overloaded(f"{surplus} on one connection; call less often")
-        except FullrankError as error:
-            _audit(method, context, caller, outcome=f"refused: {error}")
-            await context.abort(status_of(error), str(error))
-        return caller
+            return await _passed_on(behaviour, requests, context)
+        finally:
+            if _is_audited(method, caller):
+                _audit(method, context, caller, outcome=str(context.code() or "OK"))
 
 
 async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:

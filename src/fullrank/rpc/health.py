@@ -8,7 +8,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from fullrank.errors import ServiceLost
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.security import Security
-from fullrank.rpc.server import OPTIONS, bind
+from fullrank.rpc.server import bind, guarded_server
 
 LIVE = "live"
 """Name of what is SERVING as long as the process answers, whatever its peers do."""
@@ -27,7 +27,7 @@ class Health:
     def __init__(self, address: str) -> None:
         self._address = address
         self._servicer = health.aio.HealthServicer()
-        self._server = grpc.aio.server(options=OPTIONS) if address else None
+        self._server = guarded_server(ANYBODY) if address else None
 
     async def __aenter__(self) -> Self:
         """Serve: alive, not at work yet.

@@ -1,6 +1,7 @@
 """No call without an identity that may make it: a table made from what is declared."""
 
 import logging
+import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, suppress
 from importlib import import_module
@@ -52,6 +53,13 @@ def test_the_table_holds_the_services_that_there_are() -> None:
 @every_method
 def test_every_call_declares_who_may_make_it(method: MethodDescriptor) -> None:
     assert roles_of(path(method)), f"give {path(method)} the option access in its proto"
+
+
+def test_servers_are_built_in_one_place_with_the_interceptor() -> None:
+    root = Path(__file__).resolve().parents[3]
+    sources = [*(root / "src").rglob("*.py"), *(root / "services").rglob("*.py")]
+    building = [path for path in sources if re.search(r"grpc(\.aio)?\.server\(", path.read_text())]
+    assert [path.relative_to(root) for path in building] == [Path("src/fullrank/rpc/server.py")]
 
 
 def test_what_is_not_declared_is_closed() -> None:
