@@ -14,7 +14,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fullrank.errors import FullrankError
-from fullrank.types import LearnerId
+from fullrank.types import LearnerId, Unit
 
 Held: TypeAlias = tuple[tuple[int, LearnerId], ...]
 """Rows of C with their holders."""
@@ -64,6 +64,18 @@ class Dealt:
     epoch: int
     matrix: tuple[tuple[float, ...], ...]
     """C."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """An iteration got rows beyond those of C, each of one unit alone."""
+
+    event: Literal["added"] = "added"
+    term: int
+    epoch: int
+    iteration: int
+    units: tuple[tuple[int, Unit], ...]
+    """Rows and their units."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,6 +201,7 @@ Event: TypeAlias = Annotated[
     | Joined
     | Left
     | Dealt
+    | Added
     | Assigned
     | Refused
     | Committed

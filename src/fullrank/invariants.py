@@ -19,6 +19,7 @@ import numpy as np
 from fullrank.codes import Decoder
 from fullrank.history import (
     Acknowledged,
+    Added,
     Assigned,
     Began,
     Committed,
@@ -35,7 +36,7 @@ from fullrank.history import (
     Truncated,
     Welcomed,
 )
-from fullrank.types import LearnerId, Matrix
+from fullrank.types import LearnerId, Matrix, Unit
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,11 +49,15 @@ class _Term:
     """C by epoch."""
     assigned: dict[tuple[int, int], set[tuple[int, LearnerId]]] = field(default_factory=dict)
     """Rows with their holders by (epoch, iteration), in all attempts."""
+    added: dict[tuple[int, int], dict[int, Unit]] = field(default_factory=dict)
+    """Units of the rows beyond those of C, by (epoch, iteration)."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, Dealt):
             self.matrices[event.epoch] = np.array(event.matrix)
+        elif isinstance(event, Added):
+            self.added.setdefault((event.epoch, event.iteration), {}).update(event.units)
         elif isinstance(event, Assigned):
             self.assigned.setdefault((event.epoch, event.iteration), set()).update(event.rows)
 
@@ -163,9 +168,11 @@ def _rows_have_full_rank(history: History) -> Iterator[str]:
                 yield f"iteration {commit.iteration}: epoch {commit.epoch} was never dealt"
                 continue
             decoder = Decoder(matrix)
-            known = [row for row in rows if 0 <= row < len(matrix)]
+            alone = term.added.get((commit.epoch, commit.iteration), {})
+            known = [row for row in rows if 0 <= row < len(matrix) or row in alone]
             for row in known:
-                decoder.offer(row=row)
+                own = np.eye(matrix.shape[1])[alone[row]] if row in alone else None
+                decoder.offer(row=row, coefficients=own)
             if len(known) < len(rows) or not decoder.decodable:
                 yield f"iteration {commit.iteration}: rows {rows} have rank {decoder.rank}"
 

@@ -6,7 +6,7 @@ after each offer and acts on the verdict.
 """
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum, auto
@@ -14,6 +14,7 @@ from enum import Enum, auto
 import numpy as np
 
 from fullrank.codes import Code, Decoder
+from fullrank.codes.completion import completing_units
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.types import FloatArray, LearnerId, Unit, Vector
 from fullrank.updates import GRID, unit_digest
@@ -84,6 +85,7 @@ class Round:
         self._unit_sizes = tuple(unit_sizes)
         self._length = max(unit_sizes, default=0)
         self._code, self._grid = code, grid
+        self._added: list[Unit] = []
         self._decoder = self._make_decoder(())
         self._offers: dict[int, _Offer] = {}
         self._reports: dict[LearnerId, dict[Unit, bytes]] = {}
@@ -91,8 +93,30 @@ class Round:
     def _make_decoder(self, offers: Iterable[_Offer]) -> Decoder:
         decoder = Decoder(self._code, target="units", grid=self._grid)
         for offer in offers:
-            decoder.offer(row=offer.row, vector=offer.coded)
+            self._take(decoder, offer.row, offer.coded)
         return decoder
+
+    def _take(self, decoder: Decoder, row: int, coded: Vector | None) -> None:
+        own = self.coefficients(row) if row >= self._code.rows else None
+        decoder.offer(row=row, vector=coded, coefficients=own)
+
+    def add(self, unit: Unit) -> int:
+        """Admit a further row, the unit alone; returns the row's number."""
+        self._added.append(unit)
+        return self._code.rows + len(self._added) - 1
+
+    def coefficients(self, row: int) -> Vector:
+        """Of a row of C, or of one that was added; shape (M,)."""
+        if row < self._code.rows:
+            return np.asarray(self._code.matrix[row])
+        alone = np.zeros(self._code.units)
+        alone[self._added[row - self._code.rows]] = 1.0
+        return alone
+
+    def missing(self, awaited: Collection[int] = ()) -> list[Unit]:
+        """The fewest units that, each alone, complete the rows received and those awaited."""
+        rows = [self.coefficients(row) for row in sorted({*self._offers, *awaited})]
+        return completing_units(np.array(rows).reshape(-1, self._code.units))
 
     def report(self, unit: Unit, digest: bytes, *, learner: LearnerId) -> None:
         """Note the digest that a learner computed for a unit."""
@@ -110,7 +134,7 @@ class Round:
 
         Args:
             learner: Who sent it.
-            row: Row of C.
+            row: Row of C, or one that was added.
             coded: y, shape (P,) float64; None where only ranks matter.
             batch_digest: Of the minibatch that the learner used; all must agree.
 
@@ -123,7 +147,7 @@ class Round:
             raise InvalidContribution(
                 f"the coded vector of row {row} has shape {coded.shape}, expected ({self._length},)"
             )
-        self._decoder.offer(row=row, vector=coded)
+        self._take(self._decoder, row, coded)
         self._offers[row] = _Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest)
         self.received.append(learner)
         return True

@@ -16,7 +16,7 @@ CYCLIC = ("code.name=cyclic", "learners=4")
 UNCODED = ("code.name=uncoded", "learners=3")
 
 
-async def test_a_leave_is_borne_and_a_join_begins_a_new_epoch(tmp_path: Path) -> None:
+async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*CYCLIC)) as cluster:
         cluster.replay()
         cluster.controller()
@@ -34,7 +34,8 @@ async def test_a_leave_is_borne_and_a_join_begins_a_new_epoch(tmp_path: Path) ->
         slow.release.set()
         status = await cluster.finished()
     records = cluster.records()
-    assert [record.epoch for record in records] == [0, 1, 1, 1]
+    assert [record.epoch for record in records] == [0, 0, 0, 0]
+    assert [len(record.rows) for record in records] == [4, 4, 4, 4]
     assert len(records[0].received) == 3
     assert sorted(list(learner.rows) for learner in status.learners) == [[0], [1], [2], [3]]
     assert cluster.digests() == reference_digests(cluster.config)
@@ -53,7 +54,7 @@ async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path)
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_those_who_are_left_get_another_code_in_the_midst_of_an_iteration(
+async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iteration(
     tmp_path: Path,
 ) -> None:
     settings = resolved("code.name=cyclic", "code.tolerance=1", "learners=6")
@@ -66,8 +67,9 @@ async def test_those_who_are_left_get_another_code_in_the_midst_of_an_iteration(
             await asyncio.wait_for(ending, WAIT_S)
         status = await cluster.finished()
     records = cluster.records()
-    assert [record.epoch for record in records] == [0, 1, 1, 1]
-    assert [record.code_rows for record in records] == [6, 4, 4, 4]
+    assert [record.epoch for record in records] == [0, 0, 1, 1]
+    assert [record.attempt for record in records] == [0, 1, 0, 0]
+    assert [record.code_rows for record in records] == [6, 6, 4, 4]
     assert status.term == 1
     assert cluster.digests() == reference_digests(cluster.config)
 
@@ -81,8 +83,8 @@ async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> Non
         status = await cluster.status_when(
             lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
         )
-        assert status.iterations_committed == 2
-        assert status.message == "rows [0] are vacant"
+        assert status.iterations_committed == 3  # two are enough to end what three have begun
+        assert status.message == "2 learners cannot hold a uncoded code of 3 units"
         cluster.learner()
         status = await cluster.finished()
     assert status.message == "4 iterations committed"

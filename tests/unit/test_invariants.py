@@ -7,6 +7,7 @@ import pytest
 
 from fullrank.history import (
     Acknowledged,
+    Added,
     Assigned,
     Began,
     Committed,
@@ -133,6 +134,24 @@ def quarantined(*, rejoined: bool) -> History:
     return controller(change)
 
 
+def recoded(*, unit: int) -> History:
+    """Learner 0 computes a unit alone, in a row that C does not have."""
+
+    def change(events: list[Event]) -> None:
+        place = next(place for place, each in enumerate(events) if isinstance(each, Committed))
+        events[place : place + 1] = [
+            Added(term=1, epoch=0, iteration=0, units=((3, unit),)),
+            Assigned(term=1, epoch=0, iteration=0, attempt=1, rows=((3, 0),)),
+            replace(committed(0, term=1), rows=((0, 0), (3, 0))),
+        ]
+
+    return replace(controller(change), learners={})
+
+
+def test_rows_that_were_added_count_with_those_of_the_code() -> None:
+    assert violations(recoded(unit=1)) == []
+
+
 @pytest.mark.parametrize(
     ("history", "said"),
     [
@@ -158,6 +177,7 @@ def quarantined(*, rejoined: bool) -> History:
         (changed(Committed, 0, epoch=1), "rows have full rank: iteration 0: epoch 1 was never"),
         (changed(Committed, 0, rows=((0, 0),)), "rows have full rank: iteration 0: rows [0]"),
         (changed(Committed, 0, rows=((0, 0), (9, 1))), "rows [0, 9] have rank 1"),
+        (recoded(unit=0), "rows have full rank: iteration 0: rows [0, 3] have rank 1"),
         (changed(Committed, 0, rows=((0, 0), (1, 1), (1, 1))), "a row was used twice"),
         (changed(Committed, 0, rows=((0, 0), (1, 2))), "learner 2 never held row 1"),
         (with_sent(row=1), "used is what was sent: iteration 2: learner 2 never sent row 2"),

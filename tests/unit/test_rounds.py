@@ -261,3 +261,52 @@ def test_without_vectors_only_the_rank_counts() -> None:
         assert not round_.decodable
         round_.offer(learner=row, row=row)
     assert round_.decodable
+
+
+@pytest.mark.parametrize("name", ["uncoded", "replication", "mds", "cyclic", "random_sparse"])
+@given(data=st.data(), seed=st.integers(0, 99))
+def test_units_computed_alone_complete_whatever_came_to_the_same_bits(
+    name: str, data: st.DataObject, seed: int
+) -> None:
+    code, updates = make_code(name, rows=5, units=3), draw_updates(seed)
+    round_ = open_round(code)
+    came = data.draw(st.lists(st.integers(0, 4), unique=True, max_size=5))
+    for row in came:
+        decision = hand_in(round_, code, row, updates)
+    missing = round_.missing()
+    assert len(missing) == 3 - round_.rank
+    for unit in missing:
+        row = round_.add(unit)
+        assert round_.coefficients(row).tolist() == np.eye(3)[unit].tolist()
+        round_.report(unit, unit_digest(updates[unit]), learner=row)
+        round_.offer(learner=row, row=row, coded=pad(updates)[unit])
+    for learner, unit in enumerate(range(3)):  # the digests of rows that never came
+        round_.report(unit, unit_digest(updates[unit]), learner=learner)
+    decision = round_.decide()
+    assert decision.verdict is Verdict.COMMIT
+    assert decision.updates is not None
+    assert decision.updates.tobytes() == pad(updates).astype(np.float32).tobytes()
+
+
+def test_what_is_awaited_is_not_missing() -> None:
+    round_ = open_round(make_code("uncoded", rows=4, units=3))
+    assert round_.missing() == [0, 1, 2]
+    assert round_.missing({0, 2}) == [1]
+    row = round_.add(1)
+    assert round_.missing({0, 2, row}) == []
+    assert round_.add(1) == row + 1  # two learners may compute one unit
+
+
+def test_a_wrong_vector_of_a_row_that_was_added_is_found_and_left_out() -> None:
+    round_, updates = open_round(), draw_updates()
+    for row in (0, 1, 2, 3):
+        hand_in(round_, CODE, row, updates)
+    added = round_.add(1)
+    wrong = pad(updates)[1]
+    wrong[0] += 2.0**-20
+    round_.report(1, unit_digest(updates[1]), learner=7)
+    round_.offer(learner=7, row=added, coded=wrong)
+    decision = round_.decide()
+    assert (decision.verdict, decision.culprit) == (Verdict.COMMIT, 7)
+    assert decision.updates is not None
+    assert decision.updates.tobytes() == pad(updates).astype(np.float32).tobytes()

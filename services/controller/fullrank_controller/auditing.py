@@ -140,9 +140,10 @@ class Auditing:
         run.ledger.commit(opened.iteration, decision.digests if exact else (), reports)
         if self.due(opened.iteration):
             self._hear_waiting()
-            assert run.deal is not None
-            matrix, self._iteration = run.deal.code.matrix, opened.iteration
-            self._open = {each: support(matrix[row]) for each, row in gathered.rows.items()}
+            self._iteration = opened.iteration
+            self._open = {
+                each: support(opened.coefficients(row)) for each, row in gathered.rows.items()
+            }
         return Evidence(
             sample=sample, digests=decision.digests, reports=_vouched(reports, decision.digests)
         )

@@ -1,6 +1,6 @@
 """An iteration's assignments as bytes: every section encoded once, shared by all streams."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
@@ -14,7 +14,7 @@ from fullrank.rpc.codec import (
     joined,
 )
 from fullrank.traffic import sections_of, support
-from fullrank.types import Matrix, Vector
+from fullrank.types import Matrix, Unit, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.roster import Parcel
@@ -63,16 +63,37 @@ class Broadcast:
             yield from self._encoded[section]
 
     def parcel(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> Parcel:
-        """Assignment of one row, the sections only it needs, then the common ones."""
+        """Assignment of one row of C, the sections only it needs, then the common ones."""
         assignment = self._assignments[row]
-        assignment.ids.CopyFrom(ids)
-        assignment.sample.CopyFrom(sample_message(sample))
-        assignment.version, assignment.deadline_s = ids.iteration, deadline_s
+        _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
+        return self._packed(assignment, self._own[row], shared=self._shared)
+
+    def parcel_of_units(
+        self, rows: Mapping[int, Unit], *, ids: Ids, sample: Sample, deadline_s: float
+    ) -> Parcel:
+        """Assignment of rows that were added, each a unit alone, and all sections they need."""
+        sections = sections_of(sorted(set(rows.values())), self._algorithm.needs)
+        assignment = pb.Assignment(
+            rows=[pb.Row(row=row, units=[unit], coefficients=[1.0]) for row, unit in rows.items()],
+            sections=sections,
+        )
+        _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
+        return self._packed(assignment, sections, shared=())
+
+    def _packed(
+        self, assignment: pb.Assignment, own: Sequence[int], *, shared: Sequence[bytes]
+    ) -> Parcel:
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
-        fields = [Field(head), *self._fields(self._own[row])]
-        shared = map(Field, self._shared)
-        if sum(field.size for field in fields) + sum(map(len, self._shared)) <= JOINED_BYTES:
-            messages = [joined([*fields, *shared])]
+        fields = [Field(head), *self._fields(own)]
+        if sum(field.size for field in fields) + sum(map(len, shared)) <= JOINED_BYTES:
+            messages = [joined([*fields, *map(Field, shared)])]
         else:
-            messages = [*bundle(fields), *self._shared]
+            messages = [*bundle(fields), *shared]
         return [("parameters", message) for message in messages]
+
+
+def _complete(assignment: pb.Assignment, *, ids: Ids, sample: Sample, deadline_s: float) -> None:
+    """Fill in what changes from round to round."""
+    assignment.ids.CopyFrom(ids)
+    assignment.sample.CopyFrom(sample_message(sample))
+    assignment.version, assignment.deadline_s = ids.iteration, deadline_s

@@ -1,12 +1,13 @@
 """Which code for the learners that are there, and who holds which row."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, Decoder, make_code
+from fullrank.codes import Code, make_code
+from fullrank.codes.completion import completing_units
 from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.config import PluginSettings
 from fullrank.errors import CodeError
@@ -27,7 +28,7 @@ class Deal:
     """The code that was asked for; with fewer learners the one that was made tolerates less."""
     code: Code
     holders: dict[int, Member]
-    """Row to holder; the rows of learners that left are missing."""
+    """Row to holder; the rows of learners that left are missing, those added are there, too."""
     members: int
     """Learners that were there; those without a row are spares."""
     placement: Placement
@@ -50,12 +51,21 @@ class Deal:
         """Make vacant the rows of learners that left."""
         self.holders = {row: held for row, held in self.holders.items() if held in members}
 
-    def fill(self, members: Sequence[Member]) -> list[int]:
-        """Give vacant rows to members that hold none; returns these rows."""
-        free = [member for member in members if member not in self.holders.values()]
-        filled = dict(zip(self.vacant(), free, strict=False))
-        self.holders.update(filled)
-        return list(filled)
+    def fill(self, members: Sequence[Member]) -> bool:
+        """Between rounds: spares take vacant rows; False if somebody has none who could have one.
+
+        Such as a newcomer, or a spare where too few are left for all rows: C is not for them.
+        """
+        idle, vacant = len(members) - len(self.holders), len(self.vacant())
+        if vacant and idle >= vacant:
+            self.holders, self.placement = _placed(self.code, members, self.held(members))
+            idle -= vacant
+        return idle <= self.spares and not (idle and self.vacant())
+
+    @property
+    def decodable(self) -> bool:
+        """Whether the rows that are held determine every unit."""
+        return not completing_units(self.code.matrix[sorted(self.holders)])
 
     def held(self, members: Sequence[Member]) -> BoolArray:
         """Units that each of the members computes, shape (members, M)."""
@@ -65,12 +75,13 @@ class Deal:
                 units[members.index(holder)] |= self.code.matrix[row] != 0
         return units
 
-    def reachable_rank(self, received: Collection[int]) -> int:
-        """rank(C_J) if every holder answered, besides the rows already received."""
-        decoder = Decoder(self.code)
-        for row in {*received, *self.holders}:
-            decoder.offer(row=row, vector=None)
-        return decoder.rank
+    def rows_of(self, member: Member) -> list[int]:
+        """Rows that a member holds, ascending."""
+        return sorted(row for row, holder in self.holders.items() if holder is member)
+
+    def forget_added(self) -> None:
+        """Of an iteration that is over, the rows that C does not have."""
+        self.holders = {row: held for row, held in self.holders.items() if row < self.code.rows}
 
 
 def working_rows(code: Code) -> list[int]:
@@ -120,17 +131,25 @@ def deal(
     if code is None:
         return None
     _recheck(code)
-    rows = working_rows(code)
     held = before.held(members) if before else np.zeros((len(members), units), np.bool_)
-    placement = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    holders, placement = _placed(code, members, held)
     return Deal(
         epoch=epoch,
         asked=asked,
         code=code,
-        holders={row: members[each] for row, each in zip(rows, placement.holders, strict=True)},
+        holders=holders,
         members=len(members),
         placement=placement,
     )
+
+
+def _placed(
+    code: Code, members: Sequence[Member], held: BoolArray
+) -> tuple[dict[int, Member], Placement]:
+    """Holders of the rows, by row."""
+    rows = working_rows(code)
+    found = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    return {row: members[each] for row, each in zip(rows, found.holders, strict=True)}, found
 
 
 def _recheck(code: Code) -> None:

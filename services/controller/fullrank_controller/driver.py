@@ -181,9 +181,7 @@ class Driver:
         await self._audit()
         sample = self._sample(run.committed)
         dispatched = clock()
-        while (found := await self._gather(current, sample)) is None:
-            current = await self._membership.settle(deadline_s=self._deadline_s)
-        opened, gathered, evidence = found
+        opened, gathered, evidence = await self._gather(current, sample)
         describe = partial(
             _record,
             run,
@@ -236,13 +234,8 @@ class Driver:
         tail = max(self._tail, self._head - self._config.replay.capacity)
         return self._training.sample(iteration, tail=tail, head=self._head)
 
-    async def _gather(
-        self, current: Deal, sample: Sample
-    ) -> tuple[Round, Gathered, Evidence] | None:
-        """One round; everybody hears of its commit before the update is applied.
-
-        None if those who are left need another code; what came under the old one is then stale.
-        """
+    async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered, Evidence]:
+        """One round; everybody hears of its commit before the update is applied."""
         run, algorithm = self._run, self._training.algorithm
         run.attempt = 0
         run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
@@ -262,18 +255,18 @@ class Driver:
         self._auditing.begin(sample, self._ahead)
         try:
             gathered = await gathering.run()
-            if gathered is None:
-                return None
             evidence = self._auditing.committed(opened, gathered, sample)
+            late = [current.holders[row] for row in current.holders.keys() - opened.rows]
         finally:
             run.round = None
+            current.forget_added()
             await self._auditing.end()
         notice = pb.ControllerMessage(commit=pb.Commit(ids=run.ids)).SerializeToString()
         reach("round.decided")
         run.state, run.message = pb.RUN_STATE_RUNNING, ""
         if not self._auditing.due(opened.iteration):
-            for row in current.holders.keys() - opened.rows:
-                current.holders[row].outbox.commit(notice)
+            for member in late:
+                member.outbox.commit(notice)
         return opened, gathered, evidence
 
     def _broadcast_of(self, current: Deal) -> Broadcast:

@@ -2,21 +2,22 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
 from fullrank.failpoints import reach
-from fullrank.history import Assigned
+from fullrank.history import Added, Assigned
 from fullrank.replay import Sample
 from fullrank.rounds import Decision, Round, Verdict
-from fullrank.types import LearnerId
+from fullrank.types import LearnerId, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.broadcast import Broadcast
 from fullrank_controller.dealing import Deal
 from fullrank_controller.events import Arrived, Event, MembershipChanged, Reported
 from fullrank_controller.membership import Membership
-from fullrank_controller.roster import Member
+from fullrank_controller.roster import Member, Parcel
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -83,13 +84,11 @@ class Gathering:
         self._assigned: dict[LearnerId, int] = {}
         self._times = Times()
         self._decode_s = 0.0
+        self._lost = False
         self._last = Decision(verdict=Verdict.WAIT)
 
-    async def run(self) -> Gathered | None:
+    async def run(self) -> Gathered:
         """Assign every held row and wait for the decision.
-
-        Returns:
-            None if so many left that only another code can end the iteration.
 
         Raises:
             NotDecodable: By policy, when the deadline passed or nothing more can come.
@@ -101,12 +100,12 @@ class Gathering:
         while True:
             event = await self._next_event()
             if event is None:
-                self._speak_at_deadline()
+                await self._speak_at_deadline()
                 self._extend()
                 continue
-            noted = await self._note(event)
-            if isinstance(event, MembershipChanged) and self._membership.outlived(self._deal):
-                return None
+            noted = self._note(event)
+            if isinstance(event, MembershipChanged) or (noted and self._lost):
+                await self._make_good()
             if noted and (decision := await self._decide()) is not None:
                 return Gathered(
                     decision=decision,
@@ -118,6 +117,41 @@ class Gathering:
 
     async def _assign(self, rows: list[int]) -> None:
         """Encode and hand over one assignment after the other; the first ones already travel."""
+        holders = self._deal.holders
+        self._note_assigned((row, holders[row]) for row in rows)
+        for row in rows:
+            parcel = self._broadcast.parcel(
+                row, ids=self._run.ids, sample=self._sample, deadline_s=self._deadline_s
+            )
+            await self._hand_over(holders[row], row, parcel)
+
+    async def _add(self, units: Sequence[Unit]) -> bool:
+        """Have units computed, each a row of its own; False if everybody is busy."""
+        run, dealt = self._run, self._membership.hand_out(self._deal, units)
+        if not dealt:
+            return False
+        run.attempt += 1
+        ids = run.ids
+        added = tuple(each for rows in dealt.values() for each in rows.items())
+        run.notebook.note(
+            Added(term=ids.term, epoch=ids.epoch, iteration=ids.iteration, units=added)
+        )
+        self._note_assigned((row, member) for member, rows in dealt.items() for row in rows)
+        for member, rows in dealt.items():
+            parcel = self._broadcast.parcel_of_units(
+                rows, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+            )
+            await self._hand_over(member, next(iter(rows)), parcel)
+        log.warning(
+            "recoded iteration=%d attempt=%d units=%s learners=%s",
+            ids.iteration,
+            ids.attempt,
+            sorted(units),
+            sorted(member.learner for member in dealt),
+        )
+        return True
+
+    def _note_assigned(self, rows: Iterable[tuple[int, Member]]) -> None:
         ids = self._run.ids
         self._run.notebook.note(
             Assigned(
@@ -125,19 +159,28 @@ class Gathering:
                 epoch=ids.epoch,
                 iteration=ids.iteration,
                 attempt=ids.attempt,
-                rows=tuple((row, self._deal.holders[row].learner) for row in rows),
+                rows=tuple((row, member.learner) for row, member in rows),
             )
         )
-        for row in rows:
-            holder = self._deal.holders[row]
-            parcel = self._broadcast.parcel(
-                row, ids=self._run.ids, sample=self._sample, deadline_s=self._deadline_s
+
+    async def _hand_over(self, member: Member, row: int, parcel: Parcel) -> None:
+        member.outbox.assign(parcel, deadline_s=self._deadline_s)
+        self._assigned.setdefault(member.learner, row)
+        self._times.assigned_s.setdefault(member.learner, self._elapsed_s())
+        reach("row.assigned")
+        await asyncio.sleep(0)
+
+    async def _make_good(self) -> None:
+        """Learners that left took rows along: have what is now missing computed by others."""
+        self._deal.drop_absent(self._run.roster.eligible)
+        units = self._round.missing(self._deal.holders)
+        self._lost = bool(units) and not await self._add(units)
+        if self._lost and not self._more_can_come():
+            self._stall(
+                f"units {units} left with their learners, and nobody is there to compute them"
             )
-            holder.outbox.assign(parcel, deadline_s=self._deadline_s)
-            self._assigned[holder.learner] = row
-            self._times.assigned_s[holder.learner] = self._elapsed_s()
-            reach("row.assigned")
-            await asyncio.sleep(0)
+        else:
+            self._run.state, self._run.message = pb.RUN_STATE_RUNNING, ""
 
     def _extend(self) -> None:
         self._ends_at = asyncio.get_running_loop().time() + self._deadline_s
@@ -152,12 +195,9 @@ class Gathering:
         except TimeoutError:
             return None
 
-    async def _note(self, event: Event) -> bool:
+    def _note(self, event: Event) -> bool:
         """Take an event into the round; whether it may change the verdict."""
         if isinstance(event, MembershipChanged):
-            if vacated := self._membership.mend(self._deal):
-                self._run.attempt += 1
-                await self._assign(vacated)
             return True
         if not self._run.is_current(event.ids):
             if isinstance(event, Reported):
@@ -235,8 +275,8 @@ class Gathering:
             "choose a better conditioned code (cyclic, mds), or set controller.inexact=commit"
         )
 
-    def _speak_at_deadline(self) -> None:
-        """The deadline passed: fail by policy, or say once more what is awaited."""
+    async def _speak_at_deadline(self) -> None:
+        """The deadline passed: as the policy wants it, fail, recode or wait."""
         awaited = sorted(self._assigned.keys() - set(self._round.received))
         reason = (
             f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} "
@@ -246,5 +286,10 @@ class Gathering:
             raise Corrupted(f"{reason}; {self._last.reason}")
         if self._settings.undecodable == "fail":
             raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
+        self._stall(reason)
+        if self._settings.undecodable == "recode" and await self._add(self._round.missing()):
+            self._run.state = pb.RUN_STATE_RUNNING
+
+    def _stall(self, reason: str) -> None:
         self._run.state, self._run.message = pb.RUN_STATE_STALLED, reason
         log.warning("waiting reason=%s", reason)

@@ -2,12 +2,16 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from itertools import cycle
 
 from fullrank.config import RunConfig
 from fullrank.errors import NotDecodable
 from fullrank.history import Dealt
+from fullrank.types import Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.dealing import Deal, deal
+from fullrank_controller.roster import Member
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -49,62 +53,68 @@ class Membership:
         run = self._run
         while True:
             eligible = run.roster.eligible
-            if run.deal is not None and self._holds(run.deal):
+            following = await self._following(eligible)
+            if following is not None:
+                if following is not run.deal:
+                    self._begin(following)
                 run.state, run.message = pb.RUN_STATE_RUNNING, ""
-                return run.deal
-            fresh = self._fresh()
-            if fresh is not None:
-                run.deal = fresh
-                matrix = tuple(map(tuple, fresh.code.matrix.tolist()))
-                run.notebook.note(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
-                run.state, run.message = pb.RUN_STATE_RUNNING, ""
-                log.info(
-                    "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s "
-                    "moved_units=%d shared_domains=%d",
-                    fresh.epoch,
-                    fresh.code.name,
-                    fresh.code.rows,
-                    fresh.spares,
-                    fresh.code.tolerance,
-                    fresh.code.tolerance.certificate,
-                    fresh.placement.changed,
-                    fresh.placement.shared,
-                )
-                return fresh
-            await self._stall(len(eligible), deadline_s)
+                return following
+            if eligible == run.roster.eligible:  # nobody came while a code was sought
+                await self._stall(len(eligible), deadline_s)
 
-    def _fresh(self) -> Deal | None:
+    async def _following(self, eligible: Sequence[Member]) -> Deal | None:
+        """The deal of the next round; None if those who are there can hold none."""
+        current = self._run.deal
+        if current is None:
+            return await self._fresh(eligible)
+        current.drop_absent(eligible)
+        serves = current.asked == self.wanted and current.fill(eligible)
+        if serves and current.remaining_tolerance() >= self._config.controller.min_tolerance:
+            return current
+        fresh = await self._fresh(eligible)
+        if fresh is None:
+            return current if current.decodable else None
+        better = fresh.code.tolerance > current.remaining_tolerance()
+        return fresh if better or not serves else current
+
+    async def _fresh(self, eligible: Sequence[Member]) -> Deal | None:
         """The wanted code dealt to those who are there; None if they are too few for it."""
-        run = self._run
-        return deal(
-            run.deal.epoch + 1 if run.deal else 0,
-            run.roster.eligible,
+        current = self._run.deal
+        return await asyncio.to_thread(
+            deal,
+            current.epoch + 1 if current else 0,
+            eligible,
             asked=self.wanted,
-            units=run.units,
+            units=self._run.units,
             seed=self._config.seed,
-            before=run.deal,
+            before=current,
         )
 
-    def outlived(self, current: Deal) -> bool:
-        """Within a round: its rows cannot suffice any more, but those of another code could."""
-        run = self._run
-        assert run.round is not None
-        lost = current.reachable_rank(run.round.rows) < run.units
-        return lost and self._fresh() is not None
-
-    def _holds(self, current: Deal) -> bool:
-        """Whether C still serves: it is wanted, nobody came who could hold a row, enough are left.
-
-        Spares take over the rows of those who left.
-        """
-        eligible = self._run.roster.eligible
-        current.drop_absent(eligible)
-        if current.asked != self.wanted:
-            return False
-        if len(eligible) - len(current.holders) > current.spares:
-            return False
-        current.fill(eligible)
-        return current.remaining_tolerance() >= self._config.controller.min_tolerance
+    def _begin(self, fresh: Deal) -> None:
+        """An epoch."""
+        run, code, least = self._run, fresh.code, self._config.controller.min_tolerance
+        run.deal = fresh
+        matrix = tuple(map(tuple, code.matrix.tolist()))
+        run.notebook.note(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
+        log.info(
+            "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s moved_units=%d "
+            "shared_domains=%d",
+            fresh.epoch,
+            code.name,
+            code.rows,
+            fresh.spares,
+            code.tolerance,
+            code.tolerance.certificate,
+            fresh.placement.changed,
+            fresh.placement.shared,
+        )
+        run.caveats.pop("tolerance", None)
+        if code.tolerance < least:
+            run.caveats["tolerance"] = (
+                f"{code.tolerance} losses can be borne, controller.min_tolerance asks for {least}: "
+                "start more learners, or choose another code"
+            )
+            log.warning("tolerance %s", run.caveats["tolerance"])
 
     async def _stall(self, present: int, deadline_s: float) -> None:
         run = self._run
@@ -120,18 +130,22 @@ class Membership:
                     f"{reason}; start more learners, or set controller.undecodable=wait"
                 ) from None
 
-    def mend(self, current: Deal) -> list[int]:
-        """Within a round: rows that were vacated, needed, and are now dealt to others."""
-        run = self._run
-        assert run.round is not None
-        eligible, received = run.roster.eligible, run.round.rows
-        current.drop_absent(eligible)
-        filled: list[int] = []
-        if current.reachable_rank(received) < run.units:
-            filled = [row for row in current.fill(eligible) if row not in received]
-        if current.reachable_rank(received) == run.units:
-            run.state, run.message = pb.RUN_STATE_RUNNING, ""
-        else:
-            run.state, run.message = pb.RUN_STATE_STALLED, f"rows {current.vacant()} are vacant"
-            log.warning("stalled reason=%s", run.message)
-        return filled
+    def hand_out(self, current: Deal, units: Sequence[Unit]) -> dict[Member, dict[int, Unit]]:
+        """Within a round: deal units, each a row of its own, to learners that have nothing to do.
+
+        Returns:
+            The rows added with their units, by holder; none if everybody is busy.
+        """
+        opened = self._run.round
+        assert opened is not None
+        idle = [
+            member
+            for member in self._run.roster.eligible
+            if opened.rows.issuperset(current.rows_of(member))
+        ]
+        dealt: dict[Member, dict[int, Unit]] = {}
+        for unit, member in zip(units, cycle(idle), strict=False):
+            row = opened.add(unit)
+            current.holders[row] = member
+            dealt.setdefault(member, {})[row] = unit
+        return dealt

@@ -1,7 +1,7 @@
 """The monitor's port, from its start to its end."""
 
 from fullrank.config import MonitorSettings
-from fullrank.rpc.addresses import announce, withdraw
+from fullrank.rpc.addresses import announce
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
@@ -53,7 +53,7 @@ class Monitoring:
 
     async def stop(self) -> None:
         """Let those who watch go, and close."""
-        withdraw(self._directory.path, "monitor")
+        self._directory.withdraw("monitor")
         await self._watching.close()
         await self._server.stop(drain_s=DRAIN_S)
         self._iterations.close()

@@ -117,11 +117,14 @@ class Run:
         return holder is not None and holder.learner == learner
 
     def computes(self, learner: LearnerId, unit: Unit) -> bool:
-        """Whether the unit is in the learner's row."""
+        """Whether the unit is in a row of the learner's."""
         if self.deal is None:
             return False
-        matrix, holders = self.deal.code.matrix, self.deal.holders.items()
-        return any(held.learner == learner and matrix[row, unit] for row, held in holders)
+        held = [row for row, each in self.deal.holders.items() if each.learner == learner]
+        matrix = self.deal.code.matrix  # rows that were added are there while a round is open
+        return any(
+            (self.round.coefficients(row) if self.round else matrix[row])[unit] for row in held
+        )
 
     def has_received(self, row: int) -> bool:
         """Whether the open round has the row."""
@@ -129,7 +132,8 @@ class Run:
 
     def status(self) -> pb.GetStatusResponse:
         """What GetStatus answers."""
-        rows = {member: row for row, member in self.deal.holders.items()} if self.deal else {}
+        current = self.deal
+        rows = {each: current.rows_of(each) if current else [] for each in self.roster.members}
         now = asyncio.get_running_loop().time()
         return pb.GetStatusResponse(
             run=self.name,
@@ -148,10 +152,10 @@ class Run:
                     learner=member.learner,
                     host=member.host,
                     domain="/".join(member.domain),
-                    rows=[rows[member]] if member in rows else [],
+                    rows=rows[member],
                     fingerprint=member.fingerprint,
                     quarantined=member.quarantined,
-                    answered=self.has_received(rows[member]) if member in rows else False,
+                    answered=any(map(self.has_received, rows[member])),
                     silent_s=now - member.heard_at,
                 )
                 for member in self.roster.members

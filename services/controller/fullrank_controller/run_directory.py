@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
@@ -12,6 +13,7 @@ from fullrank.errors import Deposed, RunDirectoryInUse
 from fullrank.failpoints import reach
 from fullrank.metrics import METRICS
 from fullrank.recovery import CHECKPOINTS, JOURNAL
+from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.types import JSON, Tenure
 
@@ -44,6 +46,12 @@ class RunDirectory:
                 f"{self.path} is in term {later}, this controller in term {self.term}: another one "
                 "is in office and has its journal; nothing more is committed here"
             )
+
+    def withdraw(self, service: str) -> None:
+        """Remove an announcement of ours; another controller may have made its own meanwhile."""
+        with suppress(Deposed):
+            self.confirm()
+            withdraw(self.path, service)
 
     @property
     def checkpoints(self) -> Path:

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from contextlib import suppress
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from fullrank.journal import Entry, Journal, read, survey
 from fullrank.metrics import Fanout
 from fullrank.progress import Lines
 from fullrank.recovery import checkpoints_lost, drop_superseded
-from fullrank.rpc.addresses import announce, resolve, withdraw
+from fullrank.rpc.addresses import announce, resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
 from fullrank.rpc.health import Health
@@ -204,9 +203,7 @@ async def _serve(
         await _drive(driver, run, [stop.wait(), *deposed], head=head, journalled=journalled)
     finally:
         await health.at_work(False)
-        with suppress(Deposed):  # another one may have announced itself meanwhile
-            directory.confirm()
-            withdraw(directory.path, "controller")
+        directory.withdraw("controller")
         for member in run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))
         await monitoring.stop()

@@ -91,8 +91,9 @@ class ControllerSettings:
     """Where the learners find it."""
     listen: OptionalAddress = ""
     """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
-    undecodable: Literal["wait", "fail"] = "wait"
-    """What to do when the deadline passes before the received rows decode."""
+    undecodable: Literal["wait", "recode", "fail"] = "recode"
+    """What to do when the deadline passes before the received rows decode; ``recode``: learners
+    that have nothing to do compute what is missing."""
     inexact: Literal["commit", "fail"] = "fail"
     """What to do when every row has come and the decode still cannot be exact."""
     deadline_s: Duration = 60.0

@@ -38,7 +38,7 @@ class Ids(_message.Message):
     iteration: _builtins.int
     """0-based number of the iteration."""
     attempt: _builtins.int
-    """Rises when rows are dealt again within an iteration."""
+    """Rises when rows are added within an iteration."""
     def __init__(
         self,
         *,

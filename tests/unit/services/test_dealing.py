@@ -62,30 +62,44 @@ async def test_rows_that_combine_nothing_are_not_dealt() -> None:
     assert made.remaining_tolerance() == 0
 
 
-async def test_a_vacant_row_costs_tolerance_until_a_free_member_takes_it() -> None:
+async def test_a_vacant_row_costs_tolerance_until_a_spare_takes_it() -> None:
     made, members = dealt(5, tolerance=1)
-    made.drop_absent([member for member in members if member.learner != 2])
+    left = [member for member in members if member.learner != 2]
+    made.drop_absent(left)
     assert made.vacant() == [2]
     assert made.remaining_tolerance() == 0
-    run = make_run()
-    newcomer = join(run)[0]
-    assert made.fill([*members[:2], *members[3:], newcomer]) == [2]
-    assert made.holders[2] is newcomer
+    [newcomer] = join(make_run())
+    assert made.fill([*left, newcomer])
+    assert newcomer in made.holders.values()
+    assert (
+        made.placement.changed == made.code.load[2]
+    )  # nobody else computes what it did not before
     assert made.remaining_tolerance() == 1
+
+
+async def test_a_code_is_not_for_those_who_could_hold_more_of_another() -> None:
+    made, members = dealt(4, tolerance=1)
+    assert made.fill(members)
+    assert not made.fill([*members, *join(make_run())])  # a newcomer
+    spared, members = dealt(6, name="uncoded")
+    spared.drop_absent(members[2:])
+    assert spared.fill(members[2:])
+    assert not spared.vacant()
 
 
 async def test_nobody_gets_a_second_row() -> None:
     made, members = dealt(4, tolerance=1)
     made.drop_absent(members[1:])
-    assert made.fill(members[1:]) == []
+    assert made.fill(members[1:])
     assert made.vacant() == [0]
 
 
-async def test_received_rows_count_though_their_holders_left() -> None:
-    made, members = dealt(3, name="uncoded")
+async def test_rows_that_are_left_may_still_determine_everything() -> None:
+    made, members = dealt(4, tolerance=1)
     made.drop_absent(members[1:])
-    assert made.reachable_rank([]) == 2
-    assert made.reachable_rank([0]) == 3
+    assert made.decodable
+    made.drop_absent(members[2:])
+    assert not made.decodable
 
 
 async def test_holders_of_a_unit_are_in_different_domains() -> None:
