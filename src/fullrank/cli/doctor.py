@@ -22,6 +22,7 @@ _REQUIRED = (
     "scipy",
     "torch",
     "grpcio",
+    "cryptography",
     "protobuf",
     "pydantic",
     "safetensors",

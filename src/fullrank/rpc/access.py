@@ -109,11 +109,17 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             except AccessDenied as error:
                 _audit(method, context, caller, outcome=f"refused: {error}")
                 raise
+        if not _is_audited(method, caller):
+            return await _passed_on(behaviour, requests, context)
+        outcome = "OK"
         try:
             return await _passed_on(behaviour, requests, context)
+        except BaseException as error:
+            code = context.code()
+            outcome = code.name if isinstance(code, grpc.StatusCode) else type(error).__name__
+            raise
         finally:
-            if _is_audited(method, caller):
-                _audit(method, context, caller, outcome=str(context.code() or "OK"))
+            _audit(method, context, caller, outcome=outcome)
 
 
 async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:

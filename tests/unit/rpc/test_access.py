@@ -208,6 +208,32 @@ async def test_a_broken_handshake_is_one_clear_line(certificates: Path, tmp_path
     assert "it speaks plain text" in str(secure)
 
 
+@pytest.mark.parametrize(
+    ("fails", "noted"), [(False, "INVALID_ARGUMENT"), (True, "ZeroDivisionError")]
+)
+async def test_an_administrator_s_call_that_fails_is_noted_with_its_status(
+    certificates: Path, caplog: pytest.LogCaptureFixture, fails: bool, noted: str
+) -> None:
+    caplog.set_level(logging.INFO, "fullrank.audit")
+    [method] = [each for each in METHODS if each.name == "SetInjection"]
+    own = security(certificates, Role.LEARNER)
+    trust = security(certificates, Role.ADMIN).towards(Role.LEARNER)
+
+    async def refuse(request: Any, context: Any) -> None:
+        if fails:
+            raise ZeroDivisionError
+        await context.abort(StatusCode.INVALID_ARGUMENT, "no such model")
+
+    names = {each.name for each in method.containing_service.methods}
+    servicer = SimpleNamespace(**dict.fromkeys(names, refuse))
+    server = Server(method.containing_service, servicer, security=own)
+    code, _ = await outcome(await server.start("127.0.0.1:0"), path(method), trust)
+    await server.stop()
+    assert code is not StatusCode.OK
+    [line] = [each.getMessage() for each in caplog.records if each.name == "fullrank.audit"]
+    assert line.endswith(f"outcome={noted}")
+
+
 async def test_calls_of_administrators_are_noted_with_their_outcome(
     certificates: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
