@@ -109,3 +109,9 @@ class OutOfRange(FullrankError):
 
 class Cancelled(FullrankError):
     """Work was abandoned at a cancellation point because its iteration was committed."""
+
+
+class InvariantBroken(FullrankError):
+    """The histories of a run contradict what Fullrank promises."""
+
+    exit_code = 13

@@ -109,7 +109,7 @@ def _check_code(config: RunConfig, training: Training) -> None:
         )
 
 
-def _restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
+def restore(directory: RunDirectory, training: Training) -> Checkpoint | None:
     """The newest usable checkpoint, loaded; None for a run that has none yet.
 
     Raises:
@@ -143,14 +143,14 @@ async def _serve(
     stop: asyncio.Event,
     health: Health,
 ) -> None:
-    checkpoint = _restore(directory, training)
+    checkpoint = restore(directory, training)
     committed = checkpoint.iteration + 1 if checkpoint else 0
-    entries = _journalled(directory, committed)
-    journalled = _repeatable(entries)
+    entries = journalled_in(directory, committed)
+    journalled = repeatable(entries)
     replay_address = config.replay.address  # a finished run needs no replay
     if committed < config.iterations:
         replay_address = await _replay_address(launch, stop)
-    run = _run(config, directory, training, replay_address, Roster(barred))
+    run = new_run(config, directory, training, replay_address, Roster(barred))
     run.committed = committed
     _own_up(run, journalled)
     run.notebook.note(
@@ -194,7 +194,9 @@ async def _serve(
         journal=journal,
         auditing=Auditing(config, run, training, replay, directory),
         publish=sinks.write,
-        checkpoint=lambda head: _save(directory, config, run, training, journal=journal, head=head),
+        checkpoint=lambda head: save_run(
+            directory, config, run, training, journal=journal, head=head
+        ),
     )
     await health.at_work(True)
     try:
@@ -214,7 +216,7 @@ async def _serve(
         await replay.close()
 
 
-def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
+def journalled_in(directory: RunDirectory, committed: int) -> list[Entry]:
     """What was committed after the checkpoint."""
     for segment in survey(directory.journal):
         if segment.fault:
@@ -227,7 +229,7 @@ def _journalled(directory: RunDirectory, committed: int) -> list[Entry]:
     return read(directory.journal, first=committed)
 
 
-def _repeatable(entries: Sequence[Entry]) -> list[Entry]:
+def repeatable(entries: Sequence[Entry]) -> list[Entry]:
     """Those before the first update that is not stored.
 
     From there on learners compute again what the journal only knows by its digest.
@@ -308,13 +310,14 @@ async def _resolved(configured: str, run_dir: Path | None) -> str:
     return resolve(configured, run_dir, "replay")
 
 
-def _run(
+def new_run(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
     replay_address: str,
     roster: Roster,
 ) -> Run:
+    """What the driver and the servicer of this term share."""
     algorithm = training.algorithm
     return Run(
         roster=roster,
@@ -334,7 +337,7 @@ def _run(
     )
 
 
-def _save(
+def save_run(
     directory: RunDirectory,
     config: RunConfig,
     run: Run,
@@ -343,6 +346,7 @@ def _save(
     journal: Journal,
     head: int,
 ) -> None:
+    """Checkpoint what is committed, and let go of what the journal no longer needs."""
     directory.confirm()
     save(
         directory.checkpoints,

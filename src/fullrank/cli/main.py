@@ -24,6 +24,7 @@ VERBS = {
     "checkpoint": ("fullrank.cli.checkpoint:app", "List, verify and compare checkpoints."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
     "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
+    "chaos": ("fullrank.cli.chaos:chaos", "Rehearse runs under faults, in virtual time."),
     "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
     "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
     "compose": ("fullrank.cli.compose:app", "Write Compose files with a sidecar per learner."),

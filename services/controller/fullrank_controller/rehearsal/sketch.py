@@ -1,0 +1,109 @@
+"""An algorithm of no use but this: tiny updates that differ wherever anything they rest on does.
+
+Parameters, minibatch, seed and iteration key a random stream; whoever computes with a stale section
+or another minibatch gets other bits.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from google_crc32c import value as crc32c
+
+from fullrank.algorithms.base import Section, register
+from fullrank.environments import AgentSpec
+from fullrank.seeding import stream
+from fullrank.types import BoolArray, FloatArray, Unit
+from fullrank.updates import snap
+
+SIZE = 5
+"""Parameters of a unit; unit i's update has i entries more."""
+
+
+class Sketch:
+    """One policy section a unit; every unit needs all of them."""
+
+    def __init__(self, agents: Sequence[AgentSpec], *, seed: int) -> None:
+        self.units = len(agents)
+        self.sections = tuple(
+            Section(id=unit, role="policy", unit=unit, size=SIZE) for unit in range(self.units)
+        )
+        self.unit_sizes = tuple(SIZE + unit for unit in range(self.units))
+        self._actions = sum(agent.action.size for agent in agents)
+        observations = sum(agent.observation_size for agent in agents)
+        self.row_size = 2 * observations + self._actions + 3 * self.units
+        self._seed = seed
+        self._parameters = np.zeros((self.units, SIZE), np.float32)
+
+    def needs(self, unit: Unit) -> Sequence[int]:
+        """All sections."""
+        return range(self.units)
+
+    def view(self, section: int) -> FloatArray:
+        """A unit's parameters."""
+        view: FloatArray = self._parameters[section]
+        return view
+
+    def written(self) -> None:
+        """There is no other copy."""
+
+    def updates(
+        self,
+        batch: FloatArray,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Keyed by all that an update may rest on."""
+        proceed()
+        key = (crc32c(self._parameters.tobytes()), crc32c(batch.tobytes()), iteration)
+        for unit in units:
+            draws = stream(self._seed, "update", *key, unit).standard_normal(self.unit_sizes[unit])
+            yield unit, snap((0.01 * draws).astype(np.float32))
+
+    def apply(self, updates: FloatArray) -> None:
+        """Add the head of each update."""
+        self._parameters += updates[:, :SIZE]
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        """Keyed by the parameters, too."""
+        key = (crc32c(self._parameters.tobytes()), iteration + 1, step)
+        shape = (len(observation), self._actions)
+        return stream(self._seed, "act", *key).random(shape, dtype=np.float32)
+
+    def act_greedily(self, observation: FloatArray) -> FloatArray:
+        """Nothing."""
+        return np.zeros((len(observation), self._actions), np.float32)
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """The parameters."""
+        return {"parameters": self._parameters.copy()}
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """The parameters."""
+        self._parameters[:] = state["parameters"]
+
+    def fingerprint(self) -> str:
+        """Equal everywhere."""
+        return "sketch"
+
+
+@register("sketch")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SketchConfig:
+    """No more than a batch size."""
+
+    batch_size: int = 4
+    """B, transitions in one minibatch."""
+
+    def dimensions(self, agents: Sequence[AgentSpec]) -> Sketch:
+        """Those of what is made."""
+        return self.make(agents, seed=0, device="cpu")
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Sketch:
+        """Parameters begin as zeros."""
+        return Sketch(agents, seed=seed)
