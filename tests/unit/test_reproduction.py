@@ -3,10 +3,13 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
-from fullrank.reproduction import claims, page, timing, wang21
+from fullrank.config import RunConfig
+from fullrank.metrics import IterationRecord
+from fullrank.reproduction import claims, coded_maddpg, page, timing, wang21
 from fullrank.reproduction.cells import Cell, Origin, run
 from fullrank.reproduction.claims import Held, Table, Verdict
 from fullrank.reproduction.timing import Setting
@@ -127,6 +130,29 @@ def test_the_planner_is_near_the_best_fixed_code() -> None:
         if each.stragglers == 2
     }
     assert seconds["auto"] < 1.05 * min(seconds.values())
+
+
+@pytest.mark.parametrize(("code", "left_out"), [("cyclic", 1), ("auto", timing.LEARNT)])
+def test_on_processes_the_rounds_count_once_the_learners_are_known(
+    code: str, left_out: int
+) -> None:
+    trained: list[RunConfig] = []
+
+    def train(config: RunConfig) -> list[IterationRecord]:
+        trained.append(config)
+        seconds = [9.0] * left_out + [0.5] * (config.iterations - left_out)
+        return [Mock(round_s=each) for each in seconds]
+
+    setting = Setting(task=wang21.TASKS[0], agents=8, code=code, stragglers=1)
+    result = timing.real(setting, rounds=5, train=train).compute()
+    assert result == {"seconds": 0.5 * wang21.TOTALLED, "rounds": 4}
+    assert (trained[0].code.name, trained[0].learners) == (code, wang21.LEARNERS)
+
+
+def test_every_code_of_the_figures_is_also_run_on_processes() -> None:
+    for scale in coded_maddpg.SCALES.values():
+        assert {"cyclic", "auto"} <= {each.code for each in scale.real}
+    assert {each.code for each in coded_maddpg.PAPER.real} == set(timing.CODES)
 
 
 def test_the_published_numbers_do_not_all_meet_the_claims() -> None:
