@@ -15,8 +15,9 @@ import numpy as np
 
 from fullrank.codes import Code, Decoder
 from fullrank.codes.completion import completing_units
+from fullrank.codes.parity import FLOAT64, Parity, culprit
 from fullrank.errors import Corrupted, InvalidContribution
-from fullrank.types import FloatArray, LearnerId, Unit, Vector
+from fullrank.types import FloatArray, LearnerId, Matrix, Unit, Vector
 from fullrank.updates import GRID, unit_digest
 
 THREADED_BYTES = 8 * 2**20
@@ -50,7 +51,11 @@ class Decision:
     error_bound: float = 0.0
     """Largest possible error of an entry; 0 when exact."""
     culprit: LearnerId | None = None
-    """For COMMIT: the learner whose contribution was wrong, and was left out."""
+    """For COMMIT and INEXACT: the learner whose contribution was wrong, and was left out."""
+    auditable: tuple[LearnerId, ...] = ()
+    """For INEXACT: learners whose wrong vector would have shown."""
+    nameable: tuple[LearnerId, ...] = ()
+    """For INEXACT: those of them who would have been named."""
     reason: str = ""
     """Why it is CORRUPT, or was before the culprit was left out."""
 
@@ -224,17 +229,33 @@ class Round:
         digests = _digests([updates[unit, :size] for unit, size in enumerate(self._unit_sizes)])
         rows = tuple((offer.row, offer.learner) for offer in offers)
         if not decoder.exact:
-            return Decision(
+            found = Decision(
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
                 rows=rows,
                 error_bound=decoder.error_bound,
             )
+            return self._check_parity(found, offers)
         wrong = [unit for unit, own in enumerate(digests) if known[unit] != {own}]
         if wrong:
             return _corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=rows)
+
+    def _check_parity(self, found: Decision, offers: Sequence[_Offer]) -> Decision:
+        """Whether an inexact result rests on vectors that agree with one another."""
+        parity = Parity(self._rows_of(offers))
+        if parity.residual(_stacked(offers)) > FLOAT64:
+            return _corrupt("vectors contradict one another by more than rounding")
+        learners = np.array([offer.learner for offer in offers])
+        return replace(
+            found,
+            auditable=tuple(sorted(learners[parity.auditable].tolist())),
+            nameable=tuple(sorted(learners[parity.nameable].tolist())),
+        )
+
+    def _rows_of(self, offers: Sequence[_Offer]) -> Matrix:
+        return np.stack([self.coefficients(offer.row) for offer in offers])
 
     def _leave_one_out(self, found: Decision) -> Decision:
         """Commit without the one learner that is wrong, if it is certain who that is.
@@ -246,9 +267,18 @@ class Round:
         mended = [each for each, one in outcomes.items() if one.verdict is Verdict.COMMIT]
         untried = [each for each, one in outcomes.items() if one.verdict is Verdict.WAIT]
         agreed = all(len(digests) == 1 for digests in self._known(self._reports).values())
+        named = self._contradicting() if agreed and not mended else None
+        if named is not None and outcomes[named].verdict is Verdict.INEXACT:
+            return replace(outcomes[named], culprit=named, reason=found.reason)
         if len(mended) != 1 or (untried and not agreed):
             return found
         return replace(outcomes[mended[0]], culprit=mended[0], reason=found.reason)
+
+    def _contradicting(self) -> LearnerId | None:
+        """The learner whose vector alone contradicts the others, by parity."""
+        offers = tuple(self._offers.values())
+        index = culprit(self._rows_of(offers), _stacked(offers), threshold=FLOAT64)
+        return None if index is None else offers[index].learner
 
     def _suspects(self) -> list[LearnerId]:
         return sorted({*self.received, *self._reports})
@@ -264,6 +294,11 @@ class Round:
         for start, block in decoder.blocks():
             updates[:, start : start + block.shape[1]] = block
         return updates
+
+
+def _stacked(offers: Sequence[_Offer]) -> Matrix:
+    """Y, shape (n, P)."""
+    return np.stack([offer.coded for offer in offers if offer.coded is not None])
 
 
 def _digests(updates: Sequence[FloatArray]) -> tuple[bytes, ...]:

@@ -246,6 +246,41 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
     assert exact.verdict is Verdict.COMMIT
 
 
+NEARLY_ONE = Code(name="nearly one", matrix=np.vander([1.0, 1.0001, 1.0002], 6).T)
+WIDE = [
+    snap(each.astype(np.float32)) for each in np.random.default_rng(0).uniform(-0.5, 0.5, (3, 5))
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "auditable", "nameable"),
+    [((0, 1, 2), 0, 0), ((0, 1, 2, 5), 4, 0), ((0, 1, 2, 3, 5), 5, 5)],
+)
+def test_an_inexact_result_says_whose_wrong_vector_would_show(
+    rows: tuple[int, ...], auditable: int, nameable: int
+) -> None:
+    round_, updates = open_round(NEARLY_ONE, (5, 5, 5)), WIDE
+    for row in rows:
+        decision = hand_in(round_, NEARLY_ONE, row, updates)
+    assert decision.verdict is Verdict.INEXACT
+    assert (len(decision.auditable), len(decision.nameable)) == (auditable, nameable)
+
+
+def test_a_wrong_vector_that_no_digest_can_prove_is_left_out_and_its_learner_named() -> None:
+    updates, round_ = WIDE, open_round(NEARLY_ONE, (5, 5, 5))
+    for row in (0, 1, 2, 3):
+        hand_in(round_, NEARLY_ONE, row, updates)
+    for unit, update in enumerate(updates):
+        round_.report(unit, unit_digest(update), learner=105)
+    damaged = encode(NEARLY_ONE, 5, updates)
+    damaged[2] *= 1.0 + 1e-6
+    round_.offer(learner=105, row=5, coded=damaged)
+    decision = round_.decide()
+    assert (decision.verdict, decision.culprit) == (Verdict.INEXACT, 105)
+    assert decision.updates is not None
+    assert np.abs(decision.updates - pad(updates)).max() <= decision.error_bound
+
+
 def test_learners_that_disagree_never_pass_as_inexact() -> None:
     updates = LARGE
     round_ = open_round(ILL_CONDITIONED, (2, 2))

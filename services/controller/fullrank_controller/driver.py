@@ -208,10 +208,12 @@ class Driver:
                 await asyncio.wait({self._ahead})  # it uses the same kernels
             await self._auditing.settle()
 
-    def _own_up(self, record: IterationRecord) -> None:
+    def _own_up(self, record: IterationRecord, decision: Decision) -> None:
         self._run.caveats["exact"] = (
             f"iteration {record.iteration} is not exact: its bits depend on who answered, no entry "
-            f"is further than {record.error_bound:.1e} from the truth"
+            f"is further than {record.error_bound:.1e} from the truth; no digest "
+            f"proves its vectors: a wrong one would show if it were of learners "
+            f"{list(decision.auditable)}, and be named if it were of {list(decision.nameable)}"
         )
         log.warning("inexact received=%s %s", record.received, self._run.caveats["exact"])
 
@@ -310,7 +312,7 @@ class Driver:
         round_s = asyncio.get_running_loop().time() - dispatched
         record = describe(round_s=round_s)
         if not record.exact:
-            self._own_up(record)
+            self._own_up(record, gathered.decision)
         stored = asyncio.create_task(self._store(record, gathered.decision, evidence))
         checkpoint_due = self._applied % self._config.checkpoint.every == 0
         if self._ahead is None and self._applied < run.iterations and not checkpoint_due:

@@ -253,15 +253,18 @@ class Gathering:
         self._last = decision = await asyncio.to_thread(self._round.decide)
         self._decode_s = clock() - started
         if decision.verdict is Verdict.COMMIT:
-            if decision.culprit is not None:
-                log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
-                self._run.roster.quarantine(decision.culprit, decision.reason)
-            return decision
+            return self._without_culprit(decision)
         if decision.verdict is Verdict.WAIT or self._more_can_come():
             return None
         if decision.verdict is Verdict.CORRUPT:
             raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
-        return self._inexact(decision)
+        return self._without_culprit(self._inexact(decision))
+
+    def _without_culprit(self, decision: Decision) -> Decision:
+        if decision.culprit is not None:
+            log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
+            self._run.roster.quarantine(decision.culprit, decision.reason)
+        return decision
 
     def _more_can_come(self) -> bool:
         return any(row not in self._round.rows for row in self._deal.holders)
