@@ -176,4 +176,4 @@ async def test_a_clean_run_logs_neither_tracebacks_nor_errors(
         if record.levelname in ("ERROR", "CRITICAL") and "PollerCompletionQueue" not in record.msg
     ]  # grpc complains about the event loops of earlier tests
     assert [(record.name, record.getMessage()) for record in noisy] == []
-    assert len(asyncio.all_tasks()) == 1
+    await eventually(lambda: len(asyncio.all_tasks()) == 1, what="nothing is left running")
