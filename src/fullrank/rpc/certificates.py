@@ -7,47 +7,23 @@ callers ask for. It names no host, so a service may move.
 """
 
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import (
-    Encoding,
-    NoEncryption,
-    PrivateFormat,
-    load_pem_private_key,
-)
-from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
 from fullrank.errors import ConfigError
+from fullrank.rpc.authority import Authority, new_authority, pem, sign
 from fullrank.rpc.identity import Identity, Role
 
 AUTHORITY = "authority"
 TRUSTED, CERTIFICATE, KEY, AUTHORITY_KEY = "ca.crt", "tls.crt", "tls.key", "ca.key"
 
-AUTHORITY_DAYS = 3650
-SKEW = timedelta(hours=1)
-"""Clocks of peers may be behind by so much."""
-
 _RUN = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Authority:
-    """Signs the certificates of one run."""
-
-    certificate: x509.Certificate
-    key: ec.EllipticCurvePrivateKey
-
-    @property
-    def run(self) -> str:
-        """The run."""
-        return str(self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,19 +64,6 @@ def rotate(folder: Path, *, days: int, now: datetime) -> list[Role]:
     return list(Role)
 
 
-def new_authority(run: str, *, now: datetime) -> Authority:
-    """An authority that trusts nobody but itself."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    name = _name(run)
-    builder = (
-        _builder(name, key.public_key(), days=AUTHORITY_DAYS, now=now)
-        .issuer_name(name)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs=True), critical=True)
-    )
-    return Authority(certificate=builder.sign(key, SHA256()), key=key)
-
-
 def issue(folder: Path, authority: Authority, role: Role, *, days: int, now: datetime) -> None:
     """Write a new certificate and key for a role into its folder."""
     identity = Identity(run=authority.run, role=role)
@@ -111,26 +74,6 @@ def issue(folder: Path, authority: Authority, role: Role, *, days: int, now: dat
     _write(folder / role / KEY, key)
 
 
-def sign(
-    authority: Authority, names: Sequence[x509.GeneralName], *, days: int, now: datetime
-) -> tuple[bytes, bytes]:
-    """A certificate for these names, and its new key, both PEM."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
-    certificate = (
-        _builder(_name(names[0].value), key.public_key(), days=days, now=now)
-        .issuer_name(authority.certificate.subject)
-        .add_extension(issuer, critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs=False), critical=True)
-        .add_extension(x509.ExtendedKeyUsage(both), critical=False)
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(authority.key, SHA256())
-    )
-    return certificate.public_bytes(Encoding.PEM), _pem(key)
-
-
 def load_authority(folder: Path) -> Authority:
     """The authority of a folder.
 
@@ -138,9 +81,13 @@ def load_authority(folder: Path) -> Authority:
         ConfigError: There is none, or it cannot be read.
     """
     place = folder / AUTHORITY
-    certificate = x509.load_pem_x509_certificate(read(place / TRUSTED))
-    key = load_pem_private_key(read(place / AUTHORITY_KEY), password=None)
-    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    try:
+        certificate = x509.load_pem_x509_certificate(read(place / TRUSTED))
+        key = load_pem_private_key(read(place / AUTHORITY_KEY), password=None)
+    except ValueError as error:
+        raise ConfigError(f"{place}: {error}; make another authority elsewhere") from None
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise ConfigError(f"{place / AUTHORITY_KEY} is not of `fullrank certs`")
     return Authority(certificate=certificate, key=key)
 
 
@@ -206,53 +153,19 @@ def _identity(certificate: x509.Certificate) -> Identity:
     return Identity.parse(uris[0])
 
 
-def _name(text: str) -> x509.Name:
-    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, text)])
-
-
-def _builder(
-    subject: x509.Name, public: ec.EllipticCurvePublicKey, *, days: int, now: datetime
-) -> x509.CertificateBuilder:
-    return (
-        x509.CertificateBuilder()
-        .subject_name(subject)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - SKEW)
-        .not_valid_after(now + timedelta(days=days))
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
-    )
-
-
-def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Only an authority signs certificates, and only others sign handshakes."""
-    return x509.KeyUsage(
-        digital_signature=not signs,
-        key_cert_sign=signs,
-        crl_sign=signs,
-        content_commitment=False,
-        key_encipherment=False,
-        data_encipherment=False,
-        key_agreement=False,
-        encipher_only=False,
-        decipher_only=False,
-    )
-
-
 def _write_authority(folder: Path, authority: Authority) -> None:
     _write(folder / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
-    _write(folder / AUTHORITY_KEY, _pem(authority.key))
-
-
-def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    _write(folder / AUTHORITY_KEY, pem(authority.key))
 
 
 def _write(path: Path, data: bytes) -> None:
     """Replace a file, readable by its owner alone."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}")
-    scratch.unlink(missing_ok=True)
-    scratch.touch(mode=0o600)
-    scratch.write_bytes(data)
-    scratch.replace(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        scratch.unlink(missing_ok=True)
+        scratch.touch(mode=0o600)
+        scratch.write_bytes(data)
+        scratch.replace(path)
+    except OSError as error:
+        raise ConfigError(f"cannot write {path}: {error.strerror}; choose another folder") from None

@@ -100,6 +100,16 @@ def test_parts_that_do_not_belong_together_are_refused_at_start(tmp_path: Path) 
     Credentials.load(mine, Role.REPLAY)
 
 
+def test_an_authority_that_cannot_be_read_or_written_is_one_line(tmp_path: Path) -> None:
+    certify(tmp_path / "mine")
+    (tmp_path / "mine" / AUTHORITY / AUTHORITY_KEY).write_text("nonsense")
+    with pytest.raises(ConfigError, match="make another authority elsewhere"):
+        rotate(tmp_path / "mine", days=1, now=today())
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"cannot write .*ca\.crt: Not a directory"):
+        initialise(tmp_path / "file", run=RUN, days=1, now=today())
+
+
 def test_another_role_s_or_unreadable_or_missing_files_are_named(tmp_path: Path) -> None:
     certify(tmp_path)
     shutil.copytree(tmp_path / Role.LEARNER, tmp_path / Role.ADMIN, dirs_exist_ok=True)
