@@ -54,3 +54,15 @@ def test_certificates_that_cannot_be_used_end_a_run_with_one_line(run_dir: Path)
     assert "tls.key beside it is another certificate's" in outcome.error
     assert len(outcome.error.splitlines()) == 1
     assert processes_of(path) == []
+
+
+@pytest.mark.parametrize("service", ["controller", "replay"])
+def test_a_service_refuses_to_listen_beyond_loopback_in_plain_text(
+    run_dir: Path, service: str
+) -> None:
+    listen = settings(f"{service}.listen=0.0.0.0:0", "replay.address=127.0.0.1:1")
+    outcome = fullrank("serve", service, "--run-dir", str(run_dir), *listen)
+    assert outcome.code == 2
+    (line,) = (each for each in outcome.error.splitlines() if each.startswith("fullrank: "))
+    assert "refusing to listen on 0.0.0.0:0 in plain text" in line
+    assert "fullrank certs init DIR" in line
