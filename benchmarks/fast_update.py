@@ -24,7 +24,7 @@ import torch
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.kernels import Kernel, is_float32
-from fullrank.replay import Layout, Sample, Table
+from fullrank.replay import Layout, Memory, Sample, Table
 
 ACTIONS = 5
 LEAST_RATIO = 2.5
@@ -113,12 +113,13 @@ def _table(load: Workload) -> Table:
         action_sizes=(ACTIONS,) * load.agents,
     )
     generator = np.random.default_rng(0)
-    rows = np.empty((load.capacity, layout.row_size), np.float32)
-    for block in np.array_split(rows, max(1, load.capacity // 10_000)):
+    storage = Memory(load.capacity, layout.row_size)
+    for block in np.array_split(storage.rows, max(1, load.capacity // 10_000)):
         block[:] = generator.standard_normal(block.shape, dtype=np.float32)
         block[:, layout.action] = 1.0 / ACTIONS
         block[:, layout.terminated], block[:, layout.alive] = 0.0, 1.0
-    return Table(rows, np.array([load.capacity], np.int64))
+    storage.publish(0, load.capacity)
+    return Table(storage, capacity=load.capacity)
 
 
 def cpu_time_s(action: Callable[[], object]) -> float:

@@ -48,7 +48,7 @@ def main() -> int:
                 if committed >= 20:
                     break
                 time.sleep(0.02)
-            table = run / "replay" / "transitions.rows"
+            table = run / "replay" / "transitions.table"
             unwritten = table.stat().st_size - 512 * table.stat().st_blocks
             memory = proportional_bytes(psutil.Process(process.pid)) + unwritten
         finally:

@@ -98,13 +98,17 @@ class InvalidContribution(FullrankError):
 
 
 class Corrupted(FullrankError):
-    """A decoded unit does not match the digest that a learner reported for it."""
+    """A decoded unit does not match its digest, or stored rows do not match their checksums."""
 
     exit_code = 10
 
 
 class OutOfRange(FullrankError):
     """A replay position has not been written yet or was evicted."""
+
+
+class StorageFailed(FullrankError):
+    """A disk does not take what must be stored."""
 
 
 class Cancelled(FullrankError):

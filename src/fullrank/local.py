@@ -14,7 +14,7 @@ import torch
 from fullrank.codes import Code
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, NotDecodable
-from fullrank.replay import Table
+from fullrank.replay import Memory, Table
 from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.seeding import stream
@@ -106,8 +106,7 @@ class LocalRun:
         config = self._config
         collected = config.iterations * config.environment.copies * config.collect.steps
         capacity = min(config.replay.capacity, config.collect.warmup + collected)
-        rows = np.empty((capacity, self.training.layout.row_size), dtype=np.float32)
-        return Table(rows, np.zeros(2, dtype=np.int64))
+        return Table(Memory(capacity, self.training.layout.row_size), capacity=capacity)
 
     def _append(self, rows: FloatArray) -> None:
         self._table.append(self._table.head, rows)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -75,6 +76,13 @@ def end(process: "subprocess.Popen[str]") -> Outcome:
 def fullrank(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
     """Run a command to its end."""
     return end(start(*words, env=env))
+
+
+def free_address() -> str:
+    """An address of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def eventually(condition: Callable[[], bool], *, what: str, within_s: float = WAIT_S) -> None:

@@ -3,7 +3,6 @@
 import json
 import shutil
 import signal
-import socket
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from tests.e2e.commands import (
     digests,
     eventually,
     final_state,
+    free_address,
     records,
     settings,
     start,
@@ -64,12 +64,6 @@ POINTS = (
     "checkpoint.pruned:1",
     "journal.pruned:1",
 )
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Services:
@@ -165,7 +159,7 @@ def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(
     assert final_state(run_dir) == reference
 
 
-@pytest.mark.parametrize("point", ["rows.written:3", "rows.stored:3", "rows.written:9"])
+@pytest.mark.parametrize("point", ["checks.written:3", "rows.stored:3", "rows.written:9"])
 def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     services: Services, tmp_path: Path, point: str
 ) -> None:

@@ -25,15 +25,16 @@ def main(launch: Launch) -> int:
 async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop."""
     stop = stop or stop_event(launch)
+    settings = launch.config.replay
     directory = launch.run_dir / "replay" if launch.run_dir else None
+    store = Store(directory, sync=settings.acknowledge == "fsync")
     notebook = Notebook(launch.run_dir, "replay")
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(directory), Fence(directory), notebook),
+        ReplayServicer(store, Fence(directory), notebook),
         security=Security.of(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
-    settings = launch.config.replay
     async with Health(launch.config.health.address) as health:
         bound = await server.start(settings.listen or settings.address)
         announce(launch.run_dir, "replay", bound)

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator, Callable
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 import google_crc32c
 import grpc
@@ -11,15 +11,18 @@ import grpc
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.failpoints import reach
 from fullrank.history import Notebook, Reopened, Stored, Truncated
-from fullrank.replay import Sample
+from fullrank.replay import Sample, Table
 from fullrank.rpc.clients import sample_of, tenure_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
+from fullrank.types import FloatArray
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.fence import Fence
 from fullrank_replay.store import Store
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+P = ParamSpec("P")
+T = TypeVar("T")
 
 SAMPLES_KEPT = 2
 """Encoded minibatches kept: the current iteration's, and the last one's for late learners."""
@@ -49,13 +52,14 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            async with self._lock:
-                tenure = tenure_of(request.tenure)
-                await asyncio.to_thread(self._fence.raise_to, request.table, tenure)
-                table.truncate(request.head)
-            self._notebook.note(Truncated(table=request.table, head=table.head))
+            await self._alone(self._truncate, request, table)
             self._samples.clear()  # a resumed run may write other rows to the same positions
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
+
+    def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
+        self._fence.raise_to(request.table, tenure_of(request.tenure))
+        table.truncate(request.head)
+        self._notebook.note(Truncated(table=request.table, head=table.head))
 
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
         """Store and acknowledge rows."""
@@ -64,13 +68,24 @@ class ReplayServicer:
             if google_crc32c.value(request.rows) != request.crc32c:
                 raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
-            async with self._lock:
-                self._fence.check(request.table, tenure_of(request.tenure))
-                head = table.append(request.first_position, rows)
-            reach("rows.stored")
-            event = Stored(table=request.table, first=request.first_position, head=head)
-            self._notebook.note(event)
+            head = await self._alone(self._append, request, table, rows)
             return pb.AppendResponse(head=head)
+
+    def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
+        self._fence.check(request.table, tenure_of(request.tenure))
+        head = table.append(request.first_position, rows)
+        reach("rows.stored")
+        self._notebook.note(Stored(table=request.table, first=request.first_position, head=head))
+        return head
+
+    async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call in a thread, nothing else beside it, to its end even if the caller is gone."""
+
+        async def locked() -> T:
+            async with self._lock:
+                return await asyncio.to_thread(call, *args, **kwargs)
+
+        return await asyncio.shield(asyncio.create_task(locked()))
 
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
@@ -91,18 +106,13 @@ class ReplayServicer:
                 f"{SAMPLE_ENTRIES} entries"
             )
         if sample not in self._samples:
-            self._samples[sample] = asyncio.create_task(self._gather(sample))
+            self._samples[sample] = asyncio.create_task(self._alone(self._gather, sample))
             while len(self._samples) > SAMPLES_KEPT:
                 self._samples.popitem(last=False)
         return await asyncio.shield(self._samples[sample])
 
-    async def _gather(self, sample: Sample) -> list[bytes]:
+    def _gather(self, sample: Sample) -> list[bytes]:
         table = self._store.get(sample.table)
-
-        def encode() -> list[bytes]:
-            rows = table.gather(sample.positions())
-            return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
-
-        async with self._lock:
-            table.check(sample)
-            return await asyncio.to_thread(encode)
+        table.check(sample)
+        rows = table.gather(sample.positions())
+        return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))

@@ -1,8 +1,7 @@
 """A replay table: a ring of packed rows with positions that never repeat.
 
-Positions count every row ever acknowledged; row p lies in slot p mod capacity. ``[tail, head)`` is
-what can be read. An append names the position of its first row, so a repeated append changes
-nothing and a gap is refused.
+Positions count every row ever acknowledged; ``[tail, head)`` is what can be read. An append names
+the position of its first row, so a repeated append changes nothing and a gap is refused.
 """
 
 from dataclasses import dataclass
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.errors import InvalidContribution, OutOfRange
-from fullrank.failpoints import reach
+from fullrank.replay.storage import Storage
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
 
@@ -36,37 +35,30 @@ class Sample:
 
 
 class Table:
-    """A ring over storage that the caller owns (memory, or a mapped file).
+    """The rows of a run, by position.
 
     Args:
-        rows: Shape (capacity, row_size) float32.
-        cursor: Shape (2,) int64; holds the head and the highest head there ever was, so that
-            mapped storage survives its process.
+        storage: At least ``capacity`` slots; what it holds already is gone on with.
+        capacity: Rows held at most.
     """
 
-    def __init__(self, rows: FloatArray, cursor: IntArray) -> None:
-        self._rows = rows
-        self._cursor = cursor
-
-    @property
-    def capacity(self) -> int:
-        """Rows held at most."""
-        return len(self._rows)
+    def __init__(self, storage: Storage, *, capacity: int) -> None:
+        self._storage, self.capacity = storage, capacity
 
     @property
     def row_size(self) -> int:
         """Entries of a row."""
-        return int(self._rows.shape[1])
+        return int(self._storage.rows.shape[1])
 
     @property
     def head(self) -> int:
         """Position that the next new row will get; every position below it is acknowledged."""
-        return int(self._cursor[0])
+        return self._storage.head
 
     @property
     def tail(self) -> int:
         """Oldest position still held."""
-        return max(0, int(self._cursor[1]) - self.capacity)
+        return self._storage.tail
 
     def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows at ``first_position``; returns the head, which acknowledges them.
@@ -78,10 +70,10 @@ class Table:
             OutOfRange: ``first_position`` lies beyond the head, which would leave a gap.
             InvalidContribution: Wrong row size, more rows than the capacity, a non-finite value, or
                 a repeat that differs from what is held.
+            StorageFailed: The storage does not take them.
         """
         self._check(first_position, rows)
-        head = self.head
-        known = min(head - first_position, len(rows))
+        known = min(self.head - first_position, len(rows))
         if known > 0:
             held = self.gather(np.arange(max(first_position, self.tail), first_position + known))
             if held.tobytes() != rows[known - len(held) : known].tobytes():
@@ -89,21 +81,22 @@ class Table:
                     f"rows {first_position}..{first_position + known - 1} are already stored with "
                     "other values; a position is written once"
                 )
-        new = rows[max(known, 0) :]
-        slots = np.arange(head, head + len(new)) % self.capacity
-        # In this order a process killed in between leaves nothing readable half overwritten.
-        self._cursor[1] = max(int(self._cursor[1]), head + len(new))
-        self._rows[slots] = new
-        reach("rows.written")
-        self._cursor[0] = head + len(new)
+        if known < len(rows):
+            head = first_position + len(rows)
+            self._storage.write(self.head, rows[known:])
+            self._storage.publish(max(self.tail, head - self.capacity), head)
         return self.head
 
     def truncate(self, head: int) -> None:
         """Forget the rows at ``head`` and beyond: a resumed run writes them again.
 
         Positions that were evicted meanwhile do not come back.
+
+        Raises:
+            StorageFailed: The storage does not take it.
         """
-        self._cursor[0] = min(self.head, max(head, self.tail))
+        if head < self.head:
+            self._storage.publish(self.tail, max(head, self.tail))
 
     def _check(self, first_position: int, rows: FloatArray) -> None:
         if rows.ndim != 2 or rows.shape[1] != self.row_size:
@@ -121,7 +114,8 @@ class Table:
 
     def gather(self, positions: IntArray, out: FloatArray | None = None) -> FloatArray:
         """Rows at ``positions`` (all within [tail, head)), shape (n, row_size)."""
-        return np.take(self._rows, positions % self.capacity, axis=0, out=out, mode="clip")
+        rows = self._storage.rows
+        return np.take(rows, positions % len(rows), axis=0, out=out, mode="clip")
 
     def check(self, sample: Sample) -> None:
         """Refuse a sample that this table cannot serve exactly.

@@ -17,7 +17,7 @@ from fullrank.codes import Decoder
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.errors import Corrupted, NotDecodable
 from fullrank.local import LocalRun
-from fullrank.replay import Table
+from fullrank.replay import Memory, Table
 from fullrank.reproduction import wang21
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.wang21 import Task
@@ -114,8 +114,8 @@ def _distance(config: RunConfig) -> JSON:
     delays, errors, refused = delays_of(config), [], 0
     warm = training.warm_up()
     collected = config.iterations * config.environment.copies * config.collect.steps
-    rows = np.empty((len(warm) + collected, training.layout.row_size), np.float32)
-    table = Table(rows, np.zeros(2, np.int64))
+    capacity = len(warm) + collected
+    table = Table(Memory(capacity, training.layout.row_size), capacity=capacity)
     table.append(0, warm)
     for iteration in range(config.iterations):
         table.append(table.head, training.collect(iteration).rows)

@@ -24,6 +24,7 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.NotFound: StatusCode.NOT_FOUND,
     errors.Corrupted: StatusCode.DATA_LOSS,
     errors.Deposed: StatusCode.ABORTED,
+    errors.StorageFailed: StatusCode.RESOURCE_EXHAUSTED,
 }
 
 

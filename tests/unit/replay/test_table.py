@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fullrank.errors import InvalidContribution, OutOfRange
-from fullrank.replay import Sample, Table
+from fullrank.replay import Memory, Sample, Table
 from fullrank.types import FloatArray
 
 CAPACITY, ROW_SIZE = 7, 3
@@ -17,7 +17,7 @@ CAPACITY, ROW_SIZE = 7, 3
 
 def table(head: int = 0) -> Table:
     """A table with ``head`` rows, row p being (p, p, p)."""
-    made = Table(np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64))
+    made = Table(Memory(CAPACITY, ROW_SIZE), capacity=CAPACITY)
     for position in range(head):
         made.append(position, rows_of([position]))
     return made
@@ -115,14 +115,6 @@ def test_impossible_rows_are_refused_and_change_nothing(rows: FloatArray, messag
     np.testing.assert_array_equal(refusing.gather(np.arange(2)), rows_of([0, 1]))
 
 
-def test_a_table_on_the_same_storage_goes_on_where_the_old_one_stopped() -> None:
-    rows, cursor = np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64)
-    Table(rows, cursor).append(0, rows_of([1, 2, 3]))
-    again = Table(rows, cursor)
-    assert (again.tail, again.head) == (0, 3)
-    np.testing.assert_array_equal(again.gather(np.arange(3)), rows_of([1, 2, 3]))
-
-
 def test_rows_are_gathered_straight_into_the_given_array() -> None:
     out = np.empty((3, ROW_SIZE), np.float32)
     assert table(head=9).gather(np.array([8, 2, 8]), out=out) is out
@@ -181,22 +173,3 @@ def test_iterations_and_seeds_draw_other_positions() -> None:
 def test_every_position_is_equally_likely() -> None:
     counts = np.bincount(sample(tail=0, head=10, size=20_000).positions(), minlength=10)
     assert (np.abs(counts - 2000) < 5 * np.sqrt(2000 * 0.9)).all()
-
-
-class KilledStorage(np.ndarray[tuple[int, int], np.dtype[np.float32]]):
-    """Rows that are written just before the process ends."""
-
-    def __setitem__(self, key: object, value: object) -> None:
-        super().__setitem__(key, value)  # type: ignore[call-overload]
-        raise KeyboardInterrupt
-
-
-def test_an_append_cut_short_leaves_only_whole_rows_readable() -> None:
-    rows, cursor = np.zeros((CAPACITY, ROW_SIZE), np.float32), np.zeros(2, np.int64)
-    Table(rows, cursor).append(0, rows_of(range(CAPACITY)))
-    with pytest.raises(KeyboardInterrupt):
-        Table(rows.view(KilledStorage), cursor).append(CAPACITY, rows_of([7, 8, 9]))
-    survivor = Table(rows, cursor)
-    assert (survivor.tail, survivor.head) == (3, CAPACITY)
-    positions = np.arange(survivor.tail, survivor.head)
-    np.testing.assert_array_equal(survivor.gather(positions), rows_of(range(3, CAPACITY)))

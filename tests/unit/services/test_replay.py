@@ -54,7 +54,7 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     """A service with an empty table."""
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(None), Fence(None), Notebook()),
+        ReplayServicer(Store(None, sync=False), Fence(None), Notebook()),
         security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )

@@ -1,0 +1,261 @@
+"""Storage in one file that no crash tears: rows in place, and a checksum for each of them.
+
+The file holds a header, two cursors, the checksums and the rows. It has more slots than the table
+has capacity, by the longest append: an append never overwrites what can be read, so the ring is its
+own log. A cursor is written before and after each sync, into its two places by turns; a row is
+believed if its checksum, which covers its position, is right.
+
+The file is written by system calls, which report a full disk, and read through a mapping.
+"""
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Self
+
+import google_crc32c
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.durable import sync_directory
+from fullrank.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.failpoints import reach
+from fullrank.types import FloatArray
+
+APPEND_BYTES = 4 * 2**20
+"""Rows of one append, at most; no message is longer."""
+
+_PAGE = 4096
+_HEADER = struct.Struct("<8sQQQ")
+"""Mark, entries of a row, capacity, slots."""
+_MARK = b"FRTABLE1"
+_CURSOR = struct.Struct("<QQQQ")
+"""Number of the cursor, tail, head, and the head that is known to be on disk."""
+_CRC = struct.Struct("<I")
+"""CRC-32C of a header or cursor, behind it."""
+_CURSORS_AT = (_PAGE, _PAGE + 512)
+"""In two sectors: a crash tears one of them at most."""
+_CHECKS_AT = 2 * _PAGE
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
+"""2^64 / golden ratio: spreads neighbouring positions over all bits of a checksum."""
+_AT_ONCE = 2**16
+"""Rows checked at once."""
+
+
+class RingFile:
+    """A table's file, opened, and every row in it checked.
+
+    Args:
+        path: A file that ``create`` made.
+        sync: Whether what is published must be on disk first.
+
+    Attributes:
+        capacity: Rows that can be read at most.
+        rows: Shape (slots, row_size) float32, read only.
+        tail: Oldest position that can be read.
+        head: One past the newest position that can be read.
+        dropped: Rows that were lost in a crash of the machine. They had been published without
+            ``sync``, or not yet.
+
+    Raises:
+        Corrupted: The file is damaged where it had been synced.
+        OSError: It cannot be read.
+    """
+
+    def __init__(self, path: Path, *, sync: bool) -> None:
+        self._path, self._sync, self._failed = path, sync, False
+        self._file = path.open("r+b", buffering=0)
+        row_size, self.capacity, slots = _read_header(path, self._file.read(_PAGE))
+        self._layout = layout = _Layout(row_size=row_size, slots=slots)
+        if (size := path.stat().st_size) != layout.size:
+            raise _damaged(path, f"it has {size} bytes instead of {layout.size}")
+        content = mmap.mmap(self._file.fileno(), layout.size, access=mmap.ACCESS_READ)
+        self._checks = np.frombuffer(content, "<u4", layout.slots, _CHECKS_AT)
+        entries = layout.slots * row_size
+        self.rows = np.frombuffer(content, "<f4", entries, layout.rows_at).reshape(-1, row_size)
+        self._number, self.tail, self.head, self._synced = _read_cursor(path, content)
+        self.dropped = self._recover()
+
+    @classmethod
+    def create(cls, path: Path, *, row_size: int, capacity: int, sync: bool) -> Self:
+        """Make an empty file, whole or not at all.
+
+        Raises:
+            OSError: The disk does not take it.
+        """
+        layout = _Layout(row_size=row_size, slots=capacity + max(1, APPEND_BYTES // (4 * row_size)))
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".part")
+        with unfinished.open("wb") as file:
+            file.write(_sealed(_HEADER.pack(_MARK, row_size, capacity, layout.slots)))
+            for place in _CURSORS_AT:
+                file.seek(place)
+                file.write(_sealed(_CURSOR.pack(0, 0, 0, 0)))
+            file.truncate(layout.size)
+            os.fsync(file.fileno())
+        unfinished.rename(path)
+        sync_directory(path.parent)
+        return cls(path, sync=sync)
+
+    def write(self, first: int, rows: FloatArray) -> None:
+        """Fill the slots of positions from ``first`` on; what can be read does not change.
+
+        Raises:
+            InvalidContribution: These are more rows than one append may have.
+            StorageFailed: The disk does not take them.
+        """
+        layout = self._layout
+        if len(rows) > (longest := layout.slots - self.capacity):
+            raise InvalidContribution(f"{len(rows)} rows: an append has at most {longest}")
+        checks = _checksums(first, rows)
+        for slot, part in layout.runs(first, first + len(rows)):
+            self._write(checks[part].data, _CHECKS_AT + checks.itemsize * slot)
+            reach("checks.written")
+            self._write(
+                np.ascontiguousarray(rows[part]).data, layout.rows_at + layout.row_bytes * slot
+            )
+        reach("rows.written")
+
+    def publish(self, tail: int, head: int) -> None:
+        """Make [tail, head) what can be read; with ``sync``, once it is on disk.
+
+        Raises:
+            StorageFailed: The disk does not take it. After a sync that failed nobody knows what
+                it kept: then nothing more is taken.
+        """
+        synced = min(self._synced, head)
+        self._point(self.tail, head, synced)
+        if self._sync:
+            self._to_disk()
+            synced = head
+        reach("rows.synced")
+        self._point(tail, head, synced)
+        self.tail, self.head, self._synced = tail, head, synced
+
+    def _point(self, tail: int, head: int, synced: int) -> None:
+        """Write a cursor over the older of the two."""
+        self._number += 1
+        cursor = _sealed(_CURSOR.pack(self._number, tail, head, synced))
+        self._write(cursor, _CURSORS_AT[self._number % 2])
+
+    def _write(self, data: bytes | memoryview, place: int) -> None:
+        if self._failed:
+            raise StorageFailed(f"a sync of {self._path} has failed; restart the service")
+        left = memoryview(data).cast("B")
+        try:
+            while left:
+                written = os.pwrite(self._file.fileno(), left, place)
+                left, place = left[written:], place + written
+        except OSError as error:
+            raise StorageFailed(
+                f"cannot write {self._path}: {error.strerror}; make room, then it goes on"
+            ) from error
+
+    def _to_disk(self) -> None:
+        try:
+            os.fdatasync(self._file.fileno())
+        except OSError as error:
+            self._failed = True
+            raise StorageFailed(f"cannot sync {self._path}: {error.strerror}") from error
+
+    def _recover(self) -> int:
+        """Find what can be read; returns how many rows of the last cursor were lost.
+
+        Where a cursor was written before its rows were synced, they may not be there; then those
+        that they would have evicted still are.
+        """
+        whole, evicted = self.head, max(self.tail, self.head - self.capacity)
+        self.head = self._first_unsound(evicted, whole)
+        tail = max(self.tail, self.head - self.capacity)
+        sound = self._first_unsound(tail, evicted)
+        unsound = self.head if sound == evicted else sound
+        if unsound < self._synced:
+            reason = f"the row at position {unsound} is not what was stored"
+            raise _damaged(self._path, reason)
+        self.publish(tail if sound == evicted else evicted, self.head)
+        return whole - self.head
+
+    def _first_unsound(self, tail: int, head: int) -> int:
+        """The first position in [tail, head) whose row is not what its checksum says, or head."""
+        for first in range(tail, head, _AT_ONCE):
+            last = min(head, first + _AT_ONCE)
+            for slot, part in self._layout.runs(first, last):
+                count = part.stop - part.start
+                held = slice(slot, slot + count)
+                start: int = first + part.start
+                unsound = self._checks[held] != _checksums(start, self.rows[held])
+                if unsound.any():
+                    return start + int(np.argmax(unsound))
+        return head
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Layout:
+    """Where the parts of a file lie."""
+
+    row_size: int
+    slots: int
+
+    @property
+    def row_bytes(self) -> int:
+        return 4 * self.row_size
+
+    @property
+    def rows_at(self) -> int:
+        return _PAGE * ceil((_CHECKS_AT + 4 * self.slots) / _PAGE)
+
+    @property
+    def size(self) -> int:
+        return self.rows_at + self.slots * self.row_bytes
+
+    def runs(self, first: int, last: int) -> Iterator[tuple[int, slice]]:
+        """Positions [first, last) as runs of slots: the first slot, and which of the rows."""
+        start = first
+        while start < last:
+            slot = start % self.slots
+            stop = min(last, start + self.slots - slot)
+            yield slot, slice(start - first, stop - first)
+            start = stop
+
+
+def _checksums(first: int, rows: FloatArray) -> NDArray[np.uint32]:
+    """CRC-32C of each row, mixed with its position, shape (n,)."""
+    sums = np.fromiter(map(google_crc32c.value, rows), dtype=np.uint32, count=len(rows))
+    positions = np.arange(first, first + len(rows), dtype=np.uint64)
+    return sums ^ (positions * _SPREAD >> np.uint64(32)).astype(np.uint32)
+
+
+def _sealed(content: bytes) -> bytes:
+    return content + _CRC.pack(google_crc32c.value(content))
+
+
+def _opened(content: bytes) -> bytes | None:
+    """What ``_sealed`` was given, or None if it is damaged."""
+    inner = content[: -_CRC.size]
+    return inner if _sealed(inner) == content else None
+
+
+def _read_header(path: Path, page: bytes) -> tuple[int, int, int]:
+    header = _opened(page[: _HEADER.size + _CRC.size])
+    if header is None or not header.startswith(_MARK):
+        raise _damaged(path, "its header is not that of a table")
+    _, row_size, capacity, slots = _HEADER.unpack(header)
+    return row_size, capacity, slots
+
+
+def _read_cursor(path: Path, content: mmap.mmap) -> tuple[int, int, int, int]:
+    """The newer of the cursors that are whole."""
+    size = _CURSOR.size + _CRC.size
+    found = [_opened(content[place : place + size]) for place in _CURSORS_AT]
+    whole = [_CURSOR.unpack(each) for each in found if each is not None]
+    if not whole:
+        raise _damaged(path, "neither of its cursors is whole")
+    return max(whole)
+
+
+def _damaged(path: Path, reason: str) -> Corrupted:
+    return Corrupted(f"{path} is damaged: {reason}; restore it from a copy, or remove it")

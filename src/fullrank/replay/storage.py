@@ -1,0 +1,50 @@
+"""Where the rows of a table lie: slots for a range of positions, in memory or in a file."""
+
+from typing import Protocol
+
+import numpy as np
+
+from fullrank.types import FloatArray
+
+
+class Storage(Protocol):
+    """Slots for packed rows; position p lies in slot p mod (number of slots)."""
+
+    @property
+    def rows(self) -> FloatArray:
+        """Shape (slots, row_size) float32."""
+
+    @property
+    def tail(self) -> int:
+        """Oldest position that can be read."""
+
+    @property
+    def head(self) -> int:
+        """One past the newest position that can be read."""
+
+    def write(self, first: int, rows: FloatArray) -> None:
+        """Fill the slots of positions from ``first`` on; what can be read does not change."""
+
+    def publish(self, tail: int, head: int) -> None:
+        """Make [tail, head) what can be read, and keep it as well as this storage can."""
+
+
+class Memory:
+    """Slots that are gone with the process.
+
+    Args:
+        slots: How many.
+        row_size: Entries of a row.
+    """
+
+    def __init__(self, slots: int, row_size: int) -> None:
+        self.rows: FloatArray = np.zeros((slots, row_size), dtype=np.float32)
+        self.tail = self.head = 0
+
+    def write(self, first: int, rows: FloatArray) -> None:
+        """Fill the slots of positions from ``first`` on."""
+        self.rows[np.arange(first, first + len(rows)) % len(self.rows)] = rows
+
+    def publish(self, tail: int, head: int) -> None:
+        """Make [tail, head) what can be read."""
+        self.tail, self.head = tail, head

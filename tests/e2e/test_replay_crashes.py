@@ -1,0 +1,86 @@
+"""kill -9 of the replay service while its writer goes on: what it acknowledged, it has."""
+
+import asyncio
+import signal
+import subprocess
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.e2e.commands import WAIT_S, free_address, settings, start
+
+from fullrank.failpoints import VARIABLE
+from fullrank.replay import TABLE, RingFile, Table
+from fullrank.rpc.clients import ReplayClient
+from fullrank.types import FloatArray
+
+pytestmark = pytest.mark.e2e
+
+ROW_SIZE, CAPACITY, BATCH = 2**14, 20, 15
+"""So large that appends go round the end of the ring again and again."""
+POINTS = ("checks.written", "rows.written", "rows.synced", "rows.stored")
+
+
+class Writer:
+    """Appends row after row, whatever happens to the service.
+
+    Attributes:
+        acknowledged: The head of the last append that was answered.
+    """
+
+    def __init__(self, address: str) -> None:
+        self._client = ReplayClient(address, deadline_s=WAIT_S)
+        self.acknowledged = 0
+
+    async def write(self) -> None:
+        while True:
+            rows = rows_of(self.acknowledged, BATCH)
+            self.acknowledged = await self._client.append(self.acknowledged, rows)
+
+    async def close(self) -> None:
+        await self._client.close()
+
+
+def rows_of(first: int, count: int) -> FloatArray:
+    """Row p holds p throughout."""
+    positions = np.arange(first, first + count, dtype=np.float32)
+    return np.repeat(positions[:, None], ROW_SIZE, axis=1)
+
+
+def serve(run_dir: Path, address: str, *, mode: str, failpoint: str) -> "subprocess.Popen[str]":
+    options = settings(f"replay.address={address}", f"replay.acknowledge={mode}")
+    return start("serve", "replay", "--run-dir", str(run_dir), *options, env={VARIABLE: failpoint})
+
+
+@pytest.mark.parametrize("mode", ["memory", "fsync"])
+@pytest.mark.parametrize("counts", [(2, 3), (7, 12), (19,)])
+async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowledged(
+    tmp_path: Path, mode: str, counts: tuple[int, ...]
+) -> None:
+    """Twenty times in either mode."""
+    path = tmp_path / "replay" / f"{TABLE}.table"
+    RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
+    address = free_address()
+    writer = Writer(address)
+    writing = asyncio.create_task(writer.write())
+    for point, count in product(POINTS, counts):
+        service = serve(tmp_path, address, mode=mode, failpoint=f"{point}:{count}")
+        assert await asyncio.to_thread(service.wait, WAIT_S) == -signal.SIGKILL
+        assert_held(path, writer.acknowledged)
+    writing.cancel()
+    await asyncio.wait({writing})
+    await writer.close()
+    assert writer.acknowledged > 0
+
+
+def assert_held(path: Path, acknowledged: int) -> None:
+    """A copy of the file, opened as the next service will open it, has every row acknowledged."""
+    copy = path.with_suffix(".copy")
+    copy.write_bytes(path.read_bytes())
+    storage = RingFile(copy, sync=False)
+    table = Table(storage, capacity=CAPACITY)
+    assert table.head >= acknowledged
+    assert table.tail == max(0, table.head - CAPACITY)
+    positions = np.arange(table.tail, table.head)
+    np.testing.assert_array_equal(table.gather(positions), rows_of(table.tail, len(positions)))
