@@ -147,7 +147,7 @@ class Lmdb:
     def gather(self, positions: IntArray, out: FloatArray) -> None:
         with self._environment.begin(buffers=True) as transaction:
             for index, position in enumerate(positions.tolist()):
-                out[index] = np.frombuffer(transaction.get(_key(position)), np.float32)
+                out[index] = np.frombuffer(transaction.get(_key(position), b""), np.float32)
 
     def close(self) -> None:
         self._environment.sync(True)
@@ -259,7 +259,7 @@ class Contender:
 def compare(capacity: int, turns: int, times: int) -> dict[str, Contender]:
     """Let the stores take turns."""
     with tempfile.TemporaryDirectory(dir=".") as scratch:
-        contenders = {}
+        contenders: dict[str, Contender] = {}
         for name in STORES:
             home = Path(scratch) / str(len(contenders))
             home.mkdir()

@@ -1,14 +1,16 @@
 """kill -9 of the replay service while its writer goes on: what it acknowledged, it has."""
 
 import asyncio
+import os
 import signal
 import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.e2e.commands import WAIT_S, free_address, settings, start
+from tests.e2e.commands import WAIT_S, free_address, settings
 
 from fullrank.failpoints import VARIABLE
 from fullrank.replay import TABLE, RingFile, Table
@@ -49,8 +51,15 @@ def rows_of(first: int, count: int) -> FloatArray:
 
 
 def serve(run_dir: Path, address: str, *, mode: str, failpoint: str) -> "subprocess.Popen[str]":
+    """Started without a fork that runs Python: this process has threads in gRPC."""
     options = settings(f"replay.address={address}", f"replay.acknowledge={mode}")
-    return start("serve", "replay", "--run-dir", str(run_dir), *options, env={VARIABLE: failpoint})
+    words = ["serve", "replay", "--run-dir", str(run_dir), *options]
+    return subprocess.Popen(
+        [sys.executable, "-m", "fullrank", *words],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, VARIABLE: failpoint},
+    )
 
 
 @pytest.mark.parametrize("mode", ["memory", "fsync"])
@@ -61,12 +70,14 @@ async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowled
     """Twenty times in either mode."""
     path = tmp_path / "replay" / f"{TABLE}.table"
     RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
-    address = free_address()
+    # A client that dials its own address while nobody listens there may be given that very port.
+    address = free_address().replace("127.0.0.1", "127.0.0.2")
     writer = Writer(address)
     writing = asyncio.create_task(writer.write())
     for point, count in product(POINTS, counts):
         service = serve(tmp_path, address, mode=mode, failpoint=f"{point}:{count}")
-        assert await asyncio.to_thread(service.wait, WAIT_S) == -signal.SIGKILL
+        _, error = await asyncio.to_thread(service.communicate, timeout=WAIT_S)
+        assert service.returncode == -signal.SIGKILL, error
         assert_held(path, writer.acknowledged)
     writing.cancel()
     await asyncio.wait({writing})
