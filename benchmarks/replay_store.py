@@ -248,7 +248,7 @@ class Contender:
 
     def gather(self, times: int) -> None:
         """Gather some minibatches, when most pages have been read once."""
-        taken = self.times.pop("gather")
+        taken = self.times.pop("gather", [])
         for _ in range(WARM_UP):
             self._gather()
         self.times["gather"] = taken

@@ -118,7 +118,6 @@ class RingFile:
             self._write(
                 np.ascontiguousarray(rows[part]).data, layout.rows_at + layout.row_bytes * slot
             )
-        reach("rows.written")
 
     def publish(self, tail: int, head: int) -> None:
         """Make [tail, head) what can be read; with ``sync``, once it is on disk.

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.errors import InvalidContribution, OutOfRange
+from fullrank.failpoints import reach
 from fullrank.replay.storage import Storage
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
@@ -84,6 +85,7 @@ class Table:
         if known < len(rows):
             head = first_position + len(rows)
             self._storage.write(self.head, rows[known:])
+            reach("rows.written")
             self._storage.publish(max(self.tail, head - self.capacity), head)
         return self.head
 

@@ -7,7 +7,7 @@ import numpy as np
 from fullrank.errors import Deposed
 from fullrank.failpoints import Killed
 from fullrank.history import Notebook, Reopened, Stored, Truncated
-from fullrank.replay import TABLE, Sample, Table
+from fullrank.replay import TABLE, Memory, Sample, Table
 from fullrank.rpc.clients import AGAIN_S, sample_of
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2
@@ -40,8 +40,8 @@ class RehearsedReplay:
             raise Deposed(f"term {self._owner.term} has opened the table")
         self._owner = tenure
         if self._table is None:
-            rows = np.zeros((capacity, row_size), np.float32)
-            self._table = Table(rows, np.zeros(2, np.int64))
+            # Twice the slots: an append that is cut off overwrites nothing that can be read.
+            self._table = Table(Memory(2 * capacity, row_size), capacity=capacity)
         self._table.truncate(head)
         self._notebook.note(Truncated(table=TABLE, head=self._table.head))
         return self._table
