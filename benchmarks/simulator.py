@@ -18,6 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from fullrank.config import RunConfig, load
 from fullrank.metrics import IterationRecord
@@ -137,6 +138,10 @@ def draw(compared: Sequence[Compared]) -> Figure:
         axes.plot(each.measured_s, each.predicted_s, "o", label=each.name)
     axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
     axes.set(xlabel="measured median round, seconds", ylabel="predicted, seconds")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_major_formatter("{x:g}")
+        axis.set_minor_formatter(NullFormatter())
     axes.legend(frameon=False, fontsize=8, loc="upper left")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
