@@ -69,7 +69,7 @@ class ReplayServicer:
                 raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
             head = await self._alone(self._append, request, table, rows)
-            return pb.AppendResponse(head=head)
+            return pb.AppendResponse(head=head, repeated=table.repeated)
 
     def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
         self._fence.check(request.table, tenure_of(request.tenure))

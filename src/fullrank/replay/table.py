@@ -41,10 +41,14 @@ class Table:
     Args:
         storage: At least ``capacity`` slots; what it holds already is gone on with.
         capacity: Rows held at most.
+
+    Attributes:
+        repeated: Rows that were appended again and not stored again.
     """
 
     def __init__(self, storage: Storage, *, capacity: int) -> None:
         self._storage, self.capacity = storage, capacity
+        self.repeated = 0
 
     @property
     def row_size(self) -> int:
@@ -82,6 +86,7 @@ class Table:
                     f"rows {first_position}..{first_position + known - 1} are already stored with "
                     "other values; a position is written once"
                 )
+            self.repeated += known
         if known < len(rows):
             head = first_position + len(rows)
             self._storage.write(self.head, rows[known:])

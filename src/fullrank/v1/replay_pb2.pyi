@@ -119,16 +119,20 @@ class AppendResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     HEAD_FIELD_NUMBER: _builtins.int
+    REPEATED_FIELD_NUMBER: _builtins.int
     head: _builtins.int
     """One past the newest acknowledged position."""
+    repeated: _builtins.int
+    """Rows of this table that were sent again and not stored again, since the service started."""
     def __init__(
         self,
         *,
         head: _builtins.int = ...,
+        repeated: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "repeated", b"repeated"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

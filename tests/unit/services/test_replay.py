@@ -132,6 +132,17 @@ async def test_an_append_may_be_repeated(replay: Replay) -> None:
     assert np.array_equal(await drawn(replay.client, wanted), rows(6)[wanted.positions()])
 
 
+async def test_rows_sent_again_are_stored_once_and_counted(replay: Replay) -> None:
+    requests = [append(rows(4)), append(rows(4)), append(rows(6)), append(rows(3, first=2), at=2)]
+    answers = [await replay.stub.Append(each, timeout=DEADLINE_S) for each in requests]
+    assert [(answer.head, answer.repeated) for answer in answers] == [
+        (4, 0),
+        (4, 4),
+        (6, 8),
+        (6, 11),
+    ]
+
+
 async def test_another_row_at_a_written_position_is_refused(replay: Replay) -> None:
     await replay.client.append(0, rows(4))
     code, details = await replay.refused(append(rows(4, first=1)))
