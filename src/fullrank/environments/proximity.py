@@ -49,12 +49,22 @@ class Pairs(NamedTuple):
 
 
 class Nearest(NamedTuple):
-    """The k nearest of each point, by distance, then by index."""
+    """The k nearest of r points, those that are somewhere, by distance, then by index."""
 
+    copy: IntArray
+    """Shape (r,)."""
+    one: IntArray
+    """Index of the point, shape (r,)."""
     which: IntArray
-    """Their indices, shape (E, m, k); ``NOBODY`` where there are not so many."""
+    """Indices of its nearest, shape (r, k); ``NOBODY`` where there are not so many."""
     squared: Array
-    """Squared distances, shape (E, m, k); infinite where there are not so many."""
+    """Squared distances, shape (r, k); infinite where there are not so many."""
+
+    def distance(self, copies: int, points: int) -> Array:
+        """Of each point to its nearest, infinite if there is none, shape (copies, points)."""
+        away = np.full((copies, points), np.inf)
+        away[self.copy, self.one] = np.sqrt(self.squared[:, 0])
+        return away
 
 
 def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
@@ -69,8 +79,9 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
     _, copies, points = one.shape
     limit = np.broadcast_to(reach, (copies, points))
     if points * other.shape[2] <= COMPARED:
-        close = np.flatnonzero(np.sqrt(_squared(one, other)) <= limit[..., None])
-        flat, second = np.divmod(close, other.shape[2])
+        here, squared = _compared(one, other)
+        row, second = np.nonzero(np.sqrt(squared) <= limit.ravel()[here, None])
+        flat = here[row]
     else:
         flat, second = _in_cells(one, other, float(limit.max(initial=0.0)))
     copy, first = np.divmod(flat, points)
@@ -80,11 +91,17 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
     return near.where(distance <= limit[copy, first])
 
 
-def _squared(one: Array, other: Array) -> Array:
-    """Squared distances of all pairs, shape (E, m, n)."""
-    x, y = (b[:, None, :] - a[:, :, None] for a, b in zip(one, other, strict=True))
-    result: Array = np.add(np.square(x, out=x), np.square(y, out=y), out=x)
-    return result
+def _compared(one: Array, other: Array) -> tuple[IntArray, Array]:
+    """Squared distances of all that are somewhere to all others.
+
+    Returns:
+        Flat indices (copy, first), shape (r,), and squared distances, shape (r, n).
+    """
+    here = np.flatnonzero(np.isfinite(one[0]))
+    copy, first = np.divmod(here, one.shape[2])
+    x, y = (b[copy] - a[copy, first][:, None] for a, b in zip(one, other, strict=True))
+    squared: Array = np.add(np.square(x, out=x), np.square(y, out=y), out=x)
+    return here, squared
 
 
 def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArray]:
@@ -143,31 +160,33 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
     """
     if one.shape[2] * other.shape[2] > COMPARED:
         return _nearest_in_cells(one, other, count, limit)
-    squared = _squared(one, other)
+    here, squared = _compared(one, other)
     squared[~(np.sqrt(squared) <= limit)] = np.inf
-    if count == 1 and other.shape[2]:
-        index = squared.argmin(axis=-1)[..., None]
-    else:
-        index = np.argsort(squared, axis=-1, kind="stable")[..., :count]
-    return _complete(index, np.take_along_axis(squared, index, axis=-1), count)
-
-
-def _complete(index: IntArray, squared: Array, count: int) -> Nearest:
-    """With ``NOBODY`` for those infinitely far, and up to k entries."""
-    index = np.where(np.isinf(squared), NOBODY, index)
-    missing = ((0, 0), (0, 0), (0, count - index.shape[2]))
+    which = _smallest(squared, count)
+    least = np.take_along_axis(squared, which, axis=1)
+    missing = ((0, 0), (0, count - which.shape[1]))
     return Nearest(
-        np.pad(index, missing, constant_values=NOBODY),
-        np.pad(squared, missing, constant_values=np.inf),
+        *np.divmod(here, one.shape[2]),
+        np.pad(np.where(np.isinf(least), NOBODY, which), missing, constant_values=NOBODY),
+        np.pad(least, missing, constant_values=np.inf),
     )
+
+
+def _smallest(values: Array, count: int) -> IntArray:
+    """Which of each row are the least, in ascending order, shape (n, up to k)."""
+    if count == 1 and values.shape[1]:
+        least: IntArray = values.argmin(axis=1)
+        return least[:, None]
+    order: IntArray = np.argsort(values, axis=1, kind="stable")
+    return order[:, :count]
 
 
 def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nearest:
     """Look twice as far, until everybody has found as many as there are."""
     _, copies, points = one.shape
-    found = Nearest(
-        np.full((copies, points, count), NOBODY), np.full((copies, points, count), np.inf)
-    )
+    copy, first = np.nonzero(np.isfinite(one[0]))
+    shape = (len(copy), count)
+    found = Nearest(copy, first, np.full(shape, NOBODY), np.full(shape, np.inf))
     wanted = np.minimum(np.isfinite(other[0]).sum(axis=1), count)[:, None]
     looking = np.isfinite(one[0])
     _, extent = _box(one, other)
@@ -175,20 +194,21 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
     while looking.any():
         reach = min(reach, limit)
         near = pairs(np.where(looking, one, np.nan), other, reach)
-        _keep(found, near, count)
+        _keep(found, near, points)
         enough = near.tally(copies, points) >= wanted
         looking &= ~(enough | (reach >= limit))
         reach *= 2
     return found
 
 
-def _keep(found: Nearest, near: Pairs, count: int) -> None:
-    """Write the k nearest of those that have pairs."""
+def _keep(found: Nearest, near: Pairs, points: int) -> None:
+    """Write the nearest of those that have pairs; ``points`` is how many a copy has."""
     squared = np.square(near.relative[0]) + np.square(near.relative[1])
     order = np.lexsort((near.other, squared, near.one, near.copy))
     rank = ranks(near)
-    kept = rank < count
-    place = (near.copy[kept], near.one[kept], rank[kept])
+    kept = rank < found.which.shape[1]
+    rows = found.copy * points + found.one
+    place = (np.searchsorted(rows, (near.copy * points + near.one)[kept]), rank[kept])
     found.which[place] = near.other[order][kept]
     found.squared[place] = squared[order][kept]
 

@@ -80,13 +80,14 @@ def test_cells_and_comparisons_find_the_same_nearest(
 
 
 def check_nearest(found: Nearest, one: Array, other: Array, limit: float) -> None:
-    for copy, first in np.ndindex(found.which.shape[:2]):
+    somewhere = np.argwhere(np.isfinite(one[0]))
+    np.testing.assert_array_equal(np.stack([found.copy, found.one], axis=1), somewhere)
+    for (copy, first), which in zip(somewhere.tolist(), found.which, strict=True):
         squared = np.square(other[:, copy] - one[:, copy, first, None])
         squared = squared[0] + squared[1]
         near = [i for i in np.argsort(squared, kind="stable") if np.sqrt(squared[i]) <= limit]
-        expected = near[: found.which.shape[2]]
-        missing = found.which.shape[2] - len(expected)
-        assert found.which[copy, first].tolist() == [*expected, *[NOBODY] * missing]
+        expected = near[: len(which)]
+        assert which.tolist() == [*expected, *[NOBODY] * (len(which) - len(expected))]
 
 
 @given(crowd=crowds(), d=st.floats(0, 3), data=st.data())

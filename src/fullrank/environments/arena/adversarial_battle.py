@@ -12,8 +12,9 @@ from typing import ClassVar
 import numpy as np
 
 from fullrank.environments.arena.config import ContestConfig, Deeds
-from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.local import LocalArena
 from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body, length
@@ -35,6 +36,10 @@ class AdversarialBattle(ContestConfig):
         """See ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
+    def local(self, *, agents: int) -> LocalArena:
+        """See ``LocalConfig.local``."""
+        return LocalArena(self, agents=agents)
+
     def bodies(self, agents: int) -> list[Body]:
         """All alike, but for their side."""
         adversaries, good = self.teams(agents)
@@ -48,7 +53,7 @@ class AdversarialBattle(ContestConfig):
         met = fights.where(_seen(crowd, fights)) if self.local_rewards else fights
         dies = crowd.live & (met.tally(copies, agents) >= 2)
         help_ = _help(crowd, met, fights, local=self.local_rewards)
-        eaten = around.meals.where(crowd.live[around.meals.copy, around.meals.one])
+        eaten = meals(crowd, around.who & crowd.live)
         away = np.zeros(crowd.live.shape)
         for side in (adversary, ~adversary):
             away += distance_to_nearest(

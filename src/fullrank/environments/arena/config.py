@@ -16,7 +16,7 @@ from fullrank.environments.particle.world import Body
 from fullrank.environments.proximity import Array, Pairs
 from fullrank.environments.time_limit import require_horizon
 from fullrank.errors import ConfigError
-from fullrank.types import BoolArray
+from fullrank.types import BoolArray, FloatArray
 
 
 class Deeds(NamedTuple):
@@ -82,6 +82,9 @@ class ArenaConfig(ABC):
     local_rewards: bool = False
     """Judge agents all at once and by their neighbours alone, as the authors' training does;
     otherwise in index order, each in the world that those before it left."""
+    margin: float | None = None
+    """In local interaction, let only those within 2 (margin + d) act and push, as the authors'
+    training does with margins below a step; without it all that matter do."""
     variant: Literal["darl1n"] = "darl1n"
     """Whose dynamics and rewards: those of the authors of [DARL1N]."""
 
@@ -97,6 +100,8 @@ class ArenaConfig(ABC):
             )
         if self.food_distance is not None and not self.food_distance >= 0:
             raise ConfigError(f"environment.food_distance must be 0 or more: {self.food_distance}")
+        if self.margin is not None and not self.margin >= 0:
+            raise ConfigError(f"environment.margin must be 0 or more: {self.margin}")
         for key in ("food", "food_seen", "neighbours_seen"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"environment.{key} must be 0 or more: {getattr(self, key)}")
@@ -159,17 +164,25 @@ class ArenaConfig(ABC):
         ]
         return tuple(agent for side in sides for agent in side)
 
-    def survey(self, crowd: Crowd, plan: Plan) -> Surroundings:
-        """What lies around every agent, as far as it matters."""
-        return look_around(crowd, food=max(plan.food_seen, 1), food_distance=self.limit)
+    def look(self, crowd: Crowd, plan: Plan, who: BoolArray) -> FloatArray:
+        """What agents of a mask, shape (E, m), see, zeros for the others, shape (E, m, size)."""
+        return self._see(crowd, plan, self._survey(crowd, plan, who))
 
-    def judge(self, crowd: Crowd, plan: Plan) -> Verdict:
-        """What everybody sees, earns and does in one state of the world."""
-        around = self.survey(crowd, plan)
-        seen = see(crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
+    def judge(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Verdict:
+        """What agents of a mask, shape (E, m), see, earn and do in one state of the world.
+
+        With ``local_rewards``, agents whose neighbours are all in the mask are judged in full.
+        """
+        around = self._survey(crowd, plan, who)
         deeds = self.pay(crowd, around)
         reward = np.where(crowd.live, deeds.reward, 0.0)
-        return Verdict(seen, reward, deeds.dies, deeds.eaten)
+        return Verdict(self._see(crowd, plan, around), reward, deeds.dies, deeds.eaten)
+
+    def _survey(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Surroundings:
+        return look_around(crowd, who, food=max(plan.food_seen, 1), food_distance=self.limit)
+
+    def _see(self, crowd: Crowd, plan: Plan, around: Surroundings) -> FloatArray:
+        return see(crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
 
     @property
     def limit(self) -> float:
@@ -178,7 +191,7 @@ class ArenaConfig(ABC):
 
     def hunger(self, around: Surroundings) -> Array:
         """The distance to the nearest food, shape (E, m)."""
-        return np.minimum(np.sqrt(around.food.squared[..., 0]), self.limit)
+        return np.minimum(around.food.distance(*around.who.shape), self.limit)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -120,37 +120,45 @@ def apart(near: Pairs) -> Pairs:
 
 
 class Surroundings(NamedTuple):
-    """What lies around every agent of a crowd."""
+    """What lies around agents of a crowd."""
 
+    who: BoolArray
+    """Which agents, shape (E, m)."""
     agents: Pairs
     """Pairs of agents that see or touch each other, the first one's view."""
     touching: BoolArray
     """Which of them overlap, shape (n,)."""
     seen: BoolArray
     """In which of them the first sees the second, shape (n,)."""
-    meals: Pairs
-    """Pairs of an agent and food that it touches."""
     food: Nearest
     """The nearest food of each agent."""
 
 
-def look_around(crowd: Crowd, *, food: int, food_distance: float) -> Surroundings:
-    """What lies around every agent.
+def look_around(crowd: Crowd, who: BoolArray, *, food: int, food_distance: float) -> Surroundings:
+    """What lies around agents.
 
     Args:
         crowd: E copies of m agents.
+        who: For whom to find it, shape (E, m).
         food: How many of the nearest pieces of food to find, at least 1.
         food_distance: How far away they may be at most.
     """
     size, sight = crowd.trait(crowd.traits.size), crowd.trait(crowd.traits.sight)
     widest = float(size.max())
     reach = np.maximum(sight, size + widest)
-    near = apart(pairs(crowd.position, crowd.position, reach))
-    meals = pairs(crowd.position, crowd.food, size + FOOD.size)
+    looking = np.where(who, crowd.position, np.nan)
+    near = apart(pairs(looking, crowd.position, reach))
     return Surroundings(
+        who=who,
         agents=near,
         touching=near.distance < crowd.touch_distance(near),
         seen=near.distance <= sight[near.copy, near.one],
-        meals=meals.where(meals.distance < (size + FOOD.size)[meals.copy, meals.one]),
-        food=nearest(crowd.position, crowd.food, food, limit=food_distance),
+        food=nearest(looking, crowd.food, food, limit=food_distance),
     )
+
+
+def meals(crowd: Crowd, who: BoolArray) -> Pairs:
+    """Agents of a mask, shape (E, m), and the food that they touch."""
+    touch_distance = crowd.trait(crowd.traits.size) + FOOD.size
+    near = pairs(np.where(who, crowd.position, np.nan), crowd.food, touch_distance)
+    return near.where(near.distance < touch_distance[near.copy, near.one])

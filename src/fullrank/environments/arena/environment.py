@@ -6,7 +6,6 @@ import numpy as np
 
 from fullrank.environments.arena.config import ArenaConfig, Plan
 from fullrank.environments.arena.crowd import FOOD, Crowd
-from fullrank.environments.arena.sight import see
 from fullrank.environments.arena.turns import Verdict, in_turn, together
 from fullrank.environments.base import Step
 from fullrank.environments.particle.scene import Scene
@@ -70,13 +69,12 @@ class Arena:
         return self._limit.step(observation=seen, reward=verdict.reward)
 
     def _judge(self, crowd: Crowd) -> Verdict:
-        return self._config.judge(crowd, self.plan)
+        return self._config.judge(crowd, self.plan, np.ones_like(crowd.live))
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
-        around, plan = self._config.survey(self.crowd, self.plan), self.plan
-        seen = see(self.crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
-        return seen.reshape(self.copies, -1)
+        everybody = np.ones_like(self.crowd.live)
+        return self._config.look(self.crowd, self.plan, everybody).reshape(self.copies, -1)
 
     def scene(self, copy: int) -> Scene:
         """What there is to draw of one copy."""

@@ -11,8 +11,9 @@ from typing import ClassVar
 import numpy as np
 
 from fullrank.environments.arena.config import ArenaConfig, Deeds
-from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.local import LocalArena
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body
 from fullrank.errors import ConfigError
@@ -31,6 +32,10 @@ class FoodCollection(ArenaConfig):
         """See ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
+    def local(self, *, agents: int) -> LocalArena:
+        """See ``LocalConfig.local``."""
+        return LocalArena(self, agents=agents)
+
     def bodies(self, agents: int) -> list[Body]:
         """All alike."""
         if agents < 0:
@@ -41,6 +46,7 @@ class FoodCollection(ArenaConfig):
         """Food is earned, touching is paid, nothing changes."""
         copies, agents = crowd.live.shape
         bumps = around.agents.where(around.touching).tally(copies, agents)
-        reward = around.meals.tally(copies, agents) - bumps - self.hunger(around)
-        nothing = around.meals.where(np.zeros(len(around.meals.one), dtype=bool))
+        eating = meals(crowd, around.who)
+        reward = eating.tally(copies, agents) - bumps - self.hunger(around)
+        nothing = eating.where(np.zeros(len(eating.one), dtype=bool))
         return Deeds(reward, np.zeros_like(crowd.live), nothing)

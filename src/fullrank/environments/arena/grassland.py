@@ -13,8 +13,9 @@ from typing import ClassVar
 import numpy as np
 
 from fullrank.environments.arena.config import ContestConfig, Deeds
-from fullrank.environments.arena.crowd import Crowd, Surroundings
+from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.local import LocalArena
 from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body
@@ -34,6 +35,10 @@ class Grassland(ContestConfig):
         """See ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
+    def local(self, *, agents: int) -> LocalArena:
+        """See ``LocalConfig.local``."""
+        return LocalArena(self, agents=agents)
+
     def bodies(self, agents: int) -> list[Body]:
         """Hunters are larger and slower."""
         adversaries, good = self.teams(agents)
@@ -50,9 +55,8 @@ class Grassland(ContestConfig):
         alive = crowd.live[near.copy, near.other] | dangerous
         touched = near.where(against & alive).tally(copies, agents)
         grazing = crowd.live & ~adversary
-        eaten = around.meals.where(grazing[around.meals.copy, around.meals.one])
-        meals = eaten.tally(copies, agents)
+        eaten = meals(crowd, around.who & grazing)
         away = distance_to_nearest(crowd, around, adversary, ~adversary, local=self.local_rewards)
-        good = 20.0 * meals - 5.0 * touched - self.hunger(around)
+        good = 20.0 * eaten.tally(copies, agents) - 5.0 * touched - self.hunger(around)
         reward = np.where(adversary, 15.0 * touched - away, good)
         return Deeds(reward, grazing & (touched > 0), eaten)

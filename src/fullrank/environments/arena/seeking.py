@@ -29,5 +29,5 @@ def distance_to_nearest(
         np.minimum.at(away, (near.copy, near.one), near.distance)
     else:
         one, other = (np.where(mask, crowd.position, np.nan) for mask in (seeking, sought))
-        away = np.sqrt(nearest(one, other, 1).squared[..., 0])
+        away = nearest(one, other, 1).distance(*seeking.shape)
     return np.where(np.isinf(away), 0.0, away)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from fullrank.environments.arena.crowd import Crowd, Surroundings
-from fullrank.environments.proximity import NOBODY, ranks
+from fullrank.environments.proximity import NOBODY, Nearest, ranks
 from fullrank.types import FloatArray
 
 
@@ -13,7 +13,7 @@ def width(*, food: int, neighbours: int) -> int:
 
 
 def see(crowd: Crowd, around: Surroundings, *, food: int, neighbours: int) -> FloatArray:
-    """Observations of all agents.
+    """Observations of the agents that looked around, ``around.who``; zeros for the others.
 
     Own velocity, position and whether one lives; for each piece of food, nearest first, where it is
     from here and a 0; then, for the neighbours in index order, where all are from here, then their
@@ -24,20 +24,25 @@ def see(crowd: Crowd, around: Surroundings, *, food: int, neighbours: int) -> Fl
         Shape (E, m, 5 + 3 food + 5 neighbours).
     """
     seen = np.zeros((*crowd.live.shape, width(food=food, neighbours=neighbours)), np.float32)
-    seen[..., 0:2] = crowd.velocity.transpose(1, 2, 0)
-    seen[..., 2:4] = crowd.position.transpose(1, 2, 0)
-    seen[..., 4] = crowd.live
-    _write_food(seen, crowd, around, food)
+    copy, agent = np.nonzero(around.who)
+    own = (*crowd.velocity[:, copy, agent], *crowd.position[:, copy, agent])
+    seen[copy, agent, :5] = np.stack([*own, crowd.live[copy, agent]], axis=1)
+    _write_food(seen[..., 5:], crowd, around.food, food)
     _write_neighbours(seen[..., 5 + 3 * food :], crowd, around, neighbours)
     return seen
 
 
-def _write_food(seen: FloatArray, crowd: Crowd, around: Surroundings, food: int) -> None:
-    index = around.food.which[..., :food]
-    copy, agent, place = np.nonzero(index != NOBODY)
-    relative = crowd.food[:, copy, index[copy, agent, place]] - crowd.position[:, copy, agent]
-    seen[copy, agent, 5 + 3 * place] = relative[0]
-    seen[copy, agent, 6 + 3 * place] = relative[1]
+def _write_food(out: FloatArray, crowd: Crowd, nearest: Nearest, food: int) -> None:
+    """Write where food is from here, and zeros where there is none, 3 entries a piece."""
+    if not crowd.food.shape[2]:  # as where only a part of the arena is there
+        return
+    which = nearest.which[:, :food]
+    block = np.zeros((*which.shape, 3), dtype=np.float32)
+    for axis in range(2):
+        place = crowd.food[axis][nearest.copy[:, None], which]
+        here = crowd.position[axis][nearest.copy, nearest.one]
+        block[..., axis] = np.where(which == NOBODY, 0.0, place - here[:, None])
+    out[nearest.copy, nearest.one, : 3 * food] = block.reshape(len(which), -1)
 
 
 def _write_neighbours(out: FloatArray, crowd: Crowd, around: Surroundings, places: int) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import side_of, torus
+from fullrank.environments.lattice.local import LocalLattice, Part
 from fullrank.environments.time_limit import require_horizon
 from fullrank.types import FloatArray, IntArray
 
@@ -40,16 +41,17 @@ class Ising:
         side = side_of(agents or 9, task="ising", least=3)
         return Spins(side, copies=copies, horizon=self.horizon + self.extra_step)
 
+    def local(self, *, agents: int) -> LocalLattice:
+        """See ``LocalConfig.local``; agents two steps away act."""
+        side = side_of(agents or 9, task="ising", least=3)
+        return LocalLattice(specs(side), torus(side), bits=1, hops=2, advance=turn)
+
 
 class Spins(LatticeEnvironment):
     """E copies of the task; the state is 1 bit an agent, set where its spin points up."""
 
     def __init__(self, side: int, *, copies: int, horizon: int) -> None:
-        specs = [
-            AgentSpec(name=f"spin_{i}", observation_size=5, action=UP_OR_DOWN)
-            for i in range(side * side)
-        ]
-        super().__init__(specs, torus(side), bits=1, copies=copies, horizon=horizon)
+        super().__init__(specs(side), torus(side), bits=1, copies=copies, horizon=horizon)
 
     def begin(self, copy: int, seed: int) -> None:
         """Nothing more is drawn."""
@@ -58,6 +60,20 @@ class Spins(LatticeEnvironment):
         """All spins are set at once."""
         self.state = turned(action)
         return aligned(self.state, self.hood)
+
+
+def specs(side: int) -> list[AgentSpec]:
+    """The agents' interfaces."""
+    return [
+        AgentSpec(name=f"spin_{i}", observation_size=5, action=UP_OR_DOWN)
+        for i in range(side * side)
+    ]
+
+
+def turn(part: Part, action: FloatArray, generator: np.random.Generator) -> tuple[Bits, Array]:
+    """A step of a part of the lattice; nothing is drawn."""
+    state = turned(action)
+    return state, aligned(state, part.hood)
 
 
 def turned(action: FloatArray) -> Bits:

@@ -16,6 +16,7 @@ lower left and lower right corner.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -23,6 +24,7 @@ import numpy as np
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import king, side_of
+from fullrank.environments.lattice.local import LocalLattice, Part
 from fullrank.environments.time_limit import require_horizon
 from fullrank.errors import ConfigError
 from fullrank.seeding import stream
@@ -62,6 +64,23 @@ class Wireless:
         side = side_of(agents or 9, task="wireless", least=1)
         return Uplink(side, self, copies=copies)
 
+    def local(self, *, agents: int) -> LocalLattice:
+        """See ``LocalConfig.local``; agents three steps away act.
+
+        Raises:
+            ConfigError: Users have their turns in order, so that each depends on all before it.
+        """
+        if not self.simultaneous:
+            raise ConfigError(
+                "wireless: users that have their turns in order depend on all before them; local "
+                "interaction needs environment.simultaneous = true"
+            )
+        side = side_of(agents or 9, task="wireless", least=1)
+        advance = partial(transmit, corners=reachable(side), rates=self.rates(side))
+        return LocalLattice(
+            specs(side, self.deadline), king(side), bits=self.deadline, hops=3, advance=advance
+        )
+
     def rates(self, side: int) -> Array:
         """Each access point's q, row by row, shape ((g + 1)^2,)."""
         return stream(self.rate_seed, "access_rate").random((side + 1) ** 2)
@@ -77,13 +96,12 @@ class Uplink(LatticeEnvironment):
     """
 
     def __init__(self, side: int, config: Wireless, *, copies: int) -> None:
-        size = 9 * config.deadline
-        specs = [
-            AgentSpec(name=f"user_{i}", observation_size=size, action=CHOICES)
-            for i in range(side * side)
-        ]
         super().__init__(
-            specs, king(side), bits=config.deadline, copies=copies, horizon=config.horizon
+            specs(side, config.deadline),
+            king(side),
+            bits=config.deadline,
+            copies=copies,
+            horizon=config.horizon,
         )
         self.rates = config.rates(side)
         self.chances: list[Iterator[Array]] = [iter(())] * copies
@@ -107,6 +125,37 @@ class Uplink(LatticeEnvironment):
             arrived = chance[:, users, 1] < ARRIVAL
             self.state[:, users] = after(self.state[:, users], success, arrived)
         return reward
+
+
+def specs(side: int, deadline: int) -> list[AgentSpec]:
+    """The users' interfaces."""
+    return [
+        AgentSpec(name=f"user_{i}", observation_size=9 * deadline, action=CHOICES)
+        for i in range(side * side)
+    ]
+
+
+def transmit(
+    part: Part,
+    action: FloatArray,
+    generator: np.random.Generator,
+    *,
+    corners: IntArray,
+    rates: Array,
+) -> tuple[Bits, Array]:
+    """A step of a part of the lattice, in which all act at once.
+
+    Args:
+        part: S parts of W slots.
+        action: Shape (S, W, 5).
+        generator: Two numbers are drawn for each slot.
+        corners: Access points that users reach, shape (M, 4).
+        rates: q, shape ((g + 1)^2,).
+    """
+    point = chosen(action, corners[part.agent])
+    chance = generator.random((*part.agent.shape, 2))
+    success = sent(part.state, point, part.hood) & (chance[..., 0] < rates[point])
+    return after(part.state, success, chance[..., 1] < ARRIVAL), success.astype(np.float64)
 
 
 def draws(generator: np.random.Generator, users: int) -> Iterator[Array]:

@@ -1,0 +1,219 @@
+"""Samples of one agent: at least 50 times as many as a plain program's, and as cheap in any team.
+
+First, Food Collection with M = 24 agents, settings as the authors train with: samples per CPU
+second of ``LocalArena``, 1,024 at a time, a minibatch of theirs, against ``per_agent_food.py``,
+which steps agent by agent. It is checked first that both give the same transitions. Then the cost
+of a sample against M at one density (24 agents and pieces of food in a square of side 5), for local
+interaction and for the whole team, 64 at a time: cost at M over cost at M = 96, both in this run.
+In smaller squares an agent is so often near a wall that it has fewer around it. No policies are in
+it: actions are drawn before. Everything alternates in this process; medians of CPU seconds. Exits
+with 1 if the ratio lies below 50, or if a sample at M = 512 costs more than 1.25 times one at 96.
+
+    OMP_NUM_THREADS=1 python benchmarks/local_interaction.py
+"""
+
+import argparse
+import statistics
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from fullrank.environments.arena.environment import Arena
+from fullrank.environments.arena.food_collection import FoodCollection
+from fullrank.environments.arena.local import LocalArena
+from fullrank.seeding import stream
+from per_agent_food import Agent, Team
+
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "local_interaction.png"
+TEAMS = (24, 48, 96, 192, 384, 512)
+ROOMY = 96
+"""Agents from which on walls matter little."""
+AUTHORS = FoodCollection(contacts=True, moving_start=True, margin=0.2, local_rewards=True)
+"""As they train with M = 24."""
+SAMPLES, COPIES = 1024, 64
+
+LABELS = {"local": "those around one agent", "whole": "the whole team"}
+
+Collect = Callable[[int], int]
+"""Makes samples, seeded by the number of the round; returns how many."""
+
+
+def dense(agents: int) -> FoodCollection:
+    """A team as dense as the authors' of 24, whose agents see what is near."""
+    return FoodCollection(
+        half_width=2.5 * float(np.sqrt(agents / 24)),
+        distance=0.3,
+        food_distance=0.6,
+        food_seen=6,
+        neighbours_seen=6,
+        moving_start=True,
+        local_rewards=True,
+    )
+
+
+def actions(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Random one-hot vectors."""
+    return np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(5, size=shape)]
+
+
+def local(config: FoodCollection, agents: int, *, samples: int, calls: int) -> Collect:
+    """Samples of one agent, many at a time."""
+    world = LocalArena(config, agents=agents)
+    chosen = actions(samples, agents)
+
+    def collect(number: int) -> int:
+        for call in range(calls):
+            generator = stream(number, "collect", call)
+            here = world.start(np.full(samples, call % agents), generator=generator)
+            world.step(chosen[:, : here.agent.shape[1]])
+        return calls * samples
+
+    return collect
+
+
+def whole(config: FoodCollection, agents: int, *, calls: int) -> Collect:
+    """Reset and step everybody for a sample of one agent."""
+    arena = Arena(config, agents=agents, copies=COPIES)
+    chosen = actions(COPIES, agents).reshape(COPIES, -1)
+
+    def collect(number: int) -> int:
+        for call in range(calls):
+            first = (number * calls + call) * COPIES
+            arena.reset(range(first, first + COPIES), range(COPIES))
+            arena.step(chosen)
+        return calls * COPIES
+
+    return collect
+
+
+def team_of_24() -> Team:
+    return Team(24, distance=0.3, half_width=2.5, margin=0.2)
+
+
+def one_by_one(samples: int) -> Collect:
+    """The plain program."""
+    team = team_of_24()
+    chosen = actions(24)
+
+    def collect(number: int) -> int:
+        for sample in range(samples):
+            central = sample % 24
+            team.reset(stream(number, "plain", sample))
+            acting = team.acting(central)
+            for agent in acting:
+                team.observe(agent)
+            team.step(central, {agent: chosen[agent] for agent in acting})
+        return samples
+
+    return collect
+
+
+def check(samples: int) -> None:
+    """Both programs make the same transitions from the same states."""
+    arena, world = Arena(AUTHORS, agents=24, copies=samples), LocalArena(AUTHORS, agents=24)
+    arena.reset(range(samples), range(samples))
+    crowd, chosen = arena.crowd, actions(samples, 24)
+    central = np.arange(samples) % 24
+    here = world.around(arena, central, np.arange(samples))
+    after = world.step(np.take_along_axis(chosen, here.agent[..., None].clip(0), axis=1))
+    for copy, agent in enumerate(central.tolist()):
+        team = team_of_24()
+        state = zip(crowd.position[:, copy].T, crowd.velocity[:, copy].T, strict=True)
+        team.agents = [Agent(position, velocity) for position, velocity in state]
+        team.food = list(crowd.food[:, copy].T)
+        acting = team.acting(agent)
+        assert here.agent[copy][here.acting[copy]].tolist() == acting
+        seen = np.stack([team.observe(i) for i in acting])
+        np.testing.assert_array_equal(here.observation[copy][here.acting[copy]], np.float32(seen))
+        reward, later = team.step(agent, {i: chosen[copy, i] for i in acting})
+        np.testing.assert_allclose(after.reward[copy], reward, rtol=0, atol=1e-12)
+        shown = after.observation[copy][after.neighbour[copy]]
+        np.testing.assert_allclose(shown, np.stack(list(later.values())), rtol=1e-6, atol=1e-7)
+
+
+def seconds_a_sample(collect: Collect, number: int) -> float:
+    """CPU seconds of one sample."""
+    start = time.process_time()
+    samples = collect(number)
+    return (time.process_time() - start) / samples
+
+
+def alternate(programs: Mapping[str, Collect], rounds: int) -> dict[str, list[float]]:
+    """CPU seconds of a sample of each program in each round."""
+    for collect in programs.values():
+        collect(rounds)  # warm up
+    times: dict[str, list[float]] = {name: [] for name in programs}
+    for number in range(rounds):
+        for name, collect in programs.items():
+            times[name].append(seconds_a_sample(collect, number))
+    return times
+
+
+def compare(rounds: int) -> bool:
+    """Against the plain program."""
+    check(48)
+    ours = local(AUTHORS, 24, samples=SAMPLES, calls=4)
+    times = alternate({"ours": ours, "plain": one_by_one(40)}, rounds)
+    ratios = sorted(b / a for a, b in zip(times["ours"], times["plain"], strict=True))
+    ratio = statistics.median(ratios)
+    print("| M = 24 | samples per CPU second | ratio | spread | claim |")
+    print("| --- | --- | --- | --- | --- |")
+    print(f"| agent by agent | {1 / statistics.median(times['plain']):,.0f} | 1 | | |")
+    print(
+        f"| `LocalArena` | {1 / statistics.median(times['ours']):,.0f} | {ratio:.0f} "
+        f"| {ratios[0]:.0f} to {ratios[-1]:.0f} | 50 |"
+    )
+    return ratio >= 50
+
+
+def grow(rounds: int) -> bool:
+    """Against M."""
+    programs = {f"local {m}": local(dense(m), m, samples=SAMPLES, calls=2) for m in TEAMS}
+    programs |= {f"whole {m}": whole(dense(m), m, calls=1) for m in TEAMS}
+    times = alternate(programs, rounds)
+    cost = {name: statistics.median(each) for name, each in times.items()}
+    over = f"cost over M = {ROOMY}"
+    print(f"\n| M | local, samples/s | {over} | spread | whole team, samples/s | {over} |")
+    print("| --- | --- | --- | --- | --- | --- |")
+    for m in TEAMS:
+        own, team = cost[f"local {m}"], cost[f"whole {m}"]
+        ratios = [a / b for a, b in zip(times[f"local {m}"], times[f"local {ROOMY}"], strict=True)]
+        print(
+            f"| {m} | {1 / own:,.0f} | {own / cost[f'local {ROOMY}']:.2f} "
+            f"| {min(ratios):.2f} to {max(ratios):.2f} "
+            f"| {1 / team:,.0f} | {team / cost[f'whole {ROOMY}']:.2f} |"
+        )
+    draw(cost)
+    return cost[f"local {TEAMS[-1]}"] <= 1.25 * cost[f"local {ROOMY}"]
+
+
+def draw(cost: Mapping[str, float]) -> None:
+    """The curves."""
+    figure = Figure(figsize=(5.2, 3.4), dpi=120, layout="constrained")
+    axes = figure.add_subplot()
+    for kind, colour in (("local", "#0072b2"), ("whole", "#d55e00")):
+        values = [1e6 * cost[f"{kind} {m}"] for m in TEAMS]
+        axes.loglog(TEAMS, values, "o-", color=colour, label=LABELS[kind])
+    axes.set(xlabel="agents M, at one density", ylabel="CPU µs a sample", xticks=TEAMS)
+    axes.set_xticklabels([str(m) for m in TEAMS])
+    axes.minorticks_off()
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(PICTURE)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Local interaction against doing it all.")
+    parser.add_argument("--rounds", type=int, default=9, help="alternations, the median counts")
+    rounds = parser.parse_args().rounds
+    held = [compare(rounds), grow(rounds)]
+    return 0 if all(held) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

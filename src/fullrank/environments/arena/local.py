@@ -1,0 +1,153 @@
+"""Local interaction in the arenas: the crowd around one agent, moved and judged like any other.
+
+With d the central agent's distance, D the largest of anybody's and e how far one moves in a step,
+those within d + D + 2 e act: by Proposition 1 of [DARL1N] nobody else can be near the central
+agent's next neighbours. Those whom they see, or who push them, are there too, and stand still.
+The central agent is judged by its neighbours alone, as with ``local_rewards``.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from fullrank.environments.arena.config import ArenaConfig
+from fullrank.environments.arena.crowd import FOOD, Crowd
+from fullrank.environments.arena.environment import Arena, start_velocity, thrust
+from fullrank.environments.arena.window import scatter, some, team, window
+from fullrank.environments.local import Neighbourhood, Transition, slots
+from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
+from fullrank.environments.proximity import Array
+from fullrank.types import BoolArray, FloatArray, IntArray
+
+SLACK = 1e-9
+"""Added to distances against rounding."""
+
+
+class LocalArena:
+    """See ``LocalWorld``."""
+
+    def __init__(self, config: ArenaConfig, *, agents: int) -> None:
+        self.plan = config.plan(agents)
+        self.agents = config.specs(self.plan)
+        self._config = replace(config, local_rewards=True)
+        traits = self.plan.traits
+        self._moved = TIME_STEP * float(traits.max_speed.max()) + SLACK
+        self._sight = float(traits.sight.max())
+        self._touch = 2 * float(traits.size.max())
+        self._here: tuple[Neighbourhood, Crowd] | None = None
+
+    def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
+        """See ``LocalWorld.start``."""
+        half, others = self.plan.half_width, len(self.agents) - 1
+        centre = generator.uniform(-half, half, size=(2, len(agent)))
+        near = scatter(window(centre, self._reach(agent), half), half, others, generator)
+        chosen = some(np.isfinite(near[0]).sum(axis=1), others, generator)
+        who, order = team(chosen, agent)
+        position = np.concatenate([centre[..., None], near], axis=2)
+        position = np.take_along_axis(position, order[None], axis=2)
+        food = window(centre, self._food_reach(agent), half)
+        crowd = Crowd(
+            traits=self.plan.traits.take(0, who),
+            position=position,
+            velocity=start_velocity(self._config, self.plan, generator, position.shape),
+            live=np.ones(who.shape, dtype=bool),
+            food=scatter(food, half, self.plan.food, generator),
+        )
+        return self._begin(crowd, who, agent)
+
+    def around(self, arena: Arena, agent: IntArray, copy: IntArray) -> Neighbourhood:
+        """Start from where a whole arena is.
+
+        Args:
+            arena: One of the same configuration.
+            agent: Who the samples are for, shape (S,).
+            copy: In which copies they are, shape (S,).
+        """
+        whole = arena.crowd.of(copy)
+        centre = whole.position[:, np.arange(len(agent)), agent][..., None]
+        who = slots(length(whole.position - centre) <= self._reach(agent))
+        food = slots(length(whole.food - centre) <= self._food_reach(agent))
+        crowd = Crowd(
+            traits=self.plan.traits.take(0, who),
+            position=_taken(whole.position, who),
+            velocity=_taken(whole.velocity, who),
+            live=np.take_along_axis(whole.live, who, axis=1),
+            food=_taken(whole.food, food),
+        )
+        return self._begin(crowd, who, agent)
+
+    def step(self, action: FloatArray) -> Transition:
+        """See ``LocalWorld.step``."""
+        assert self._here is not None, "start comes first"
+        before, crowd = self._here
+        self._here = None
+        self._move(crowd, before, action)
+        neighbour = self._neighbour(crowd, before.agent, before.central)
+        verdict = self._config.judge(crowd, self.plan, neighbour)
+        return Transition(
+            reward=verdict.reward[np.arange(len(before.central)), before.central],
+            neighbour=neighbour,
+            observation=verdict.observation,
+        )
+
+    def _begin(self, crowd: Crowd, who: IntArray, agent: IntArray) -> Neighbourhood:
+        central = (who == agent[:, None]).argmax(axis=1)
+        away = length(crowd.position - _at(crowd.position, central))
+        acting: BoolArray = away <= self._acting_distance(agent)[:, None]
+        seen = self._config.look(crowd, self.plan, acting)
+        neighbour = self._neighbour(crowd, who, central)
+        here = Neighbourhood(who, central, neighbour, acting, seen)
+        self._here = here, crowd
+        return here
+
+    def _move(self, crowd: Crowd, before: Neighbourhood, action: FloatArray) -> None:
+        """Those that act move; with a ``margin`` nobody else pushes them."""
+        pushing = None
+        if self._config.contacts:
+            exact = self._config.margin is None
+            pushing = np.ones_like(before.acting) if exact else before.acting
+        position, velocity = crowd.position, crowd.velocity
+        direction = thrust(np.where(before.acting[..., None], action, np.float32(0)))
+        crowd.move(direction, half_width=self.plan.half_width, pushing=pushing)
+        crowd.position = np.where(before.acting, crowd.position, position)
+        crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
+
+    def _neighbour(self, crowd: Crowd, who: IntArray, central: IntArray) -> BoolArray:
+        """Who is a one-hop neighbour of the central agent, shape (S, W)."""
+        agent = np.take_along_axis(who, central[:, None], axis=1)
+        away = length(crowd.position - _at(crowd.position, central))
+        near: BoolArray = away <= self.plan.traits.sight[0, agent]
+        return near
+
+    def _acting_distance(self, agent: IntArray) -> Array:
+        """How far from the central agent others act, shape (S,)."""
+        sight: Array = self.plan.traits.sight[0, agent]
+        if self._config.margin is not None:
+            return 2 * (self._config.margin + sight)
+        return sight + self._sight + 2 * self._moved
+
+    def _reach(self, agent: IntArray) -> float:
+        """How far from the central agent it matters who is there."""
+        pushes = self._config.contacts and self._config.margin is None
+        pushed = self._touch + CONTACT_REACH if pushes else 0.0
+        return self._farthest(agent) + max(self._sight, self._touch, pushed)
+
+    def _food_reach(self, agent: IntArray) -> float:
+        """How far from the central agent it matters where food is."""
+        return self._farthest(agent) + max(self._config.limit, self._touch + FOOD.size)
+
+    def _farthest(self, agent: IntArray) -> float:
+        """How far from where it is the central agent's view matters: it acts, or comes near."""
+        acting = float(self._acting_distance(agent).max())
+        return max(acting, float(self.plan.traits.sight[0, agent].max()) + self._moved)
+
+
+def _at(position: Array, central: IntArray) -> Array:
+    """Where the central agents are, shape (2, S, 1)."""
+    return position[:, np.arange(len(central)), central][..., None]
+
+
+def _taken(values: Array, index: IntArray) -> Array:
+    """Entries by index, NaN for -1, shape (2, S, widest)."""
+    taken = np.take_along_axis(values, index[None], axis=2)
+    return np.where(index >= 0, taken, np.nan)

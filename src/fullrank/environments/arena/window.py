@@ -1,0 +1,67 @@
+"""The part of a freshly reset arena that lies around one agent, without drawing the rest.
+
+A reset puts everybody anywhere in the square, each by itself. So of the M - 1 others a binomial
+number lies in a window around the agent, anywhere in it, and they are any of the others. The cost
+depends on how many are in the window, not on M.
+"""
+
+import numpy as np
+
+from fullrank.environments.proximity import NOBODY, Array
+from fullrank.types import IntArray
+
+
+def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array]:
+    """Lower and upper corners of squares around points, cut to the arena, shape (2, S) each."""
+    low, high = np.maximum(centre - reach, -half_width), np.minimum(centre + reach, half_width)
+    return low, high
+
+
+def scatter(
+    corners: tuple[Array, Array], half_width: float, number: int, generator: np.random.Generator
+) -> Array:
+    """Those of ``number`` points anywhere in the arena that lie in each window.
+
+    Returns:
+        Shape (2, S, most), NaN behind the last of each window.
+    """
+    low, high = corners
+    share = np.prod((high - low) / (2 * half_width), axis=0)
+    counts = generator.binomial(number, share)
+    most = int(counts.max(initial=0))
+    place = low[..., None] + (high - low)[..., None] * generator.random((2, len(counts), most))
+    return np.where(np.arange(most) < counts[:, None], place, np.nan)
+
+
+def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntArray:
+    """Any ``counts[s]`` different integers below ``number`` in each row, by Floyd's method.
+
+    Returns:
+        Shape (S, most), ``NOBODY`` behind the last of each row.
+    """
+    most = int(counts.max(initial=0))
+    chosen = np.full((len(counts), most), NOBODY)
+    for place in range(most):
+        largest = np.maximum(number - counts + place, 0)
+        drawn = (generator.random(len(counts)) * (largest + 1)).astype(np.int64)
+        taken = (chosen == drawn[:, None]).any(axis=1)
+        chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), NOBODY)
+    return chosen
+
+
+def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
+    """The agent and its others, ascending, ``NOBODY`` last.
+
+    Args:
+        others: Indices among the M - 1 that are not the agent, shape (S, n).
+        agent: Shape (S,).
+
+    Returns:
+        Who is in each of 1 + n slots, and which of (agent, *others) that is, shape (S, 1 + n) both.
+    """
+    nobody = others == NOBODY
+    shifted = np.where(nobody, NOBODY, others + (others >= agent[:, None]))
+    everybody = np.concatenate([agent[:, None], shifted], axis=1)
+    last = np.iinfo(np.int64).max
+    order = np.argsort(np.where(everybody == NOBODY, last, everybody), axis=1)
+    return np.take_along_axis(everybody, order, axis=1), order

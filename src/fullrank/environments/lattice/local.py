@@ -1,0 +1,123 @@
+"""Local interaction on a lattice: the part of it that lies within some steps of one agent."""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from fullrank.environments.base import AgentSpec
+from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, observe
+from fullrank.environments.lattice.grid import NOBODY, within
+from fullrank.environments.local import Neighbourhood, Transition
+from fullrank.types import BoolArray, FloatArray, IntArray
+
+
+class Part(NamedTuple):
+    """The lattice around one agent in each of S samples, in W slots."""
+
+    state: Bits
+    """Shape (S, W, z)."""
+    agent: IntArray
+    """Who is in each slot, ``NOBODY`` in empty ones, shape (S, W)."""
+    hood: IntArray
+    """The slots of each slot's agent and its neighbours, ``NOBODY`` where there is none or where it
+    lies outside, shape (S, W, n)."""
+
+
+Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[Bits, Array]]
+"""From actions, shape (S, W, actions), to the next state and what each slot earns, (S, W)."""
+
+
+class LocalLattice:
+    """See ``LocalWorld``.
+
+    Args:
+        agents: M of them.
+        hood: Each agent and its neighbours, own index first, shape (M, n).
+        bits: z, bits that each holds.
+        hops: How many steps away agents still act: all on whom the bits depend that the central
+            agent's neighbours see next.
+        advance: What happens in a step.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[AgentSpec],
+        hood: IntArray,
+        *,
+        bits: int,
+        hops: int,
+        advance: Advance,
+    ) -> None:
+        self.agents = tuple(agents)
+        self._bits, self._advance = bits, advance
+        self._who = within(hood, hops + 1)
+        self._hood = np.stack([_slots(hood, row) for row in self._who])
+        self._acting = _members(within(hood, hops), self._who)
+        self._neighbour = _members(hood, self._who)
+        self._begun: tuple[Neighbourhood, Part, np.random.Generator] | None = None
+
+    def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
+        """See ``LocalWorld.start``."""
+        who = self._who[agent]
+        state = generator.random((*who.shape, self._bits)) < 0.5
+        return self._begin(state, agent, generator)
+
+    def around(
+        self,
+        environment: LatticeEnvironment,
+        agent: IntArray,
+        copy: IntArray,
+        *,
+        generator: np.random.Generator,
+    ) -> Neighbourhood:
+        """Start from where a whole lattice is.
+
+        Args:
+            environment: One of the same configuration.
+            agent: Who the samples are for, shape (S,).
+            copy: In which copies they are, shape (S,).
+            generator: All draws of the step.
+        """
+        state = environment.state[copy[:, None], self._who[agent]]
+        return self._begin(state, agent, generator)
+
+    def step(self, action: FloatArray) -> Transition:
+        """See ``LocalWorld.step``."""
+        assert self._begun is not None, "start comes first"
+        before, part, generator = self._begun
+        self._begun = None
+        state, reward = self._advance(part, action * before.acting[..., None], generator)
+        state = np.where(before.acting[..., None], state, part.state)
+        return Transition(
+            reward=reward[np.arange(len(before.central)), before.central],
+            neighbour=before.neighbour,
+            observation=observe(state, part.hood) * before.neighbour[..., None],
+        )
+
+    def _begin(self, state: Bits, agent: IntArray, generator: np.random.Generator) -> Neighbourhood:
+        who = self._who[agent]
+        part = Part(state & (who != NOBODY)[..., None], who, self._hood[agent])
+        here = Neighbourhood(
+            agent=who,
+            central=(who == agent[:, None]).argmax(axis=1),
+            neighbour=self._neighbour[agent],
+            acting=self._acting[agent],
+            observation=observe(part.state, part.hood) * self._acting[agent][..., None],
+        )
+        self._begun = here, part, generator
+        return here
+
+
+def _slots(hood: IntArray, row: IntArray) -> IntArray:
+    """The neighbourhoods of the agents of a row, as slots of it, shape (W, n)."""
+    present = row[row != NOBODY]
+    wanted = np.where(row[:, None] == NOBODY, NOBODY, hood[row])
+    slot = np.searchsorted(present, wanted).clip(max=len(present) - 1)
+    return np.where((wanted != NOBODY) & (present[slot] == wanted), slot, NOBODY)
+
+
+def _members(table: IntArray, who: IntArray) -> BoolArray:
+    """Which agents of each row of ``who`` are in that row of ``table``, shape (M, W)."""
+    pairs = zip(table, who, strict=True)
+    return np.stack([(row != NOBODY) & np.isin(row, members) for members, row in pairs])
