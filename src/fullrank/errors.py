@@ -89,6 +89,12 @@ class Overloaded(ServiceLost):
     """A peer asks for more at a time than a service grants."""
 
 
+class Stuck(FullrankError):
+    """Something took far longer than it ever did, and was ended with its process."""
+
+    exit_code = 14
+
+
 class NotFound(FullrankError):
     """Nothing goes by the name or number that was asked for."""
 

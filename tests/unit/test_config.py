@@ -141,7 +141,7 @@ def test_name_and_parameters_of_one_command_line_belong_together() -> None:
         ("iterations=2.5", "iterations = 2.5 in --set: must be a valid integer"),
         ("collect.lag=2", "collect.lag = 2 in --set: must be 0 or 1"),
         ("metrics.sinks=1", "metrics.sinks = 1 in --set: must be a valid array"),
-        ("controller.undecodable=x", "controller.undecodable = 'x' in --set: must be 'wait' or 'f"),
+        ("controller.undecodable=x", "controller.undecodable = 'x' in --set: must be 'wait', 're"),
         ("controller.deadline_s=0", "controller.deadline_s = 0 in --set: must be greater than 0"),
         ("controller.deadline_s=inf", "controller.deadline_s = inf in --set: must be a finite nu"),
         ("replay.address=nowhere", "replay.address = 'nowhere' in --set: must be host:port"),

@@ -28,6 +28,7 @@ from fullrank_controller.gathering import Gathered, Gathering
 from fullrank_controller.membership import Membership
 from fullrank_controller.planning import planning_of
 from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -51,6 +52,7 @@ class Driver:
         auditing: Checks what was committed.
         publish: Called with each committed iteration's record.
         checkpoint: Called, off the event loop, with the replay head to resume from.
+        watchdog: Told what is going on.
     """
 
     def __init__(
@@ -64,6 +66,7 @@ class Driver:
         auditing: Auditing,
         publish: Callable[[IterationRecord], None],
         checkpoint: Callable[[int], None],
+        watchdog: Watchdog,
     ) -> None:
         self._config = config
         self._run = run
@@ -73,6 +76,7 @@ class Driver:
         self._auditing = auditing
         self._publish = publish
         self._checkpoint = checkpoint
+        self._watchdog = watchdog
         self._membership = Membership(config, run)
         self._planning = planning_of(config, run, self._membership, training)
         self._round_times: deque[float] = deque(maxlen=MEASURED_ROUNDS)
@@ -117,7 +121,8 @@ class Driver:
         """End the streams of learners that have been silent for too long; for ever."""
         settings, clock = self._config.controller, asyncio.get_running_loop().time
         while True:
-            await asyncio.sleep(settings.heartbeat_s)
+            with self._watchdog.phase("the event loop"):
+                await asyncio.sleep(settings.heartbeat_s)
             for member in self._run.roster.silent(since=clock() - settings.lost_after_s):
                 member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))
 
@@ -167,7 +172,8 @@ class Driver:
         if held != head:
             log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
         if held == self._tail:
-            rows = await asyncio.to_thread(self._training.warm_up)
+            with self._watchdog.phase("warming up"):
+                rows = await asyncio.to_thread(self._training.warm_up)
             reach("warmup.played")
             held = await self._replay.append(held, rows)
         self._head = self._resume_head = held
@@ -221,7 +227,8 @@ class Driver:
         """The iteration's transitions, acknowledged by replay before they count."""
         if self._ahead is None:
             self._ahead = self._start_collecting(iteration)
-        collected = await asyncio.shield(self._ahead)
+        with self._watchdog.phase("playing"):
+            collected = await asyncio.shield(self._ahead)
         self._ahead = None
         reach("transitions.played")
         self._head = await self._replay.append(self._head, collected.rows)
@@ -291,7 +298,8 @@ class Driver:
         self._committing = asyncio.create_task(
             self._commit(gathered, describe, evidence, dispatched)
         )
-        return await asyncio.shield(self._committing)
+        with self._watchdog.phase("updating"):
+            return await asyncio.shield(self._committing)
 
     async def _commit(
         self,
@@ -354,7 +362,8 @@ class Driver:
     async def save(self) -> None:
         """Checkpoint what is committed, unless an update was applied that the disk did not take."""
         if self._applied == self._run.committed:
-            await asyncio.to_thread(self._checkpoint, self._resume_head)
+            with self._watchdog.phase("writing a checkpoint"):
+                await asyncio.to_thread(self._checkpoint, self._resume_head)
 
     async def settled(self) -> None:
         """After a cancelled ``drive``: return when nothing is half applied or half collected."""

@@ -82,6 +82,11 @@ class Run:
             f"of term {self.term}: another one is in office; nothing more is committed here"
         )
 
+    def whereabouts(self) -> str:
+        """How far the run is, and with whom."""
+        learners = [member.learner for member in self.roster.members]
+        return f"iteration {self.committed} of {self.iterations}, learners {learners}"
+
     @property
     def ids(self) -> Ids:
         """Ids of the open round."""

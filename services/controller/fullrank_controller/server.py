@@ -37,6 +37,7 @@ from fullrank_controller.roster import Roster
 from fullrank_controller.run import Run
 from fullrank_controller.run_directory import RunDirectory, hold
 from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -186,6 +187,12 @@ async def _serve(
         first=committed + len(journalled),
         confirm=directory.confirm,
     )
+    watchdog = Watchdog(
+        directory.path / f"stacks-{run.term}.txt",
+        where=run.whereabouts,
+        least_s=config.controller.deadline_s,
+        most_s=config.controller.stuck_after_s + config.controller.heartbeat_s,
+    )
     driver = Driver(
         config,
         run,
@@ -197,12 +204,14 @@ async def _serve(
         checkpoint=lambda head: save_run(
             directory, config, run, training, journal=journal, head=head
         ),
+        watchdog=watchdog,
     )
     await health.at_work(True)
     try:
         head = checkpoint.facts["replay_head"] if checkpoint else 0
         deposed = [run.deposed(), _term_raised(directory, every_s=config.controller.heartbeat_s)]
-        await _drive(driver, run, [stop.wait(), *deposed], head=head, journalled=journalled)
+        with watchdog:
+            await _drive(driver, run, [stop.wait(), *deposed], head=head, journalled=journalled)
     finally:
         await health.at_work(False)
         directory.withdraw("controller")

@@ -103,6 +103,9 @@ class ControllerSettings:
     """Deadline of the first rounds, seconds; later ones follow from measured times."""
     deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
     """Deadline of later rounds, in multiples of the median round time."""
+    stuck_after_s: Duration = 600.0
+    """Longest that anything but waiting for learners may take; what was measured shortens it, to no
+    less than ``deadline_s``. Then the controller writes its stacks and ends, seconds."""
     min_tolerance: NonNegative = 0
     """Below this many losses that could still be borne, the code is made anew."""
     heartbeat_s: Duration = 2.0

@@ -1,6 +1,7 @@
 """One controller of a rehearsed run, from its start to its end: the service without its network."""
 
 import asyncio
+import math
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from fullrank_controller.roster import Roster
 from fullrank_controller.run_directory import hold
 from fullrank_controller.server import journalled_in, new_run, repeatable, restore, save_run
 from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.watchdog import Watchdog
 
 
 class Office:
@@ -51,6 +53,9 @@ class Office:
             confirm=self._directory.confirm,
         )
         client: Any = replay.client()
+        watchdog = Watchdog(  # never entered: no clock runs here that could show what is stuck
+            run_dir / "stacks.txt", where=run.whereabouts, least_s=math.inf, most_s=math.inf
+        )
         self._driver = Driver(
             config,
             run,
@@ -62,6 +67,7 @@ class Office:
             checkpoint=lambda head: save_run(
                 self._directory, config, run, self.training, journal=self._journal, head=head
             ),
+            watchdog=watchdog,
         )
         self._servicer = ControllerServicer(run)
 

@@ -1,0 +1,65 @@
+"""What takes far too long is named, shown and ended; what takes its usual time is not."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.errors import Stuck
+from fullrank_controller.watchdog import FACTOR, MEASURED, Watchdog, limit_s
+
+WAIT_S = 30.0
+
+seconds = st.floats(1e-6, 1e3)
+
+
+@given(measured=st.lists(seconds, min_size=MEASURED, max_size=60), least=seconds, more=seconds)
+def test_nothing_is_stuck_that_takes_no_longer_than_before(
+    measured: list[float], least: float, more: float
+) -> None:
+    may = limit_s(measured, least_s=least, most_s=least + more)
+    assert least <= may <= least + more
+    assert may == least + more or may >= min(sorted(measured)[-2:])
+
+
+def test_before_it_was_measured_often_a_phase_may_take_the_longest() -> None:
+    assert limit_s([1.0] * (MEASURED - 1), least_s=2.0, most_s=600.0) == 600.0
+    assert limit_s([1.0] * MEASURED, least_s=2.0, most_s=600.0) == FACTOR
+    assert limit_s([1e-3] * MEASURED, least_s=2.0, most_s=600.0) == 2.0
+
+
+def test_what_is_stuck_is_named_shown_and_ended(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ended = threading.Event()
+    codes: list[int] = []
+
+    def end(code: int) -> None:
+        codes.append(code)
+        ended.set()
+
+    stacks = tmp_path / "stacks-1.txt"
+    watchdog = Watchdog(
+        stacks, where=lambda: "iteration 7 of 9", least_s=0.01, most_s=0.01, end=end
+    )
+    with watchdog, watchdog.phase("playing"):
+        assert ended.wait(WAIT_S)
+    assert codes == [Stuck.exit_code]
+    assert "fullrank: playing has taken" in (said := capsys.readouterr().err)
+    assert "iteration 7 of 9" in said
+    assert "test_what_is_stuck_is_named_shown_and_ended" in stacks.read_text()
+
+
+def test_what_is_over_is_not_stuck(tmp_path: Path) -> None:
+    def end(code: int) -> None:
+        raise AssertionError(code)
+
+    with Watchdog(tmp_path / "s", where=str, least_s=60.0, most_s=60.0, end=end) as watchdog:
+        with watchdog.phase("playing"):
+            pass
+        with pytest.raises(ValueError, match="broken"), watchdog.phase("updating"):
+            raise ValueError("broken")
+        assert watchdog._since == {}
+    assert not (tmp_path / "s").exists()
