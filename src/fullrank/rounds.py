@@ -260,8 +260,9 @@ class Round:
     def _leave_one_out(self, found: Decision) -> Decision:
         """Commit without the one learner that is wrong, if it is certain who that is.
 
-        Where all reports agree, whatever decodes to them is right. Where they do not, every party
-        to the dispute must have been left out and only one of them have mended it.
+        Where all reports agree, whatever decodes to them is right; if leaving out either of two
+        mends all, the error was smaller than rounding and nobody is named. Where they do not agree,
+        every party to the dispute must have been left out and only one of them have mended it.
         """
         outcomes = {learner: self._without(learner) for learner in self._suspects()}
         mended = [each for each, one in outcomes.items() if one.verdict is Verdict.COMMIT]
@@ -270,9 +271,10 @@ class Round:
         named = self._contradicting() if agreed and not mended else None
         if named is not None and outcomes[named].verdict is Verdict.INEXACT:
             return replace(outcomes[named], culprit=named, reason=found.reason)
-        if len(mended) != 1 or (untried and not agreed):
+        if not mended or (not agreed and (untried or len(mended) > 1)):
             return found
-        return replace(outcomes[mended[0]], culprit=mended[0], reason=found.reason)
+        certain = mended[0] if len(mended) == 1 else None
+        return replace(outcomes[mended[0]], culprit=certain, reason=found.reason)
 
     def _contradicting(self) -> LearnerId | None:
         """The learner whose vector alone contradicts the others, by parity."""

@@ -12,6 +12,9 @@ from fullrank.updates import snap, unit_digest
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=5, units=3)
+WIDE = [
+    snap(each.astype(np.float32)) for each in np.random.default_rng(0).uniform(-0.5, 0.5, (3, 5))
+]
 
 
 def draw_updates(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> list[FloatArray]:
@@ -154,6 +157,34 @@ def test_a_bit_flipped_in_one_vector_is_without_effect_and_its_learner_is_named(
         assert decision.culprit == (None if same else culprit + 100)
 
 
+def test_an_error_below_rounding_is_without_effect_and_names_nobody() -> None:
+    code, updates = make_code("replication", rows=6, units=3), WIDE
+    round_ = open_round(code, (5, 5, 5))
+    for row in range(5):
+        hand_in(round_, code, row, updates)
+    round_.report(2, unit_digest(updates[2]), learner=105)
+    damaged = encode(code, 5, updates)
+    damaged[1] = np.nextafter(damaged[1], 1.0)
+    round_.offer(learner=105, row=5, coded=damaged)
+    decision = round_.decide()
+    assert (decision.verdict, decision.culprit) == (Verdict.COMMIT, None)
+    assert decision.digests == tuple(map(unit_digest, updates))
+
+
+@pytest.mark.parametrize("value", [1e300, -1e300, 1e60])
+def test_a_vector_beyond_every_update_is_corrupt_and_never_inexact(value: float) -> None:
+    code = make_code("cyclic", rows=4, units=3)
+    round_ = open_round(code, (5, 5, 5))
+    for row in (0, 1):
+        hand_in(round_, code, row, WIDE)
+    for unit in support(code.matrix[2]):
+        round_.report(unit, unit_digest(WIDE[unit]), learner=102)
+    damaged = encode(code, 2, WIDE)
+    damaged[0] = value
+    round_.offer(learner=102, row=2, coded=damaged)
+    assert round_.decide().verdict is Verdict.CORRUPT
+
+
 @given(seed=st.integers(0, 99), culprit=st.integers(0, 4), unit=st.integers(0, 2))
 def test_a_wrong_computation_is_named_where_others_computed_the_unit(
     seed: int, culprit: int, unit: int
@@ -247,9 +278,6 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
 
 
 NEARLY_ONE = Code(name="nearly one", matrix=np.vander([1.0, 1.0001, 1.0002], 6).T)
-WIDE = [
-    snap(each.astype(np.float32)) for each in np.random.default_rng(0).uniform(-0.5, 0.5, (3, 5))
-]
 
 
 @pytest.mark.parametrize(

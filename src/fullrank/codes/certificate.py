@@ -15,6 +15,8 @@ from fullrank.codes.rowspace import RowSpace
 from fullrank.types import BoolArray, Matrix, Vector
 
 _ROUNDOFF = 2.0**-53
+_LARGEST = float(np.finfo(np.float32).max)
+"""No update is larger: it was a float32."""
 _SAFETY = 1.0 + 2.0**-20
 """Covers the rounding of the bounds themselves, which are sums of non-negative terms."""
 
@@ -94,6 +96,10 @@ class UnitsSolver:
 
     def solve(self, coded: Matrix) -> Block:
         """Decode a block of coded vectors, shape (n, columns)."""
+        with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
+            return self._solve(coded)
+
+    def _solve(self, coded: Matrix) -> Block:
         values = snap(self._inverse @ coded, self._grid)
         encoded = self._rows @ values
         explained = np.array_equal(encoded, coded)
@@ -103,6 +109,8 @@ class UnitsSolver:
             explained = np.array_equal(encoded, coded)
         if explained and self._encodes_exactly(values) and self._growth <= 0.5:
             return Block(values=values, exact=True, consistent=True, error_bound=0.0)
+        if not (np.abs(values) <= _LARGEST).all():
+            return Block(values=values, exact=False, consistent=False, error_bound=np.inf)
         if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
             return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
         return self._judge(coded, values, coded - encoded)

@@ -64,7 +64,7 @@ class Parity:
         largest = np.abs(coded).max(initial=0.0)
         if not largest or not self._checks.size:
             return 0.0
-        return float(np.abs(self._checks.T @ coded).max() / largest)
+        return float(np.abs(self._checks.T @ (coded / largest)).max())
 
 
 def calibrated(clean: Iterable[float]) -> float:
