@@ -21,7 +21,7 @@ from fullrank.seeding import stream
 from fullrank.traffic import support
 from fullrank.types import FloatArray, IntArray, LearnerId, Unit, Vector
 from fullrank.updates import add_scaled, unit_digest, update_digest
-from fullrank.wiring import code_of, delays_of, training_of
+from fullrank.wiring import capacity_of, code_of, delays_of, training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,8 +105,10 @@ class LocalRun:
         """A table as large as the run can fill, at most the configured capacity."""
         config = self._config
         collected = config.iterations * config.environment.copies * config.collect.steps
-        capacity = min(config.replay.capacity, config.collect.warmup + collected)
-        return Table(Memory(capacity, self.training.layout.row_size), capacity=capacity)
+        row_size = self.training.layout.row_size
+        allowed = capacity_of(config, row_size=row_size)
+        capacity = min(allowed, config.collect.warmup + collected)
+        return Table(Memory(capacity, row_size), capacity=capacity)
 
     def _append(self, rows: FloatArray) -> None:
         self._table.append(self._table.head, rows)

@@ -2,6 +2,7 @@
 
 from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
+from fullrank.errors import ConfigError
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training import Training
 
@@ -26,6 +27,22 @@ def training_of(config: RunConfig) -> Training:
         warmup=config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
     )
+
+
+def capacity_of(config: RunConfig, *, row_size: int) -> int:
+    """Transitions of ``row_size`` float32 that replay holds: as many as both its limits allow.
+
+    Raises:
+        ConfigError: They are fewer than the warm-up.
+    """
+    settings, row_bytes = config.replay, 4 * row_size
+    capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
+    if capacity < max(1, config.collect.warmup):
+        raise ConfigError(
+            f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
+            f"{row_bytes} bytes, fewer than the warm-up of {config.collect.warmup}; raise it"
+        )
+    return capacity
 
 
 def code_of(config: RunConfig, *, units: int) -> Code:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from fullrank.config import RunConfig, load
-from fullrank.errors import Corrupted
+from fullrank.errors import ConfigError, Corrupted
 from fullrank.local import LocalRun
 from fullrank.types import FloatArray
 
@@ -40,6 +40,19 @@ def test_a_run_is_a_function_of_its_configuration() -> None:
     assert digests(first) == digests(second)
     assert first.parameter_digest() == second.parameter_digest()
     assert set(digests(LocalRun(config(seed=3)))).isdisjoint(digests(other))
+
+
+def test_a_limit_in_bytes_is_a_limit_in_rows() -> None:
+    free = LocalRun(config(iterations=1))
+    row_bytes = 4 * free.training.layout.row_size
+    few = digests(LocalRun(config(replay__capacity=110)))
+    assert digests(LocalRun(config(replay__capacity_bytes=111 * row_bytes - 1))) == few
+    assert digests(LocalRun(config())) != few
+
+
+def test_a_limit_in_bytes_below_the_warm_up_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"replay\.capacity_bytes = 1000 holds . transitions"):
+        LocalRun(config(replay__capacity_bytes=1000))
 
 
 def test_stragglers_are_late_and_nobody_else_is_waited_for() -> None:

@@ -21,6 +21,7 @@ from fullrank.rpc.clients import ReplayClient
 from fullrank.training import Training
 from fullrank.updates import update_digest
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import capacity_of
 from fullrank_controller.auditing import Auditing
 from fullrank_controller.broadcast import Broadcast
 from fullrank_controller.dealing import Deal
@@ -69,6 +70,7 @@ class Driver:
         watchdog: Watchdog,
     ) -> None:
         self._config = config
+        self._capacity = capacity_of(config, row_size=training.layout.row_size)
         self._run = run
         self._training = training
         self._replay = replay
@@ -165,7 +167,7 @@ class Driver:
         """Open the table; warm it up when it is empty."""
         self._tail, held = await self._replay.open_table(
             row_size=self._training.layout.row_size,
-            capacity=self._config.replay.capacity + self._auditing.spare_rows,
+            capacity=self._capacity + self._auditing.spare_rows,
             head=head,
             tenure=self._run.tenure,
         )
@@ -240,7 +242,7 @@ class Driver:
         return asyncio.create_task(asyncio.to_thread(self._training.collect, iteration))
 
     def _sample(self, iteration: int) -> Sample:
-        tail = max(self._tail, self._head - self._config.replay.capacity)
+        tail = max(self._tail, self._head - self._capacity)
         return self._training.sample(iteration, tail=tail, head=self._head)
 
     async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered, Evidence]:

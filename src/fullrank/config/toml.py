@@ -34,7 +34,8 @@ def config_digest(config: RunConfig) -> str:
     other stopped: codes, learners, stragglers, addresses and deadlines may differ.
     """
     whole = as_tables(config)
-    decisive = {key: whole[key] for key in _DECISIVE} | {"capacity": config.replay.capacity}
+    limits = {key: whole["replay"][key] for key in ("capacity", "capacity_bytes")}
+    decisive = {key: whole[key] for key in _DECISIVE} | limits
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 
 

@@ -79,6 +79,8 @@ class ReplaySettings:
     """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
     capacity: Count = 1_000_000
     """Transitions held; the oldest go first."""
+    capacity_bytes: Count = 16 * 2**30
+    """Bytes of transitions held, if that limit is reached before `capacity`."""
     acknowledge: Literal["memory", "fsync"] = "memory"
     """When transitions count as stored: what `memory` takes survives any end of the process, what
     `fsync` takes also that of the machine."""
