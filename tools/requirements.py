@@ -23,6 +23,7 @@ SERVICES = frozenset(
         "grpcio-health-checking",
         "grpcio-reflection",
         "numpy",
+        "prometheus-client",
         "protobuf",
         "pydantic",
         "threadpoolctl",

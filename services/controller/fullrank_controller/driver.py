@@ -178,7 +178,7 @@ class Driver:
                 rows = await asyncio.to_thread(self._training.warm_up)
             reach("warmup.played")
             held = await self._replay.append(held, rows)
-        self._head = self._resume_head = held
+        self._head = self._resume_head = self._run.acknowledged = held
         self._run.notebook.note(Acknowledged(term=self._run.term, head=held))
 
     async def _iterate(self, current: Deal) -> None:
@@ -234,6 +234,7 @@ class Driver:
         self._ahead = None
         reach("transitions.played")
         self._head = await self._replay.append(self._head, collected.rows)
+        self._run.acknowledged = self._head
         self._run.notebook.note(Acknowledged(term=self._run.term, head=self._head))
         reach("transitions.appended")
         return collected

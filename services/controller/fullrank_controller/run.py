@@ -45,6 +45,8 @@ class Run:
     """The open round; None between iterations."""
     round_began_at: float = 0.0
     """When its first assignment was written, loop time."""
+    acknowledged: int = 0
+    """One past the last transition that replay has stored."""
     plan: Plan | None = None
     """What the planner said last; None where the code is not its choice."""
     ledger: Ledger = field(default_factory=Ledger)

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from fullrank.recovery import checkpoints_lost, drop_superseded
 from fullrank.rpc.addresses import announce, resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
+from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
@@ -37,6 +38,7 @@ from fullrank_controller.roster import Roster
 from fullrank_controller.run import Run
 from fullrank_controller.run_directory import RunDirectory, hold
 from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.tally import Tally, present
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -168,7 +170,8 @@ async def _serve(
         first_iteration=run.committed,
         config=as_tables(config),
     )
-    sinks = Fanout([kept, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
+    tally = Tally()
+    sinks = Fanout([kept, tally, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
     security = Security.of(config.tls, Role.CONTROLLER)
     server = Server(
         pb.DESCRIPTOR.services_by_name["ControllerService"],
@@ -178,6 +181,13 @@ async def _serve(
     )
     address = await server.start(config.controller.listen or config.controller.address)
     announce(directory.path, "controller", address)
+    exposition = Exposition(
+        config.metrics.prometheus,
+        lambda: chain(present(run), tally.families()),
+        run_dir=directory.path,
+        name="controller",
+    )
+    await exposition.start()
     monitoring = Monitoring(config.monitor, run, directory, security=security)
     await monitoring.start()
     replay = ReplayClient(replay_address, deadline_s=config.replay.deadline_s, security=security)
@@ -218,6 +228,7 @@ async def _serve(
         for member in run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))
         await monitoring.stop()
+        await exposition.stop()
         await server.stop()
         sinks.close()
         journal.close()

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -16,6 +17,7 @@ from fullrank.errors import ConfigError, Deposed, FullrankError, InvalidContribu
 from fullrank.history import Notebook
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.exposition import Exposition, Family, one
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, stop_event, tune_process
@@ -37,6 +39,9 @@ def main(launch: Launch) -> int:
 
     if launch.replicas > 1 and launch.config.health.address:
         raise ConfigError("health.address is one learner's; leave it empty with --replicas")
+    prometheus = launch.config.metrics.prometheus
+    if launch.replicas > 1 and prometheus and not prometheus.endswith(":0"):
+        raise ConfigError("metrics.prometheus is one learner's; with --replicas its port must be 0")
     algorithms.get(launch.config.algorithm.name)  # its imports are shared too
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
@@ -92,10 +97,25 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
         FullrankError: Dialling again cannot help.
     """
     async with Health(launch.config.health.address) as health:
+        exposition = Exposition(
+            launch.config.metrics.prometheus,
+            lambda: _present(health),
+            run_dir=launch.run_dir,
+            name=f"learner-{os.getpid()}",
+        )
+        await exposition.start()
         doings = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
         if launch.until_finished:
             doings.append(_until_finished(launch))
-        await first(*doings)
+        try:
+            await first(*doings)
+        finally:
+            await exposition.stop()
+
+
+def _present(health: Health) -> Iterator[Family]:
+    """What this process tells Prometheus."""
+    yield one("learner_at_work", "1 while the controller can give it work.", health.working)
 
 
 async def _until(stop: asyncio.Event) -> None:

@@ -40,6 +40,11 @@ class Control:
         for listener in self._listeners:
             listener.changed()
 
+    @property
+    def attached(self) -> int:
+        """Streams that the injection acts on."""
+        return len(self._listeners)
+
     def attach(self, listener: Listener) -> None:
         """Tell it of changes, until it is detached."""
         self._listeners.add(listener)

@@ -208,6 +208,9 @@ class MetricsSettings:
 
     sinks: tuple[str, ...] = ("tensorboard",)
     """Names of registered sinks: `tensorboard`, `wandb`; one that cannot be opened is left out."""
+    prometheus: OptionalAddress = ""
+    """Where every service serves its metrics to Prometheus, in plain HTTP; empty: not at all. With
+    port 0 each takes any free one and writes it to `services/NAME-metrics.json` of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

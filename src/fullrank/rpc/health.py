@@ -26,6 +26,7 @@ class Health:
 
     def __init__(self, address: str) -> None:
         self._address = address
+        self.working = False
         self._servicer = health.aio.HealthServicer()
         self._server = guarded_server(ANYBODY) if address else None
 
@@ -45,6 +46,7 @@ class Health:
 
     async def at_work(self, working: bool) -> None:
         """SERVING from now on, or NOT_SERVING."""
+        self.working = working
         status = health_pb2.HealthCheckResponse
         await self._servicer.set("", status.SERVING if working else status.NOT_SERVING)
 

@@ -1,0 +1,109 @@
+"""What the controller tells Prometheus: the run as it is, and totals over what was committed."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from fullrank.budget import budget
+from fullrank.metrics import IterationRecord
+from fullrank.rpc.exposition import Family, one
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.run import Run
+
+
+class Tally:
+    """A metrics sink that adds up; totals count from the start of this process."""
+
+    def __init__(self) -> None:
+        self._count: Counter[str] = Counter()
+        self._phases_s: defaultdict[str, float] = defaultdict(float)
+        self._round_s = 0.0
+        self._bytes: dict[str, Counter[str]] = {"sent": Counter(), "received": Counter()}
+        self._late: Counter[str] = Counter()
+        self._returns: dict[str, float] = {}
+        self._last: IterationRecord | None = None
+
+    def write(self, record: IterationRecord) -> None:
+        """Add an iteration."""
+        self._last = record
+        self._count["rounds"] += 1
+        self._count["inexact"] += not record.exact
+        self._count["wrong"] += len(record.quarantined)
+        self._round_s += record.round_s
+        for phase, seconds in budget(record).items():
+            self._phases_s[phase] += seconds
+        self._bytes["sent"].update(record.bytes_sent)
+        self._bytes["received"].update(record.bytes_received)
+        self._late.update(map(str, record.late))
+        known = {side: value for side, value in record.side_returns.items() if value is not None}
+        self._returns.update(known)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def families(self) -> Iterator[Family]:
+        """All of it."""
+        count = self._count
+        yield one("rounds", "Rounds committed.", count["rounds"], kind="counter")
+        yield one(
+            "round_seconds", "Duration of all rounds committed.", self._round_s, kind="counter"
+        )
+        yield _labelled("phase_seconds", "Duration of each phase.", "phase", self._phases_s)
+        yield one(
+            "inexact_rounds", "Rounds committed with an error.", count["inexact"], kind="counter"
+        )
+        yield one(
+            "audit_mismatches",
+            "Contributions that contradicted what was committed.",
+            count["wrong"],
+            kind="counter",
+        )
+        yield _labelled("late_rows", "Rows that were not waited for.", "learner", self._late)
+        yield _labelled("sent_bytes", "To learners, by kind.", "kind", self._bytes["sent"])
+        yield _labelled(
+            "received_bytes", "From learners, by kind.", "kind", self._bytes["received"]
+        )
+        yield Family(
+            name="return", text="Mean return by side.", label="side", values=dict(self._returns)
+        )
+        if self._last is not None:
+            yield from _last(self._last)
+
+
+def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
+    return Family(name=name, text=text, label=label, values=dict(values), kind="counter")
+
+
+def _last(record: IterationRecord) -> Iterator[Family]:
+    if record.condition is not None:
+        yield one("condition", "Condition number of the last C_J.", record.condition)
+    yield one("received_rows", "Rows used in the last round.", len(record.received))
+    yield one("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
+
+
+def present(run: Run) -> Iterator[Family]:
+    """The run as it is."""
+    states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
+    del states["unspecified"]
+    yield Family(
+        name="run_state",
+        text="1 for the state that the run is in.",
+        label="state",
+        values={name: float(value == run.state) for name, value in states.items()},
+    )
+    yield Family(name="run", text="The run that is trained.", label="run", values={run.name: 1.0})
+    yield one("iterations_committed", "Iterations committed.", run.committed)
+    yield one("iterations_wanted", "Iterations in all.", run.iterations)
+    yield one("term", "Starts and rollbacks of the controller.", run.term)
+    yield one("learners_attached", "Learners that are attached.", len(run.roster.members))
+    yield one("learners_eligible", "Learners that may hold a row.", len(run.roster.eligible))
+    yield one("replay_acknowledged_position", "One past the last row stored.", run.acknowledged)
+    if run.deal is not None:
+        yield one("epoch", "Codes dealt so far, less one.", run.deal.epoch)
+        yield one("code_rows", "Rows R of C.", run.deal.code.rows)
+        yield one("code_units", "Units M of C.", run.deal.code.units)
+        yield one("tolerance", "Rows that may be lost in any case.", run.deal.code.tolerance)
+        yield one(
+            "remaining_tolerance",
+            "Learners that may still be lost; negative when the guarantee is gone.",
+            run.deal.remaining_tolerance(),
+        )

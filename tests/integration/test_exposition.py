@@ -1,0 +1,97 @@
+"""Every service tells Prometheus its numbers, by its conventions, and only if it is told to."""
+
+import asyncio
+import urllib.request
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+from tests.integration.cluster import Cluster, eventually, resolved
+
+from fullrank.errors import AddressInUse, ConfigError
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.launch import Launch
+from fullrank_learner.server import main as serve_learners
+
+pytestmark = pytest.mark.integration
+
+ON = "metrics.prometheus=127.0.0.1:0"
+
+
+def read(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+        return str(answer.read().decode())
+
+
+async def scraped(cluster: Cluster, name: str) -> dict[tuple[str, str], float]:
+    """(name, value of the label) to number."""
+    announced = cluster.run_dir / "services" / f"{name}-metrics.json"
+    await eventually(announced.exists, what=f"{name} serves its metrics")
+    text = await asyncio.to_thread(read, resolve("127.0.0.1:0", cluster.run_dir, f"{name}-metrics"))
+    return {
+        (sample.name, next(iter(sample.labels.values()), "")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_the_numbers_are_those_of_the_run(tmp_path: Path) -> None:
+    late = ("stragglers.name=fixed_k", "stragglers.k=1", "stragglers.delay_s=30.0")
+    async with Cluster(tmp_path, resolved(ON, *late)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+        controller = await scraped(cluster, "controller")
+        replay = await scraped(cluster, "replay")
+    records = cluster.records()
+    assert controller["fullrank_iterations_committed", ""] == 4
+    assert controller["fullrank_run_state", "finished"] == 1
+    assert controller["fullrank_run_state", "running"] == 0
+    assert controller["fullrank_remaining_tolerance", ""] == 1
+    assert controller["fullrank_rounds_total", ""] == 4
+    seconds = sum(record.round_s for record in records)
+    assert controller["fullrank_round_seconds_total", ""] == pytest.approx(seconds)
+    assert controller["fullrank_phase_seconds_total", "compute"] > 0
+    late_rows = [n for (name, _), n in controller.items() if name == "fullrank_late_rows_total"]
+    assert sum(late_rows) == sum(len(record.late) for record in records)
+    assert controller["fullrank_audit_mismatches_total", ""] == 0
+    sent = sum(record.bytes_sent["parameters"] for record in records)
+    assert controller["fullrank_sent_bytes_total", "parameters"] == sent
+    acknowledged = controller["fullrank_replay_acknowledged_position", ""]
+    assert replay["fullrank_replay_head_position", "transitions"] == acknowledged > 0
+    assert replay["process_resident_memory_bytes", ""] > 0
+
+
+async def test_a_scrape_while_a_service_stops_keeps_nobody(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(ON)) as cluster:
+        replay = cluster.replay()
+        await scraped(cluster, "replay")
+        await replay.end()
+        assert not (tmp_path / "services" / "replay-metrics.json").exists()
+
+
+async def test_nothing_is_served_unless_it_is_asked_for(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved()) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+    assert list((tmp_path / "services").glob("*-metrics.json")) == []
+
+
+async def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(ON)) as cluster:
+        cluster.replay()
+        await scraped(cluster, "replay")
+        taken = resolve("127.0.0.1:0", tmp_path, "replay-metrics")
+        async with Cluster(tmp_path / "other", resolved(f"metrics.prometheus={taken}")) as other:
+            with pytest.raises(
+                AddressInUse, match=f"cannot listen on metrics.prometheus = {taken}"
+            ):
+                await other.replay().task
+
+
+def test_learners_of_one_process_cannot_share_a_port() -> None:
+    launch = Launch(resolved=resolved("metrics.prometheus=127.0.0.1:9464"), replicas=2)
+    with pytest.raises(ConfigError, match="with --replicas its port must be 0"):
+        serve_learners(launch)
