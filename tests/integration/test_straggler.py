@@ -34,8 +34,8 @@ from fullrank_straggler.server import serve
 
 pytestmark = pytest.mark.integration
 
-UNCODED = ("code.name=uncoded", "learners=3")
-"""Every row is needed: no round is committed around a straggler."""
+UNCODED = ("code.name=uncoded", "learners=3", "controller.undecodable=wait")
+"""Every row is needed, from its own learner: no round is committed around a straggler."""
 CYCLIC = ("code.name=cyclic", "learners=4")
 """Any three of four rows decode."""
 CONTROLLER = 1
