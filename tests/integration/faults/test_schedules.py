@@ -61,6 +61,5 @@ def test_a_controller_that_forgets_where_replay_stood_is_found_out(
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Membership, "outlived", lambda self, current: False)
-    monkeypatch.setattr(Membership, "mend", lambda self, current: [])
+    monkeypatch.setattr(Membership, "hand_out", lambda self, current, units: {})
     assert "live" in found_out(range(12))
