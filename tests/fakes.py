@@ -36,10 +36,14 @@ class Fault(Enum):
     BAD_CRC = auto()
     GARBAGE = auto()
     CHUNKS_FIRST = auto()
+    DIE_BEFORE = auto()
     DIE_MID_STREAM = auto()
     STALL = auto()
     WRONG_DIGEST = auto()
     WRONG_VECTOR = auto()
+    BIT_FLIP = auto()
+    SCALE = auto()
+    FORGED_IDENTITY = auto()
     WRONG_UPDATE = auto()
     """Wrong digests that fit the vector: only another learner's digest, or a proof, tells."""
     WRONG_LATE = auto()
@@ -214,13 +218,22 @@ class FakeLearner:
             await _contribute(call, ids, row, coded, computed, units)
             await self.release.wait()
             await _contribute(call, ids, row, coded, computed, ())
-        elif fault is Fault.WRONG_VECTOR:
-            broken = coded.copy()
-            broken[0] += 2.0**-20
+        elif fault in (Fault.WRONG_VECTOR, Fault.BIT_FLIP, Fault.SCALE):
+            broken = 2.0 * coded if fault is Fault.SCALE else coded.copy()
+            if fault is Fault.WRONG_VECTOR:
+                broken[0] += 2.0**-20
+            if fault is Fault.BIT_FLIP:
+                broken.view(np.uint64)[-1] ^= np.uint64(1 << 62)  # of the exponent
             await _contribute(call, ids, row, broken, computed, units)
         elif fault is Fault.WRONG_DIGEST:
             wrong = [pb.UnitDone(ids=ids, unit=unit.unit, digest=bytes(16)) for unit in units]
             await _contribute(call, ids, row, coded, computed, wrong)
+        elif fault is Fault.FORGED_IDENTITY:  # speaks for who holds the next unit
+            forged = pb.UnitDone(ids=ids, unit=units[0].unit + 1, digest=units[0].digest)
+            await call.write(pb.LearnerMessage(units=[forged]).SerializeToString())
+        elif fault is Fault.DIE_BEFORE:
+            self.died = True
+            call.cancel()
         else:
             self.died = fault is Fault.DIE_MID_STREAM
             await _break_off(call, fault, pb.Coded(ids=ids, row=row), coded)

@@ -112,7 +112,7 @@ def read_records(path: Path) -> list[IterationRecord]:
         FullrankError: The file cannot be read, or another line is damaged.
     """
     try:
-        lines = path.read_text(encoding="utf-8").split("\n")
+        lines = path.read_bytes().split(b"\n")
     except OSError as error:
         raise FullrankError(f"cannot read {path}: {error.strerror}") from error
     records = []

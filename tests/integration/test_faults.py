@@ -26,6 +26,8 @@ UNCODED = ("code.name=uncoded", "learners=3")
         (Fault.BAD_CRC, grpc.StatusCode.INVALID_ARGUMENT, "crc32c"),
         (Fault.CHUNKS_FIRST, grpc.StatusCode.INVALID_ARGUMENT, "before their Coded header"),
         (Fault.GARBAGE, None, ""),
+        (Fault.FORGED_IDENTITY, grpc.StatusCode.INVALID_ARGUMENT, "is not of this learner's row"),
+        (Fault.DIE_BEFORE, grpc.StatusCode.CANCELLED, ""),
         (Fault.DIE_MID_STREAM, grpc.StatusCode.CANCELLED, ""),
     ],
     ids=lambda value: value.name if isinstance(value, Fault) else "",
@@ -200,7 +202,9 @@ async def test_what_does_not_match_its_digests_is_never_committed(
     assert cluster.records() == []
 
 
-@pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
+@pytest.mark.parametrize(
+    "fault", [Fault.WRONG_VECTOR, Fault.BIT_FLIP, Fault.SCALE, Fault.WRONG_DIGEST]
+)
 async def test_a_learner_that_was_wrong_is_named_left_out_and_dealt_no_row_again(
     tmp_path: Path, fault: Fault
 ) -> None:

@@ -58,12 +58,16 @@ def _outcomes(seeds: range, processes: int) -> Iterator[Any]:
 
 def _play(seeds: Sequence[int]) -> list[Any]:
     logging.disable(logging.CRITICAL)  # what services say of faults that are meant
+    try:
+        return [_rehearsed(seed) for seed in seeds]
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _rehearsed(seed: int) -> Any:
     rehearsal = entry_points(group=GROUP)["controller"].load()
-    outcomes = []
-    for seed in seeds:
-        digests, parameters = _undisturbed(rehearsal.configuration(lag=rehearsal.lag_of(seed)))
-        outcomes.append(rehearsal.rehearse(seed, digests=digests, parameters=parameters))
-    return outcomes
+    digests, parameters = _undisturbed(rehearsal.configuration(lag=rehearsal.lag_of(seed)))
+    return rehearsal.rehearse(seed, digests=digests, parameters=parameters)
 
 
 _KNOWN: dict[int, tuple[list[str], str]] = {}

@@ -1,0 +1,368 @@
+"""Claim: a million malformed messages and files crash nothing, hang nothing and leave no memory.
+
+Valid messages and files are flipped, cut, spliced, stretched or replaced by noise, from a seed, and
+given to whatever reads them: each stream's intake, replay, the sidecar, and every file that a
+service opens. A reader may take what comes or refuse it with an error of its own; any other
+exception, a second on one message, or memory that grows falls short.
+
+    python benchmarks/fuzz.py --messages 1000000
+"""
+
+import argparse
+import asyncio
+import random
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import numpy as np
+import psutil
+from google.protobuf.message import DecodeError, Message
+
+from fullrank import checkpoint, journal
+from fullrank.config import PluginSettings, from_toml, load, to_toml
+from fullrank.errors import FullrankError
+from fullrank.history import Began, Notebook, read_history
+from fullrank.metrics import read_records
+from fullrank.replay import Memory, Sample, Table
+from fullrank.rounds import Round
+from fullrank.rpc.clients import sample_message, sample_of, tenure_of
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks, floats
+from fullrank.rpc.injection import decode_fault, decode_model
+from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
+from fullrank.v1.common_pb2 import Ids, Tenure
+from fullrank_controller.dealing import deal
+from fullrank_controller.intake import Intake
+from fullrank_controller.run import Run
+from fullrank_replay.store import Store
+from fullrank_straggler import wire
+
+HANG_S = 1
+GROWTH_BYTES = 16 * 2**20
+WARM_UP = 0.1
+"""Share of the messages after which memory must be constant."""
+FILE_SHARE = 0.05
+"""A file is slower to try than a message."""
+UNITS, SIZE, SEEDS = 3, 4, range(4)
+Reader = Callable[[bytes], object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """Something that reads bytes which it does not trust."""
+
+    read: Reader
+    valid: Sequence[bytes]
+
+
+class Hang(Exception):
+    """A message took too long."""
+
+
+def mutated(valid: Sequence[bytes], draws: random.Random) -> bytes:
+    """A malformed message made of valid ones."""
+    data = bytearray(draws.choice(valid))
+    for _ in range(draws.randint(1, 4)):
+        place, kind = draws.randrange(len(data) + 1), draws.randrange(6)
+        if kind == 0 and place < len(data):
+            data[place] ^= 1 << draws.randrange(8)
+        elif kind == 1:
+            del data[place : place + draws.randint(1, 16)]
+        elif kind == 2:
+            data[place:place] = draws.randbytes(draws.randint(1, 16))
+        elif kind == 3:
+            other = draws.choice(valid)
+            data[place:] = other[draws.randrange(len(other) + 1) :]
+        elif kind == 4:
+            data[place : place + 4] = draws.choice((b"\xff" * 9 + b"\x01", b"\0" * 4, b"\x7f" * 4))
+        else:
+            data = bytearray(draws.randbytes(draws.randint(0, 64)))
+    return bytes(data)
+
+
+def a_run() -> Run:
+    """A run with an open round, whose rows learners hold."""
+    run = Run(
+        name="run",
+        term=2,
+        iterations=10,
+        units=UNITS,
+        vector_size=SIZE,
+        welcome=controller_pb2.Welcome(),
+    )
+    for _ in range(4):
+        member = run.roster.join("host", now=0.0)
+        run.roster.ready(member, fingerprint="a", probe=(b"p",), stable=True)
+    asked = PluginSettings(name="cyclic", params={})
+    run.deal = deal(1, run.roster.eligible, asked=asked, units=UNITS, seed=0)
+    assert run.deal is not None
+    run.round = Round(0, run.deal.code, unit_sizes=[SIZE] * UNITS)
+    return run
+
+
+def intake() -> Target:
+    """What a learner says, and what of it reaches the round."""
+    run = a_run()
+    ids = run.ids
+    header = controller_pb2.Coded(ids=ids, row=1, batch_digest=bytes(16), compute_s=0.1)
+    chunks = b"".join(map(bytes, encode_chunks(np.ones(SIZE), array_id=1, field=LEARNER_CHUNKS)))
+    units = [controller_pb2.UnitDone(ids=ids, unit=unit, digest=bytes(16)) for unit in (1, 2)]
+    hello = controller_pb2.Hello(version="1", host="h", domain="z/h", served=Tenure(run="r"))
+    said = [
+        controller_pb2.LearnerMessage(hello=hello),
+        controller_pb2.LearnerMessage(ready=controller_pb2.Ready(probe=[b"p"], stable=True)),
+        controller_pb2.LearnerMessage(units=units),
+        controller_pb2.LearnerMessage(coded=header),
+    ]
+    valid = [*(each.SerializeToString() for each in said), chunks]
+    valid.append(b"".join(valid[2:]))
+
+    def read(data: bytes) -> None:
+        message = controller_pb2.LearnerMessage.FromString(data)
+        tenure_of(message.hello.served)
+        assert run.deal is not None
+        opened = Round(0, run.deal.code, unit_sizes=[SIZE] * UNITS)
+        Intake(run, 1).take(message)
+        while not run.inbox.empty():
+            event = run.inbox.get_nowait()
+            coded = getattr(event, "coded", None)
+            if coded is not None:
+                opened.offer(learner=1, row=1, coded=coded)
+
+    return Target(read=read, valid=valid)
+
+
+def dictation() -> Target:
+    """What a controller says."""
+    welcome = controller_pb2.Welcome(run="r", term=1, configuration="seed = 1\n", lease=bytes(16))
+    agent = controller_pb2.Agent(name="a", observation_size=3)
+    agent.discrete.n = 5
+    welcome.agents.append(agent)
+    assignment = controller_pb2.Assignment(
+        ids=Ids(run="r", term=1),
+        rows=[controller_pb2.Row(row=1, units=[0, 1], coefficients=[1.0, 2.0])],
+        sample=sample_message(a_sample()),
+        sections=[0],
+    )
+    chunks = b"".join(map(bytes, encode_chunks(np.ones(SIZE), array_id=0, field=15)))
+    said = [
+        controller_pb2.ControllerMessage(welcome=welcome),
+        controller_pb2.ControllerMessage(assignment=assignment),
+        controller_pb2.ControllerMessage(commit=controller_pb2.Commit(ids=Ids(run="r"))),
+    ]
+    valid = [each.SerializeToString() for each in said]
+
+    def read(data: bytes) -> None:
+        message = controller_pb2.ControllerMessage.FromString(data)
+        assembler = Assembler(np.empty(SIZE), array_id=0)
+        for chunk in message.chunks:
+            assembler.add(chunk)
+        for each in message.welcome.agents:
+            decode_agent(each)
+        sample_of(message.assignment.sample)
+
+    return Target(read=read, valid=[*valid, valid[1] + chunks])
+
+
+def a_sample() -> Sample:
+    return Sample(table="t", seed=1, iteration=2, tail=0, head=8, size=4)
+
+
+def replay() -> Target:
+    """Requests to replay, as the servicer takes them apart."""
+    table = Table(Memory(16, 3), capacity=16)
+    rows = np.ones((8, 3), np.float32)
+    append = replay_pb2.AppendRequest(table="t", first_position=0, rows=rows.tobytes())
+    gather = replay_pb2.GetSamplesRequest(sample=sample_message(a_sample()))
+    opened = replay_pb2.OpenTableRequest(table="t", row_size=3, capacity=16, tenure=Tenure(run="r"))
+    store = Store(None, sync=False)
+
+    def read(data: bytes) -> None:
+        request = replay_pb2.AppendRequest.FromString(data)
+        table.truncate(0)
+        table.append(request.first_position, floats(request.rows, row_size=table.row_size))
+
+    def read_any(data: bytes) -> None:
+        for each in (read, read_sample, read_open):
+            with refusals():
+                each(data)
+
+    def read_sample(data: bytes) -> None:
+        sample = sample_of(replay_pb2.GetSamplesRequest.FromString(data).sample)
+        table.check(sample)
+        if sample.size < 1024:
+            table.gather(sample.positions())
+
+    def read_open(data: bytes) -> None:
+        request = replay_pb2.OpenTableRequest.FromString(data)
+        if request.row_size * request.capacity < 2**20:
+            store.open(request.table, row_size=request.row_size, capacity=request.capacity)
+            store.tables.clear()
+
+    messages: list[Message] = [append, gather, opened]
+    return Target(read=read_any, valid=[each.SerializeToString() for each in messages])
+
+
+def sidecar() -> Target:
+    """What passes a sidecar, and what it is told to inject."""
+    fault = straggler_pb2.Fault(learners=[1])
+    fault.corrupt.byte = 3
+    model = straggler_pb2.DelayModel(name="fixed_k")
+    model.params.update({"k": 1, "delay_s": 0.5})
+    request = straggler_pb2.SetInjectionRequest(model=model)
+    request.faults.faults.append(fault)
+
+    def read(data: bytes) -> None:
+        for look in (wire.read_learner, wire.read_controller):
+            try:
+                look(data)
+            except wire.MALFORMED:
+                continue
+        said = straggler_pb2.SetInjectionRequest.FromString(data)
+        decode_model(said.model)
+        for each in said.faults.faults:
+            decode_fault(each)
+
+    return Target(read=read, valid=[request.SerializeToString(), *intake().valid])
+
+
+def configuration() -> Target:
+    """A run's configuration."""
+    text = to_toml(load(None, environ={}).config).encode()
+    return Target(read=lambda data: from_toml(data.decode(errors="replace")), valid=[text])
+
+
+def in_file(path: Path, read: Callable[[], object], valid: Sequence[bytes]) -> Target:
+    """A reader of a file that is there when it starts."""
+
+    def overwritten(data: bytes) -> None:
+        path.write_bytes(data)
+        read()
+
+    return Target(read=overwritten, valid=valid)
+
+
+def files(scratch: Path) -> dict[str, Target]:
+    """Every file that a service reads again after a crash."""
+    own = journal.Journal(scratch / "journal", term=1, first=0, confirm=lambda: None)
+    for iteration in SEEDS:
+        own.append(iteration, facts={"a": iteration}, updates=np.ones((2, 3), np.float32))
+    own.close()
+    [segment] = (scratch / "journal").iterdir()
+    saved = checkpoint.save(
+        scratch / "checkpoints", iteration=1, arrays={"a": np.ones(3)}, facts={}, keep=1
+    )
+    notebook = Notebook(scratch, "controller")
+    notebook.note(Began(run="r", term=1, known=0, resumes_at=0))
+    notebook.close()
+    Store(scratch, sync=False).open("t", row_size=3, capacity=4)
+    [table] = scratch.glob("*.table")
+    history = scratch / "history" / "controller.jsonl"
+    metrics = scratch / "metrics.jsonl"
+    found = {
+        "journal": (segment, lambda: journal.read(scratch / "journal", first=0)),
+        "manifest": (saved / checkpoint.MANIFEST, lambda: checkpoint.load(saved)),
+        "state": (saved / checkpoint.STATE, lambda: checkpoint.load(saved)),
+        "history": (history, lambda: read_history(scratch)),
+        "table": (table, lambda: Store(scratch, sync=False)),
+        "metrics": (metrics, lambda: read_records(metrics)),
+    }
+    metrics.write_bytes(b'{"iteration": 1, "term": 1}\n')
+    targets = {}
+    for name, (path, read) in found.items():
+        whole = path.read_bytes()
+        targets[name] = in_file(path, restored(read, path, whole), [whole])
+    return targets
+
+
+def restored(read: Callable[[], object], path: Path, whole: bytes) -> Callable[[], object]:
+    """Read, then put the file in order for whoever reads its neighbours."""
+
+    def then() -> None:
+        try:
+            read()
+        finally:
+            path.write_bytes(whole)
+
+    return then
+
+
+@contextmanager
+def refusals() -> Iterator[None]:
+    """What a reader may raise: an error of ours, or that these bytes are no message."""
+    try:
+        yield
+    except (FullrankError, DecodeError):
+        return
+
+
+def bombard(name: str, target: Target, *, messages: int, seed: int) -> None:
+    """Give it so many malformed messages; whatever it raises besides refusals passes on."""
+    draws = random.Random(f"{seed} {name}")
+    for number in range(messages):
+        data = mutated(target.valid, draws)
+        if number % 64 == 0:
+            signal.alarm(HANG_S + 1)
+        try:
+            with refusals():
+                target.read(data)
+        except Exception:
+            print(f"{name}, message {number}: {data!r}", file=sys.stderr)
+            raise
+    signal.alarm(0)
+
+
+def run(messages: int, seed: int) -> bool:
+    """All targets in turn; whether memory stayed."""
+    signal.signal(signal.SIGALRM, _hang)
+    process, holds = psutil.Process(), True
+    print("| what reads | malformed | microseconds each | grown, MiB |")
+    print("|---|---|---|---|")
+    memory = Path("/dev/shm")
+    with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
+        on_disk = files(Path(scratch))
+        streams: Mapping[str, Callable[[], Target]] = {
+            "intake": intake,
+            "dictation": dictation,
+            "replay": replay,
+            "sidecar": sidecar,
+        }
+        slow = {"configuration": configuration(), **on_disk}
+        each = int(messages * FILE_SHARE / len(slow))
+        plan = [(name, target, each) for name, target in slow.items()]
+        rest = (messages - each * len(slow)) // len(streams) + 1
+        plan += [(name, make(), rest) for name, make in streams.items()]
+        for name, target, count in plan:
+            bombard(name, target, messages=int(count * WARM_UP), seed=seed + 1)
+            before, started = process.memory_info().rss, time.perf_counter()
+            bombard(name, target, messages=count - int(count * WARM_UP), seed=seed)
+            took_us = 1e6 * (time.perf_counter() - started) / max(1, count - int(count * WARM_UP))
+            grown = process.memory_info().rss - before
+            holds &= grown < GROWTH_BYTES
+            print(f"| {name} | {count:,} | {took_us:.0f} | {grown / 2**20:.1f} |", flush=True)
+    return holds
+
+
+def _hang(number: int, frame: FrameType | None) -> None:
+    raise Hang(f"a message took more than {HANG_S} s")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--messages", type=int, default=1_000_000)
+    parser.add_argument("--seed", type=int, default=0)
+    arguments = parser.parse_args()
+    asyncio.set_event_loop(asyncio.new_event_loop())  # members hold futures
+    holds = run(arguments.messages, arguments.seed)
+    print("\nnothing crashed, hung or grew" if holds else "\nmemory grew")
+    return not holds
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,33 @@
+"""Claim: ten thousand runs in virtual time, each under faults of its own, break no promise.
+
+Every schedule is a run of the controller's own code, with crashes, a second controller, partitions,
+late, doubled, swapped and flipped messages, lying and dying learners, drawn from its seed. It must
+end with the digests and parameters of the undisturbed run and keep every invariant; the first that
+does not is printed with its seed, and ends the program.
+
+    python benchmarks/schedules.py --schedules 10000
+"""
+
+import argparse
+import sys
+
+from fullrank.cli.chaos import chaos
+from fullrank.errors import InvariantBroken
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--schedules", type=int, default=10_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=2)
+    arguments = parser.parse_args()
+    try:
+        chaos(arguments.schedules, arguments.seed, arguments.processes)
+    except InvariantBroken as error:
+        print(error)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
