@@ -1,0 +1,171 @@
+"""Watching costs nothing: iterations with fifty monitors attached, and with one that never reads.
+
+The default task on real services, with nobody, with fifty clients in one process that read all that
+is committed, and with one that asks for the whole run and never reads. One run goes through the
+three in turn, again and again, so that all see the same machine; each turn counts by the median of
+collecting and round together. What the clients themselves compute is kept small: they do not decode
+what they read. The memory is the controller's, at both ends of the turns in which nobody reads.
+
+    python benchmarks/monitor.py --turns 8 --iterations 150
+"""
+
+import argparse
+import asyncio
+import multiprocessing
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.synchronize import Event
+from pathlib import Path
+from statistics import median
+
+import grpc
+import psutil
+
+from fullrank.config import load
+from fullrank.metrics import METRICS, IterationRecord, follow
+from fullrank.v1 import monitor_pb2 as pb
+from local_services import announced, start
+
+CLIENTS = 50
+CLAIM = 1.02
+GROWTH_BYTES = 8 * 2**20
+"""Memory that a client which never reads may add."""
+SETTLED = 10
+"""Iterations at the head of each turn that do not count."""
+WATCH = "/fullrank.v1.MonitorService/Watch"
+SETTINGS = (
+    "iterations=1000000",
+    "collect.warmup=2000",
+    "checkpoint.every=1000000",
+    "metrics.sinks=[]",
+)
+
+
+async def read(address: str, first: int, watching: Event) -> None:
+    """All that the clients get, from an iteration on."""
+    async with grpc.aio.insecure_channel(address) as channel:
+        request = pb.WatchRequest(from_iteration=first).SerializeToString()
+        watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
+        calls = [watch(request) for _ in range(CLIENTS)]
+        for call in calls:
+            await call.read()
+        watching.set()
+        await asyncio.gather(*(_read_on(call) for call in calls))
+
+
+async def _read_on(call: "grpc.aio.UnaryStreamCall[bytes, bytes]") -> None:
+    while await call.read() is not grpc.aio.EOF:
+        pass
+
+
+def clients(address: str, first: int, watching: Event) -> None:
+    """A process of clients."""
+    asyncio.run(read(address, first, watching))
+
+
+class Run:
+    """A run that goes on until it is left.
+
+    Args:
+        scratch: For its directory.
+    """
+
+    def __init__(self, scratch: Path) -> None:
+        self.directory = scratch / "run"
+        resolved = load(overrides=SETTINGS)
+        names = ("controller", "learner", "replay")
+        self.processes = [start(name, resolved, self.directory) for name in names]
+        self.controller = psutil.Process(self.processes[0].pid)
+        self._records = follow(self.directory / METRICS)
+        self.last = -1
+
+    def iterations(self, count: int) -> list[IterationRecord]:
+        """So many that are committed from now on."""
+        next(self._records)
+        found: list[IterationRecord] = []
+        while len(found) < count:
+            time.sleep(0.05)
+            found += next(self._records)
+        self.last = found[-1].iteration
+        return found
+
+    def leave(self) -> None:
+        for process in self.processes:
+            process.terminate()
+            process.join()
+
+
+@contextmanager
+def nobody(run: Run, address: str) -> Iterator[None]:
+    yield
+
+
+@contextmanager
+def fifty(run: Run, address: str) -> Iterator[None]:
+    context = multiprocessing.get_context("spawn")
+    watching = context.Event()
+    process = context.Process(target=clients, args=(address, run.last, watching))
+    process.start()
+    watching.wait()
+    yield
+    process.terminate()
+    process.join()
+
+
+@contextmanager
+def deaf(run: Run, address: str) -> Iterator[None]:
+    with grpc.insecure_channel(address) as channel:
+        watch: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
+        call = watch(pb.WatchRequest().SerializeToString())
+        yield
+        call.cancel()
+
+
+TURNS = {"nobody": nobody, "fifty clients": fifty, "one that never reads": deaf}
+
+
+def measure(turns: int, iterations: int) -> tuple[dict[str, list[float]], int]:
+    """Medians of each turn, by who watches, and how much memory grew while nobody read."""
+    medians: dict[str, list[float]] = defaultdict(list)
+    grown = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        run = Run(Path(scratch))
+        try:
+            address = announced(run.directory, "monitor")
+            run.iterations(10 * SETTLED)
+            for _ in range(turns):
+                for name, attached in TURNS.items():
+                    with attached(run, address):
+                        run.iterations(SETTLED)
+                        before = run.controller.memory_info().rss
+                        found = run.iterations(iterations)
+                        medians[name].append(median(r.collect_s + r.round_s for r in found))
+                        if attached is deaf:
+                            grown += run.controller.memory_info().rss - before
+        finally:
+            run.leave()
+    return medians, grown
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--turns", type=int, default=8)
+    parser.add_argument("--iterations", type=int, default=150)
+    arguments = parser.parse_args()
+    medians, grown = measure(arguments.turns, arguments.iterations)
+    plain = median(medians["nobody"])
+    ratios = {name: median(each) / plain for name, each in medians.items()}
+    print("| who watches | iteration, ms: median of turns (least, most) | ratio |\n|---|---|---|")
+    for name, each in medians.items():
+        spread = f"{1e3 * median(each):.2f} ({1e3 * min(each):.2f}, {1e3 * max(each):.2f})"
+        print(f"| {name} | {spread} | {ratios[name]:.3f} (<= {CLAIM}) |")
+    print(f"\nThe controller grew by {grown / 2**20:.1f} MiB in all while a client did not read.")
+    return int(max(ratios.values()) > CLAIM or grown > GROWTH_BYTES)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
