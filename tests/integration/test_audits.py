@@ -24,17 +24,20 @@ def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fullrank_controller")
 
 
-@pytest.mark.parametrize("every", [1, 100])
-@pytest.mark.parametrize("lag", [0, 1])
+@pytest.mark.parametrize(
+    ("every", "lag", "capacity"), [(1, 0, 4096), (100, 0, 4096), (1, 1, 4096), (100, 1, 64)]
+)
 async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_convicted(
-    tmp_path: Path, every: int, lag: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, every: int, lag: int, capacity: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """A capacity of 64 is full after the warm-up: what is run again needs rows beyond it."""
     settings = resolved(
         *CYCLIC,
         "audit.every=3",
         f"checkpoint.every={every}",
         "checkpoint.keep=9",
         f"collect.lag={lag}",
+        f"replay.capacity={capacity}",
     )
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
