@@ -33,9 +33,15 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
         (*PYTEST, "tests/integration/test_faults.py", "tests/integration/test_membership.py"),
     ),
     ("100 joins and leaves in 500 iterations lose none", ("benchmarks/churn.py",)),
+    (
+        "a flipped bit is caught or without effect and its learner named, liars are found out, and "
+        "nobody is named wrongly",
+        ("benchmarks/audit.py",),
+    ),
     ("10,000 seeded schedules in virtual time break no promise", ("benchmarks/schedules.py",)),
     ("1,000,000 malformed messages crash, hang and grow nothing", ("benchmarks/fuzz.py",)),
     ("1,000 iterations with 15 learners: nothing grows", ("benchmarks/soak.py",)),
+    ("mutual TLS costs little of a round", ("benchmarks/tls.py",)),
 )
 
 
