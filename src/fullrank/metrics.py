@@ -43,9 +43,10 @@ class IterationRecord:
     side_returns: Mapping[str, float | None] = field(default_factory=dict)
     """The same for each side that agents play for; empty when no episode ended."""
     round_s: float
-    """From the first assignment written to the commit, seconds."""
+    """From the first assignment written until the parameters are new, seconds; the journal takes the
+    iteration while the next one's transitions are collected."""
     collect_s: float
-    """Rolling out the environments and appending to replay, seconds."""
+    """Waiting for the transitions and appending them to replay, seconds."""
     compute_s: Mapping[LearnerId, float]
     """Computing time that each received learner reported, seconds."""
     assigned_s: Mapping[LearnerId, float] = field(default_factory=dict)
