@@ -108,6 +108,7 @@ class Auditing:
                 await asyncio.wait({ahead})
             batch = await self._fetch(sample)
             digest = await asyncio.to_thread(self._digest, batch, unit, sample.iteration)
+            self._proceed()  # finished too late, it would count for the next iteration
         except FullrankError as error:
             log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
             return

@@ -1,0 +1,62 @@
+"""What the controller computes itself counts for its own iteration or not at all."""
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from tests.integration.cluster import resolved
+
+from fullrank.replay import Sample
+from fullrank.types import FloatArray
+from fullrank_controller.auditing import Auditing
+
+SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
+
+
+class Slow:
+    """An algorithm that computes a unit until it is let go, deaf to cancellation."""
+
+    def __init__(self) -> None:
+        self.begun, self.release = threading.Event(), threading.Event()
+
+    def updates(self, *_: Any, **__: Any) -> Iterator[tuple[int, FloatArray]]:
+        self.begun.set()
+        assert self.release.wait(30.0)
+        yield 0, np.zeros(3, np.float32)
+
+
+class Replay:
+    async def get_sample(self, *_: Any) -> None:
+        """Minibatches come at once."""
+
+
+@pytest.mark.parametrize("decided_first", [False, True])
+async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
+    decided_first: bool,
+) -> None:
+    algorithm, run = Slow(), SimpleNamespace(units=3, own_digests={})
+    training = SimpleNamespace(algorithm=algorithm, layout=SimpleNamespace(row_size=4))
+    auditing = Auditing(
+        resolved("audit.every=3").config,
+        cast(Any, run),
+        cast(Any, training),
+        cast(Any, Replay()),
+        cast(Any, None),
+    )
+    auditing.begin(SAMPLE, None)
+    await asyncio.to_thread(algorithm.begun.wait)
+    if decided_first:
+        ending = asyncio.create_task(auditing.end())
+        await asyncio.sleep(0)
+        algorithm.release.set()
+        await ending
+    else:
+        algorithm.release.set()
+        while not run.own_digests:
+            await asyncio.sleep(0)
+        await auditing.end()
+    assert bool(run.own_digests) is not decided_first
