@@ -43,8 +43,8 @@ class IterationRecord:
     side_returns: Mapping[str, float | None] = field(default_factory=dict)
     """The same for each side that agents play for; empty when no episode ended."""
     round_s: float
-    """From the first assignment written until the parameters are new, seconds; the journal takes the
-    iteration while the next one's transitions are collected."""
+    """From the first assignment written until the parameters are new, seconds; the iteration is
+    journalled while the next one's transitions are collected."""
     collect_s: float
     """Waiting for the transitions and appending them to replay, seconds."""
     compute_s: Mapping[LearnerId, float]

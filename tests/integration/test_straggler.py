@@ -162,10 +162,10 @@ async def test_a_dropped_learner_dials_again_until_the_fault_is_taken_back(
 ) -> None:
     caplog.set_level(logging.INFO, "fullrank_learner")
     async with lab(tmp_path, *UNCODED) as (cluster, straggler):
-        await straggler.inject(Drop(learners=(0,), iterations=(1,)))
+        await straggler.inject(Drop(learners=(0, 1, 2), iterations=(1,)))
         straggler.learners(3)
         dropped = "UNAVAILABLE: the connection is dropped by a fault, iteration 1"
-        await eventually(lambda: caplog.text.count(dropped) >= 2, what="dropped twice")
+        await eventually(lambda: caplog.text.count(dropped) >= 6, what="each dropped twice")
         assert len(cluster.records()) == 1
         await straggler.inject()
         await cluster.finished()

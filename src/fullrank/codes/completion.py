@@ -17,7 +17,7 @@ def completing_units(rows: Matrix) -> list[Unit]:
     Returns:
         M - rank(C_J) units, ascending.
 
-    >>> completing_units(np.array([[1.0, 1.0, 0.0], [2.0, 2.0, 0.0]]))
+    >>> completing_units(np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]))
     [0, 2]
     """
     missing = null_space(np.vstack([rows, np.zeros(rows.shape[1])]))
