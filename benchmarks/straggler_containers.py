@@ -160,7 +160,7 @@ def finished(project: list[str], rounds: int, scratch: Path) -> list[IterationRe
 
 def compose(*words: str, check: bool = True) -> str:
     """``docker compose words...``."""
-    environment = os.environ | {"FULLRANK_PORT": "0"}
+    environment = os.environ | {"FULLRANK_PORT": "0", "FULLRANK_MONITOR_PORT": "0"}
     done = subprocess.run(
         [DOCKER, "compose", *words], env=environment, capture_output=True, text=True, check=False
     )

@@ -42,7 +42,7 @@ class Stack:
     def compose(self, *words: str) -> str:
         """``docker compose words...`` of this project."""
         files = [word for file in self.files for word in ("-f", str(self.checkout.deploy / file))]
-        variables = {"FULLRANK_PORT": "0", **self.variables}
+        variables = {"FULLRANK_PORT": "0", "FULLRANK_MONITOR_PORT": "0", **self.variables}
         return compose("-p", self.name, *files, *self.options, *words, variables=variables)
 
     def containers(self, service: str = "") -> list[Container]:

@@ -21,7 +21,8 @@ RELEASES = ("1.33", "1.35", "1.37")
 """Native sidecars are stable from the first on."""
 RUNNING = ("StatefulSet", "Job")
 NAME = "app.kubernetes.io/name"
-HEALTH, TRAINING, REPLAY, PROXY, CONTROL, PROXY_HEALTH = 50050, 50051, 50052, 50061, 50062, 50063
+HEALTH, TRAINING, REPLAY, MONITOR = 50050, 50051, 50052, 50053
+PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
 
 
 @pytest.fixture(params=sorted(path.name for path in OVERLAYS.iterdir()))
@@ -338,7 +339,7 @@ def _fits(rule: Manifest, peer: dict[str, str], port: int) -> bool:
 
 def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: str) -> None:
     names = sorted(_workloads(overlay))
-    ports = (HEALTH, TRAINING, REPLAY, PROXY, CONTROL, PROXY_HEALTH)
+    ports = (HEALTH, TRAINING, REPLAY, MONITOR, PROXY, CONTROL, PROXY_HEALTH)
     reached = {
         (source, destination, port)
         for source in names
@@ -361,6 +362,21 @@ def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
             port for port in declared if _side(overlay, "ingress", workload.labels, stranger, port)
         }
         assert open_ports == declared & {HEALTH, PROXY_HEALTH}, name
+
+
+def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(overlay: str) -> None:
+    monitor = {NAME: "monitor"}
+    reached = {
+        (name, port["containerPort"])
+        for name, workload in _workloads(overlay).items()
+        for each in workload.containers
+        for port in each["ports"]
+        if _side(overlay, "ingress", workload.labels, monitor, port["containerPort"])
+        and _side(overlay, "egress", monitor, workload.labels, port["containerPort"])
+    }
+    assert reached == {("controller", MONITOR)}
+    [controller] = _workloads(overlay)["controller"].containers
+    assert _config(controller).monitor.listen == f"0.0.0.0:{MONITOR}"
 
 
 def test_names_can_be_looked_up(overlay: str) -> None:
