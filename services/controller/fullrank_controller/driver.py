@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
@@ -16,10 +16,9 @@ from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.proof import Evidence
 from fullrank.replay import Sample
 from fullrank.rollouts import Collected
-from fullrank.rounds import Decision, Round, Verdict
+from fullrank.rounds import Decision, Round
 from fullrank.rpc.clients import ReplayClient
 from fullrank.training import Training
-from fullrank.updates import update_digest
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import capacity_of
 from fullrank_controller.auditing import Auditing
@@ -28,6 +27,7 @@ from fullrank_controller.dealing import Deal
 from fullrank_controller.gathering import Gathered, Gathering
 from fullrank_controller.membership import Membership
 from fullrank_controller.planning import planning_of
+from fullrank_controller.recording import record_of
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
@@ -191,7 +191,7 @@ class Driver:
         dispatched = clock()
         opened, gathered, evidence = await self._gather(current, sample)
         describe = partial(
-            _record,
+            record_of,
             run,
             current,
             variant=self._training.variant,
@@ -374,55 +374,3 @@ class Driver:
             await asyncio.wait({self._committing})
         if self._ahead is not None:
             await asyncio.wait({self._ahead})
-
-
-def _record(
-    run: Run,
-    current: Deal,
-    *,
-    variant: str,
-    opened: Round,
-    collected: Collected,
-    gathered: Gathered,
-    collect_s: float,
-    round_s: float,
-    sent: Counter[str],
-    received: Counter[str],
-) -> IterationRecord:
-    decision, returns = gathered.decision, collected.returns
-    return IterationRecord(
-        iteration=opened.iteration,
-        term=run.term,
-        epoch=current.epoch,
-        attempt=run.attempt,
-        code=current.code.name,
-        code_rows=current.code.rows,
-        tolerance=current.code.tolerance.value,
-        variant=variant,
-        return_mean=float(returns.mean()) if len(returns) else None,
-        side_returns={
-            side: float(values.mean())
-            for side, values in collected.side_returns.items()
-            if len(values)
-        },
-        round_s=round_s,
-        collect_s=collect_s,
-        compute_s=gathered.times.compute_s,
-        assigned_s=gathered.times.assigned_s,
-        started_s=gathered.times.started_s,
-        sent_s=gathered.times.sent_s,
-        arrival_s=gathered.times.arrival_s,
-        decodable_s=gathered.times.decodable_s,
-        audited=opened.reported,
-        rows=gathered.rows,
-        decode_s=gathered.decode_s,
-        received=tuple(each for each in opened.received if each != decision.culprit),
-        late=gathered.late,
-        exact=decision.verdict is Verdict.COMMIT,
-        condition=opened.condition,
-        error_bound=decision.error_bound,
-        update_digest=update_digest(decision.digests),
-        quarantined=() if decision.culprit is None else (decision.culprit,),
-        bytes_sent=dict(sent),
-        bytes_received=dict(received),
-    )
