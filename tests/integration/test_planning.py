@@ -29,11 +29,11 @@ async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
         await cluster.finished()
     records = cluster.records()
     assert records[0].tolerance == 1
-    assert records[-1].tolerance > 1
+    assert max(record.tolerance for record in records) > 1
     assert records[-1].epoch >= 1
     assert cluster.digests() == reference_digests(cluster.config)
     explained = [entry.getMessage() for entry in caplog.records if "plan " in entry.getMessage()]
-    assert "instead of cyclic,tolerance=1" in explained[0]
+    assert any("instead of cyclic,tolerance=1" in each for each in explained)
 
 
 async def test_arrivals_and_rows_are_recorded(tmp_path: Path) -> None:
