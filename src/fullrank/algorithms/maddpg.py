@@ -23,71 +23,37 @@ Differs from the paper in:
   [Wang21] is the weight of the old ones (0.99).
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.algorithms.actor_critics import (
+    ActorCriticConfig,
+    ActorCritics,
+    device_of,
+    snapped,
+)
 from fullrank.algorithms.base import register
 from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions, layout_of
 from fullrank.environments.base import AgentSpec
-from fullrank.errors import CheckpointUnusable, ConfigError
-from fullrank.networks import kernels
-from fullrank.networks.adam import Adam
-from fullrank.networks.chunk import Chunk, Chunks
+from fullrank.errors import ConfigError
+from fullrank.networks.chunk import Chunk
 from fullrank.networks.cohort import make_cohorts
-from fullrank.networks.heads import Head
 from fullrank.networks.minibatch import Minibatch, Tile
-from fullrank.networks.mlp import (
-    Tape,
-    aligned,
-    backward,
-    forward,
-    hidden,
-    upper,
-    upper_gradients,
-)
+from fullrank.networks.mlp import backward, forward, upper, upper_gradients
 from fullrank.registry import nearest
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, Unit
-from fullrank.updates import snap
-
-SNAP_ENTRIES = 2**16
-"""Entries snapped at a time, which stay in cache."""
+from fullrank.types import FloatArray, Unit
 
 
 @register("maddpg")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MADDPGConfig:
-    """Coded MADDPG with the hyperparameters of [Wang21]."""
+class MADDPGConfig(ActorCriticConfig):
+    """Coded MADDPG; one minibatch for all agents."""
 
-    batch_size: int = 1024
-    """B, transitions in one minibatch, the same one for all agents."""
-    hidden: int = 64
-    """Width of both hidden layers of policies and critics."""
-    learning_rate: float = 0.01
-    """Of Adam, for policies and critics."""
-    discount: float = 0.95
-    """gamma."""
-    target_rate: float = 0.01
-    """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
-    clip_norm: float = 0.5
-    """L2 norm that each variable's gradient is clipped to."""
-    logit_penalty: float = 1e-3
-    """Weight of the mean square of the policy's outputs in its loss."""
-    exploration_noise: float = 0.1
-    """Continuous actions: standard deviation of the noise, as a share of half the range."""
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
-
-    def __post_init__(self) -> None:
-        if self.batch_size < 1 or self.hidden < 1:
-            raise ConfigError("algorithm.batch_size and algorithm.hidden must be at least 1")
-        if self.clip_norm <= 0:
-            raise ConfigError("algorithm.clip_norm must be above 0")
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
         """Sizes of sections, updates and transitions."""
@@ -109,11 +75,11 @@ class MADDPGConfig:
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
         """Build policies, critics and targets for the agents."""
-        return MADDPG(self, agents, seed=seed, device=_device(device))
+        return MADDPG(self, agents, seed=seed, device=device_of(device))
 
 
-class MADDPG(MADDPGDimensions):
-    """Policies, critics, targets and moments of M agents; the contract is ``Algorithm``."""
+class MADDPG(MADDPGDimensions, ActorCritics):
+    """The contract is ``Algorithm``."""
 
     def __init__(
         self,
@@ -123,41 +89,18 @@ class MADDPG(MADDPGDimensions):
         seed: int,
         device: torch.device,
     ) -> None:
-        self._config, self._seed, self._device = config, seed, device
-        self._layout = layout_of(specs)
-        super().__init__(self._layout, hidden=config.hidden, local=config.local(specs))
-        self._cohorts = make_cohorts(
+        layout, local = layout_of(specs), config.local(specs)
+        MADDPGDimensions.__init__(self, layout, hidden=config.hidden, local=local)
+        cohorts = make_cohorts(
             specs,
-            self._layout,
-            local=self._local,
+            layout,
+            local=local,
             hidden=config.hidden,
             noise=config.exploration_noise,
             device=device,
         )
-        for cohort in self._cohorts:
-            cohort.initialise(seed)
-        self._place = {
-            agent: (cohort, row)
-            for cohort in self._cohorts
-            for row, agent in enumerate(cohort.agents)
-        }
-        self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
-        self._steps = 0
-        self._kernel = kernels.choose(
-            device, least_product=config.hidden * aligned(config.batch_size)
-        )
+        ActorCritics.__init__(self, config, cohorts, layout, seed=seed, device=device)
         self._minibatch: Minibatch | None = None
-        self._chunks = [Chunks(cohort, clip_norm=config.clip_norm) for cohort in self._cohorts]
-
-    def view(self, section: int) -> FloatArray:
-        """The section's parameters as a writable flat array on the CPU."""
-        cohort, row = self._place[self.sections[section].unit]
-        return cohort.view(row, self.sections[section].role)
-
-    def written(self) -> None:
-        """Refresh the device's copy."""
-        for cohort in self._cohorts:
-            cohort.push()
 
     def updates(
         self,
@@ -182,7 +125,7 @@ class MADDPG(MADDPGDimensions):
                     gradient = self._gradient(chunk, data, iteration, proceed)
                 distinct = list(dict.fromkeys(chunk.agents))
                 for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
-                    yield agent, _snapped(row[: cohort.size])
+                    yield agent, snapped(row[: cohort.size])
 
     def _load(self, batch: FloatArray) -> Minibatch:
         if self._minibatch is None or self._minibatch.size != len(batch):
@@ -191,16 +134,6 @@ class MADDPG(MADDPGDimensions):
             )
         self._minibatch.load(batch)
         return self._minibatch
-
-    def _noise(self, chunk: Chunk, data: Minibatch, purpose: str, iteration: int) -> Tensor:
-        """What each agent's actions need of chance, keyed by (purpose, iteration, agent)."""
-        shape = (chunk.cohort.policy.outputs, data.size)
-        noise = torch.empty(len(chunk.agents), shape[0], data.columns * len(data.tiles))
-        noise[:, :, data.size :] = 0.0
-        for agent, out in zip(chunk.agents, noise.numpy(), strict=True):
-            generator = stream(self._seed, purpose, iteration, agent)
-            out[:, : data.size] = chunk.cohort.head.draw(generator, shape)
-        return noise.to(self._device)
 
     def _target_actions(
         self,
@@ -215,7 +148,9 @@ class MADDPG(MADDPGDimensions):
             for rows in chunks.split(wanted, data.columns):
                 proceed()
                 chunk = chunks.take(rows, data.columns)
-                noise = self._noise(chunk, data, "target_action", iteration)
+                noise = self._noise(
+                    chunk, "target_action", iteration, size=data.size, width=data.width
+                )
                 space = chunk.space
                 for tile in data.tiles:
                     own = chunk.own(tile.next_joint)
@@ -228,7 +163,7 @@ class MADDPG(MADDPGDimensions):
         self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        noise = self._noise(chunk, data, "policy_action", iteration)
+        noise = self._noise(chunk, "policy_action", iteration, size=data.size, width=data.width)
         torch.gather(chunk.critic.first, 2, chunk.action_columns, out=chunk.space.action_weights)
         for tile in data.tiles:
             reward, continues, weight = tile.per_agent.index_select(0, chunk.agent_index).unbind(1)
@@ -238,7 +173,10 @@ class MADDPG(MADDPGDimensions):
             proceed()
             self._critic_gradient(chunk, tile, expected, weight, beta=beta)
             proceed()
-            self._policy_gradient(chunk, tile, noise[:, :, tile.span], weight, beta=beta)
+            own = chunk.own(tile.joint)
+            replayed = tile.joint.index_select(0, chunk.action_rows).view_as(chunk.space.outputs)
+            part = noise[:, :, tile.span]
+            self._policy_gradient(chunk, own, replayed, part, weight=weight, beta=beta)
         proceed()
         chunk.space.clipper.clip()
         return chunk.space.gradient
@@ -274,111 +212,3 @@ class MADDPG(MADDPGDimensions):
             torch.bmm(weights, chunk.seen(joint), out=chunk.space.critic.first)
         else:
             self._kernel.shared_product(weights, joint, chunk.space.critic.first)
-
-    def _policy_gradient(
-        self, chunk: Chunk, tile: Tile, noise: Tensor, weight: Tensor, *, beta: float
-    ) -> None:
-        """Only own actions differ from the critic's pass, so only their columns are computed."""
-        space, head = chunk.space, chunk.cohort.head
-        own = chunk.own(tile.joint)
-        outputs = forward(chunk.policy, own, space.policy, space.outputs)
-        actions = head.sample(outputs, noise)
-        replayed = tile.joint.index_select(0, chunk.action_rows).view_as(actions)
-        space.critic.first.baddbmm_(space.action_weights, actions - replayed)
-        hidden(chunk.critic, space.critic)
-        backward(chunk.critic, -weight, space.critic)
-        action_gradient = torch.bmm(space.action_weights.transpose(1, 2), space.critic.below)
-        gradient = head.gradient(outputs, actions, action_gradient)
-        penalty = 2.0 * self._config.logit_penalty / chunk.cohort.policy.outputs
-        gradient.addcmul_(outputs, weight, value=penalty)
-        backward(chunk.policy, gradient, space.policy)
-        space.policy_gradient[0].baddbmm_(space.policy.below, own.transpose(1, 2), beta=beta)
-        upper_gradients(gradient, space.policy, space.policy_gradient, beta=beta)
-
-    def apply(self, updates: FloatArray) -> None:
-        """Adam on every online row, then the targets; equal updates give equal parameters."""
-        self._steps += 1
-        gradients = torch.from_numpy(np.require(updates, requirements="W"))
-        for cohort in self._cohorts:
-            own = gradients if len(cohort.agents) == self.units else gradients[[*cohort.agents]]
-            with self._kernel.active():
-                cohort.rows.step(own[:, : cohort.size], self._adam, count=self._steps)
-            cohort.pull()
-
-    def act(
-        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
-    ) -> FloatArray:
-        """Exploring joint actions, keyed by (seed, iteration, step)."""
-        generator = stream(self._seed, "act", iteration, step)
-        actions = self._act(observation, lambda head, outputs: head.explore(outputs, generator))
-        return actions * np.repeat(alive, self._layout.action_sizes, axis=1)
-
-    def act_greedily(self, observation: FloatArray) -> FloatArray:
-        """The likeliest actions as one-hot, or the means."""
-        return self._act(observation, lambda head, outputs: head.mode(outputs))
-
-    def _act(self, observation: FloatArray, choose: Callable[[Head, Tensor], Tensor]) -> FloatArray:
-        with self._kernel.active():
-            copies = len(observation)
-            joint = torch.ones(self._layout.action.stop + 1, copies, device=self._device)
-            seen = torch.from_numpy(np.require(observation, requirements="W"))
-            joint[: self._layout.action.start] = seen.t()
-            for cohort in self._cohorts:
-                policy = cohort.policy.weights(cohort.rows.online)
-                agents = len(cohort.agents)
-                own = joint.index_select(0, cohort.observation_index.flatten())
-                own = own.view(agents, -1, copies)
-                first = own.new_empty(agents, self._config.hidden, copies)
-                tape = Tape(first, torch.empty_like(first), first)
-                outputs = own.new_empty(agents, cohort.policy.outputs, copies)
-                actions = choose(cohort.head, forward(policy, own, tape, outputs))
-                joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
-            return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
-
-    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Copies of every network (``role/unit``), both moments, and the number of steps."""
-        state = {name: part.cpu().numpy().copy() for name, part in self._parts()}
-        return {**state, "steps": np.array([self._steps], np.int64)}
-
-    def _parts(self) -> Iterator[tuple[str, Tensor]]:
-        for unit, (cohort, row) in self._place.items():
-            for name, part in cohort.parts(row):
-                yield f"{name}/{unit}", part
-
-    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Restore what ``state`` gave."""
-        shapes = {name: tuple(part.shape) for name, part in self._parts()} | {"steps": (1,)}
-        for name, shape in shapes.items():
-            found = state[name].shape if name in state else "nothing"
-            if found != shape:
-                raise CheckpointUnusable(
-                    f"the checkpoint holds {found} as {name!r} where this configuration needs "
-                    f"{shape}; resume with the configuration that wrote it"
-                )
-        for name, part in self._parts():
-            part.copy_(torch.from_numpy(np.array(state[name])))
-        self._steps = int(state["steps"][0])
-        for cohort in self._cohorts:
-            cohort.pull()
-
-    def fingerprint(self) -> str:
-        """Numeric identity of this process."""
-        return kernels.fingerprint(self._kernel, self._device)
-
-
-def _snapped(row: FloatArray) -> FloatArray:
-    """A snapped copy, made in blocks that stay in cache: twice as fast for millions of entries."""
-    copy = np.empty_like(row)
-    for start in range(0, row.size, SNAP_ENTRIES):
-        block = slice(start, start + SNAP_ENTRIES)
-        snap(row[block], out=copy[block])
-    return copy
-
-
-def _device(name: str) -> torch.device:
-    available = torch.cuda.is_available()
-    if name == "cuda" and not available:
-        raise ConfigError("device 'cuda' is not available here; use 'cpu' or 'auto'")
-    if name not in ("auto", "cpu", "cuda"):
-        raise ConfigError(f"unknown device {name!r}; use 'auto', 'cpu' or 'cuda'")
-    return torch.device("cuda" if available and name != "cpu" else "cpu")

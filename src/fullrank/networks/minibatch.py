@@ -67,6 +67,7 @@ class Minibatch:
         size: B.
         tiles: Of equal numbers of columns.
         columns: Of one tile.
+        width: Columns of all tiles.
     """
 
     def __init__(self, layout: Layout, *, size: int, hidden: int, device: torch.device) -> None:
@@ -77,6 +78,7 @@ class Minibatch:
         self.tiles = [
             Tile(layout, slice(start, start + self.columns), device=device) for start in starts
         ]
+        self.width = self.columns * len(self.tiles)
 
     def load(self, rows: FloatArray) -> None:
         """Take over packed transitions, shape (size, row_size)."""
