@@ -11,8 +11,9 @@ from fullrank.config import RunConfig
 from fullrank.metrics import IterationRecord
 from fullrank.reproduction import claims, coded_maddpg, page, timing, wang21
 from fullrank.reproduction.cells import Cell, Origin, run
-from fullrank.reproduction.claims import Held, Table, Verdict
+from fullrank.reproduction.claims import Table
 from fullrank.reproduction.timing import Setting
+from fullrank.reproduction.verdicts import Held, Verdict
 from fullrank.types import JSON
 
 

@@ -17,6 +17,7 @@ from fullrank.codes.conditions import (
     random_patterns,
 )
 from fullrank.errors import CodeError, NotDecodable
+from fullrank.types import Matrix, Vector
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,3 +163,47 @@ def variance(code: Code, received: Sequence[int]) -> float:
     inverse = left_inverse(rows)
     sign_and_log = np.linalg.slogdet((inverse * (rows**2).sum(axis=1)) @ inverse.T)
     return float(sign_and_log[1])
+
+
+def decoded_variances(rows: Matrix, noise: Vector | None = None) -> Vector:
+    """Variance of each unit decoded by generalised least squares, shape (..., M).
+
+    The diagonal of (C_J^T D^-1 C_J)^-1, D = diag(noise): no unbiased linear decoder has less. It
+    matters where each learner has data of its own, so that y_j = sum_i c_ji (u_i + e_ji) and
+    D_jj = sum_i c_ji^2 var(e_ji).
+
+    Args:
+        rows: C_J, shape (..., n, M); rows of zeros count as not received.
+        noise: Variance of the noise in each y_j, shape (..., n). Default: |row j|^2, which is what
+            unit gradients of variance 1 give.
+
+    Returns:
+        inf for all units where J does not decode.
+
+    >>> decoded_variances(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
+    array([0.5, 1. ])
+    """
+    received, units = rows.shape[-2:]
+    if received < units:
+        return np.full((*rows.shape[:-2], units), np.inf)
+    silent = ~rows.any(axis=-1)
+    variances = (rows**2).sum(axis=-1) if noise is None else noise
+    white = rows / np.sqrt(np.where(silent, 1.0, variances))[..., None]
+    _, singular, basis = np.linalg.svd(white, full_matrices=False)
+    floor = singular[..., :1] * np.finfo(np.float64).eps * received
+    lost = (singular <= floor).any(axis=-1)[..., None]
+    scaled = basis / np.where(lost, 1.0, singular)[..., None]
+    return np.where(lost, np.inf, (scaled**2).sum(axis=-2))
+
+
+def least_mean_variance(units: int, received: int) -> float:
+    """M / |J|: the mean of ``decoded_variances`` is not below it, whatever the code.
+
+    For D_jj = |row j|^2. The mean is that of 1 / lambda over the M eigenvalues of C_J^T D^-1 C_J,
+    hence at least one over the mean of lambda; and their sum, the trace, is |J|. Equality where all
+    eigenvalues are the same, as with whole copies of everything.
+
+    >>> least_mean_variance(12, 24)
+    0.5
+    """
+    return units / received

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 from itertools import pairwise
 
 from fullrank.codes import make_code
@@ -10,6 +9,7 @@ from fullrank.codes.analysis import decodable_given_losses
 from fullrank.reproduction import wang21
 from fullrank.reproduction.learning import CENTRALISED, EXACT
 from fullrank.reproduction.timing import Setting
+from fullrank.reproduction.verdicts import Held, Verdict, judge
 from fullrank.reproduction.wang21 import Task
 from fullrank.types import JSON
 
@@ -21,23 +21,6 @@ LEAST_ROUNDS = 50
 
 Table = Mapping[tuple[str, int, str, int], float]
 """Seconds by (task, M, code, k)."""
-
-
-class Held(StrEnum):
-    """How a claim fared."""
-
-    HELD = "held"
-    NOT_HELD = "not held"
-    NOT_TESTABLE = "not testable"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """One claim, judged."""
-
-    claim: str
-    held: Held
-    reason: str
 
 
 def table(times: Mapping[Setting, float]) -> Table:
@@ -91,10 +74,8 @@ def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> Verdi
             compared, iterations = compared + 1, iterations + len(run["digests"])
             if run["digests"] != reference[: len(run["digests"])]:
                 differing.append(f"{code} (seed {seed})")
-    if differing:
-        return Verdict(claim=claim, held=Held.NOT_HELD, reason=f"bits differ: {differing}")
-    reason = f"{compared} coded runs with stragglers: all {iterations} update digests are equal"
-    return Verdict(claim=claim, held=Held.HELD, reason=reason)
+    grounds = f"{compared} coded runs with stragglers: all {iterations} update digests are equal"
+    return judge(claim, [f"bits differ: {differing}"] if differing else [], grounds=grounds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,9 +116,7 @@ def _all(claim: str, rows: Sequence[_Row], check: Check) -> Verdict:
     failures = [f"{row}: {text}" for row, failed in tested for text in failed]
     if not tested:
         return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason="not run, or in too few rounds")
-    if failures:
-        return Verdict(claim=claim, held=Held.NOT_HELD, reason="; ".join(failures))
-    return Verdict(claim=claim, held=Held.HELD, reason=f"in {len(tested)} of {len(rows)} rows")
+    return judge(claim, failures, grounds=f"in {len(tested)} of {len(rows)} rows")
 
 
 def _unknown(row: _Row) -> None:

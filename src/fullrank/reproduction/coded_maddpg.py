@@ -4,11 +4,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.reproduction import claims, figures, learning, page, timing, wang21
+from fullrank.reproduction import claims, figures, learning, page, timing, verdicts, wang21
 from fullrank.reproduction.cells import Cell, Origin, run
-from fullrank.reproduction.claims import Table, Verdict
+from fullrank.reproduction.claims import Table
 from fullrank.reproduction.learning import Effort
 from fullrank.reproduction.timing import Clock, Setting, Train
+from fullrank.reproduction.verdicts import Verdict
 from fullrank.types import JSON
 
 PAGE = "README.md"
@@ -186,7 +187,7 @@ adversaries in the competitive ones, N = {wang21.LEARNERS}; an uncoded run has M
 
 ## Claims
 
-{page.verdicts(judged)}
+{verdicts.as_table(judged)}
 
 Times count as equal within {claims.SLACK:.0%} of the delay. *Published* judges the authors' own
 numbers by the same rules.

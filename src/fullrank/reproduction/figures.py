@@ -1,15 +1,13 @@
-"""The pictures of a reproduction."""
+"""The pictures of the reproduction of [Wang21]."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.reproduction import wang21
+from fullrank.reproduction import pictures, wang21
 from fullrank.reproduction.claims import Table
 from fullrank.reproduction.learning import CENTRALISED
 from fullrank.reproduction.timing import CODES
@@ -20,21 +18,10 @@ RESAMPLES = 2_000
 POINTS = 20
 """Points of a learning curve; each is the mean of what lies between."""
 
-_COLOURS = {
-    "uncoded": "#9aa5b1",
-    "mds": "#0072b2",
-    "random_sparse": "#56b4e9",
-    "replication": "#e69f00",
-    "ldpc": "#cc79a7",
-    "cyclic": "#009e73",
-    "auto": "#d55e00",
-}
-
 
 def draw_learning(runs: Mapping[str, JSON], *, seeds: int, path: Path) -> None:
     """Fig. 3: returns by iteration, mean over seeds with a 95 % bootstrap band."""
-    figure = Figure(figsize=(11, 7), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = pictures.blank(width=11, height=7)
     for axes, task in zip(figure.subplots(2, 2).flat, wang21.TASKS, strict=True):
         for name, colour, style in ((CENTRALISED, "#333333", "-"), ("cyclic", "#d55e00", "--")):
             curves = [runs[f"{task.name}-{name}-seed{seed}"]["returns"] for seed in range(seeds)]
@@ -42,9 +29,9 @@ def draw_learning(runs: Mapping[str, JSON], *, seeds: int, path: Path) -> None:
         axes.set_title(task.name.replace("_", " "), fontsize=11)
         axes.set_xlabel("iteration")
         axes.set_ylabel("episode return, all agents")
-        _tidy(axes)
+        pictures.tidy(axes)
     figure.legend(*axes.get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=pictures.DPI)
 
 
 def _draw_band(
@@ -76,8 +63,7 @@ def draw_times(found: Table, *, title: str, path: Path, beside: Table | None = N
     ]
     columns = min(2, len(rows))
     lines = -(-len(rows) // columns)
-    figure = Figure(figsize=(6.0 * columns, 2.9 * lines + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = pictures.blank(width=6.0 * columns, height=2.9 * lines + 0.9)
     figure.suptitle(title, fontsize=12)
     cells = figure.subplots(lines, columns, squeeze=False)
     for axes, (task, agents) in zip(cells.flat, rows, strict=False):
@@ -85,7 +71,7 @@ def draw_times(found: Table, *, title: str, path: Path, beside: Table | None = N
     figure.legend(
         *cells.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 * columns
     )
-    figure.savefig(path, dpi=130)
+    figure.savefig(path, dpi=pictures.DPI)
 
 
 def _draw_bars(axes: Axes, task: wang21.Task, agents: int, found: Table, beside: Table) -> None:
@@ -94,15 +80,10 @@ def _draw_bars(axes: Axes, task: wang21.Task, agents: int, found: Table, beside:
         places = np.arange(len(task.stragglers)) + (index - (len(CODES) - 1) / 2) * width
         keys = [(task.name, agents, code, k) for k in task.stragglers]
         heights = [found.get(key, np.nan) for key in keys]
-        axes.bar(places, heights, 0.9 * width, color=_COLOURS[code], label=code)
+        axes.bar(places, heights, 0.9 * width, color=pictures.COLOURS[code], label=code)
         others = [beside.get(key, np.nan) for key in keys]
         axes.hlines(others, places - width / 2, places + width / 2, color="black", linewidth=1.6)
     axes.set_xticks(range(len(task.stragglers)), [f"k = {k}" for k in task.stragglers])
     axes.set_ylabel(f"s for {wang21.TOTALLED} iterations")
     axes.set_title(f"{task.name.replace('_', ' ')}, M = {agents}", fontsize=10)
-    _tidy(axes)
-
-
-def _tidy(axes: Axes) -> None:
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.grid(axis="y", alpha=0.25, linewidth=0.6)
+    pictures.tidy(axes)

@@ -7,20 +7,12 @@ import numpy as np
 from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank.reproduction import learning, wang21
-from fullrank.reproduction.claims import Table, Verdict
+from fullrank.reproduction.claims import Table
 from fullrank.reproduction.timing import CODES
 from fullrank.types import JSON
 
 MOST_LOST = 7
 """k in the table of probabilities."""
-
-
-def verdicts(judged: Mapping[str, Sequence[Verdict]]) -> str:
-    """A table of claims, by the source that was judged."""
-    lines = ["| judged | claim | verdict | reason |", "|---|---|---|---|"]
-    for source, found in judged.items():
-        lines += [f"| {source} | {v.claim} | **{v.held}** | {v.reason} |" for v in found]
-    return "\n".join(lines)
 
 
 def times(tables: Mapping[str, Table]) -> str:

@@ -4,6 +4,8 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.codes import Decoder, make_code
 from fullrank.codes.analysis import (
@@ -11,11 +13,16 @@ from fullrank.codes.analysis import (
     condition_statistics,
     decodable_given_losses,
     decodable_given_rate,
+    decoded_variances,
+    least_mean_variance,
     variance,
 )
+from fullrank.codes.certificate import left_inverse
 from fullrank.codes.conditions import loss_patterns, measure_tolerance, random_patterns
 from fullrank.codes.peeling import Peeling
 from fullrank.errors import CodeError, NotDecodable
+from fullrank.seeding import stream
+from fullrank.types import Matrix
 
 
 @pytest.mark.parametrize(
@@ -99,6 +106,62 @@ def test_repetition_of_twelve_units_twice_has_variance_minus_twelve_ln_two() -> 
     assert variance(code, range(12)) == pytest.approx(0.0)
     with pytest.raises(NotDecodable, match="rank 12"):
         variance(code, range(11))
+
+
+@st.composite
+def received(draw: st.DrawFn) -> Matrix:
+    """Rows of some code that decode."""
+    name = draw(st.sampled_from(["mds", "random_sparse", "ldgm", "cyclic", "replication"]))
+    code = make_code(name, rows=9, units=4, seed=draw(st.integers(0, 20)))
+    rows = draw(st.lists(st.integers(0, 8), min_size=4, max_size=9, unique=True))
+    unseen = [row for row in range(9) if row not in rows]
+    while np.linalg.matrix_rank(code.matrix[rows]) < 4:
+        rows.append(unseen.pop(0))
+    return code.matrix[rows]
+
+
+@given(rows=received())
+def test_no_code_decodes_with_less_mean_variance_than_units_over_rows(rows: Matrix) -> None:
+    silent = int((~rows.any(axis=1)).sum())
+    least = least_mean_variance(4, len(rows) - silent)
+    assert decoded_variances(rows).mean() >= least * (1 - 1e-9)
+
+
+@given(rows=received())
+def test_generalised_least_squares_never_decodes_with_more_noise_than_least_squares(
+    rows: Matrix,
+) -> None:
+    plain = (left_inverse(rows) ** 2 * (rows**2).sum(axis=1)).sum(axis=1)
+    assert (decoded_variances(rows) <= plain * (1 + 1e-9)).all()
+
+
+def test_the_variance_of_a_unit_is_that_of_many_noisy_decodes() -> None:
+    code = make_code("ldgm", rows=8, units=3, density=0.5)
+    noise = np.linspace(0.5, 2.0, 8)
+    white = code.matrix / np.sqrt(noise)[:, None]
+    draws = stream(0, "noisy_decodes").standard_normal((8, 40_000))
+    spread = np.var(left_inverse(white) @ draws, axis=1)
+    np.testing.assert_allclose(decoded_variances(code.matrix, noise), spread, rtol=0.05)
+
+
+@pytest.mark.parametrize("twice", range(13))
+def test_whole_copies_halve_the_variance_of_the_units_received_twice(twice: int) -> None:
+    code = make_code("replication", rows=24, units=12)
+    variances = decoded_variances(code.matrix[: 12 + twice])
+    np.testing.assert_allclose(variances, [0.5] * twice + [1.0] * (12 - twice))
+    assert least_mean_variance(12, 24) == 0.5
+
+
+def test_units_have_no_finite_variance_where_the_rows_do_not_decode() -> None:
+    code = make_code("replication", rows=6, units=3)
+    stack = code.matrix[np.array([[0, 1, 2], [0, 3, 1]])]
+    assert np.isfinite(decoded_variances(stack)).tolist() == [[True] * 3, [False] * 3]
+    assert not np.isfinite(decoded_variances(code.matrix[:2])).any()
+
+
+def test_rows_without_units_say_nothing() -> None:
+    code = make_code("uncoded", rows=5, units=3)
+    np.testing.assert_allclose(decoded_variances(code.matrix), 1.0)
 
 
 def test_conditions_say_whether_all_sets_were_tried() -> None:
