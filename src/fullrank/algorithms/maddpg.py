@@ -25,6 +25,7 @@ Differs from the paper in:
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -43,6 +44,7 @@ from fullrank.networks.chunk import Chunk
 from fullrank.networks.cohort import make_cohorts
 from fullrank.networks.minibatch import Minibatch, Tile
 from fullrank.networks.mlp import backward, forward, upper, upper_gradients
+from fullrank.networks.sight import Sight
 from fullrank.registry import nearest
 from fullrank.types import FloatArray, Unit
 
@@ -55,12 +57,15 @@ class MADDPGConfig(ActorCriticConfig):
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
 
+    sight: ClassVar[Sight] = Sight.JOINT
+    """What the critics of the other sides see."""
+
     def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
         """Sizes of sections, updates and transitions."""
-        return MADDPGDimensions(layout_of(agents), hidden=self.hidden, local=self.local(agents))
+        return MADDPGDimensions(layout_of(agents), hidden=self.hidden, sights=self.sights(agents))
 
-    def local(self, agents: Sequence[AgentSpec]) -> frozenset[Unit]:
-        """The agents that learn by DDPG.
+    def sights(self, agents: Sequence[AgentSpec]) -> tuple[Sight, ...]:
+        """What each agent's critic sees.
 
         Raises:
             ConfigError: Nobody plays for a side that is named.
@@ -71,7 +76,7 @@ class MADDPGConfig(ActorCriticConfig):
                 raise ConfigError(
                     f"algorithm.ddpg_sides: nobody plays for {side!r}{nearest(side, sides)}"
                 )
-        return frozenset(i for i, agent in enumerate(agents) if agent.side in self.ddpg_sides)
+        return tuple(Sight.OWN if a.side in self.ddpg_sides else self.sight for a in agents)
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
         """Build policies, critics and targets for the agents."""
@@ -89,12 +94,12 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         seed: int,
         device: torch.device,
     ) -> None:
-        layout, local = layout_of(specs), config.local(specs)
-        MADDPGDimensions.__init__(self, layout, hidden=config.hidden, local=local)
+        layout, sights = layout_of(specs), config.sights(specs)
+        MADDPGDimensions.__init__(self, layout, hidden=config.hidden, sights=sights)
         cohorts = make_cohorts(
             specs,
             layout,
-            local=local,
+            sights=sights,
             hidden=config.hidden,
             noise=config.exploration_noise,
             device=device,
@@ -164,7 +169,7 @@ class MADDPG(MADDPGDimensions, ActorCritics):
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
         noise = self._noise(chunk, "policy_action", iteration, size=data.size, width=data.width)
-        torch.gather(chunk.critic.first, 2, chunk.action_columns, out=chunk.space.action_weights)
+        chunk.prepare()
         for tile in data.tiles:
             reward, continues, weight = tile.per_agent.index_select(0, chunk.agent_index).unbind(1)
             beta = float(tile is not data.tiles[0])
@@ -178,8 +183,7 @@ class MADDPG(MADDPGDimensions, ActorCritics):
             part = noise[:, :, tile.span]
             self._policy_gradient(chunk, own, replayed, part, weight=weight, beta=beta)
         proceed()
-        chunk.space.clipper.clip()
-        return chunk.space.gradient
+        return chunk.clipped()
 
     def _expected_return(
         self, chunk: Chunk, tile: Tile, reward: Tensor, continues: Tensor

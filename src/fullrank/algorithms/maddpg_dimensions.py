@@ -1,10 +1,11 @@
 """What MADDPG moves in an iteration: sections, updates and transitions, from the agents alone."""
 
-from collections.abc import Collection, Sequence, Set
+from collections.abc import Collection, Sequence
 
 from fullrank.algorithms.base import Section
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.cohort import ROLES, networks
+from fullrank.networks.sight import Sight
 from fullrank.replay.layout import Layout
 from fullrank.types import Unit
 
@@ -12,13 +13,13 @@ from fullrank.types import Unit
 class MADDPGDimensions:
     """Sections role by role, in each the agents in order; u_i has critic and policy of agent i."""
 
-    def __init__(self, layout: Layout, *, hidden: int, local: Set[Unit]) -> None:
+    def __init__(self, layout: Layout, *, hidden: int, sights: Sequence[Sight]) -> None:
         self.units = layout.agents
         self.row_size = layout.row_size
-        self._local = local
+        self._sights = sights
         nets = [
-            networks(layout, agent, hidden=hidden, local=agent in local)
-            for agent in range(self.units)
+            networks(layout, agent, hidden=hidden, sight=sight)
+            for agent, sight in enumerate(sights)
         ]
         self.unit_sizes = tuple(policy.end for _, policy in nets)
         sizes = [
@@ -43,7 +44,8 @@ class MADDPGDimensions:
 
     def asked(self, units: Collection[Unit]) -> Collection[Unit]:
         """Agents whose target actions the units' updates read: all, or own ones in DDPG."""
-        return units if self._local >= set(units) else range(self.units)
+        alone = all(self._sights[unit] is Sight.OWN for unit in units)
+        return units if alone else range(self.units)
 
 
 def layout_of(agents: Sequence[AgentSpec]) -> Layout:

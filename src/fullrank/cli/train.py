@@ -36,6 +36,9 @@ def train(
     env: Annotated[
         str | None, typer.Option("--env", help="Environment name or package.module:factory.")
     ] = None,
+    algorithm: Annotated[
+        str | None, typer.Option("--algorithm", help="Algorithm name: maddpg, mfac.")
+    ] = None,
     agents: Annotated[int | None, typer.Option("--agents", help="M, agents.")] = None,
     learners: Annotated[int | None, typer.Option("--learners", help="N, learners.")] = None,
     code: Annotated[str | None, typer.Option("--code", help="Code; see `fullrank codes list`.")] = (
@@ -62,6 +65,7 @@ def train(
     options = {
         "environment.name": env,
         "environment.agents": agents,
+        "algorithm.name": algorithm,
         "learners": learners,
         "code.name": code,
         "stragglers.name": None if stragglers is None and delay is None else "fixed_k",

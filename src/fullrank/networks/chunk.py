@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.cohort import Cohort, consecutive
+from fullrank.networks.sight import MeanField, Sight
 from fullrank.networks.workspace import Workspace
 
 ENTRIES = {"cpu": 280_000, "cuda": 2**25}
@@ -24,7 +25,8 @@ class Chunk:
         cohort: Of all its units.
         agents: The units, one of them possibly repeated.
         space: Buffers of this width, shared with other chunks.
-        critic, policy, target_critic, target_policy: Their weights.
+        critic, policy, target_critic, target_policy: Their weights; first layers of mean-field
+            critics as ``prepare`` spreads them.
         own_rows: Rows of own observations and of the ones in a joint input, flat.
         action_rows: Rows of own actions in a joint input, flat.
         action_columns: Own actions as columns of the critics' first layer, to gather with.
@@ -50,13 +52,20 @@ class Chunk:
         self.own_rows = cohort.observation_index[self._index].flatten()
         actions = cohort.action_index[self._index]
         self.action_rows = actions.flatten()
-        columns, self.local = actions, cohort.critic_index is not None
-        if cohort.critic_index is not None:
+        columns, self.local = actions, cohort.sight is Sight.OWN
+        if self.local:
             self._critic_rows = cohort.critic_index[self._index].flatten()
             inputs = torch.arange(cohort.critic.inputs, device=online.device)
             columns = inputs[cohort.policy.inputs :].expand(len(rows), -1)
         self.action_columns = columns.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
         self.agent_index = torch.tensor(self.agents, device=online.device)
+        self._mean_field: MeanField | None = None
+        if cohort.sight is Sight.MEAN_FIELD:
+            self._mean_field = MeanField(cohort.layout, self.agents, online.device)
+            self._tied = self.critic.first, self.target_critic.first
+            critic, target_critic = space.spread
+            self.critic = self.critic._replace(first=critic)
+            self.target_critic = self.target_critic._replace(first=target_critic)
 
     def refresh(self) -> None:
         """Take the current parameters, where they are copied."""
@@ -64,6 +73,20 @@ class Chunk:
             online, target = self.space.parameters
             torch.index_select(self.cohort.rows.online, 0, self._index, out=online)
             torch.index_select(self.cohort.rows.target, 0, self._index, out=target)
+
+    def prepare(self) -> None:
+        """Bring the critics' first layers into the form that products take."""
+        if self._mean_field is not None:
+            for tied, spread in zip(self._tied, self.space.spread, strict=True):
+                self._mean_field.spread(tied, out=spread)
+        torch.gather(self.critic.first, 2, self.action_columns, out=self.space.action_weights)
+
+    def clipped(self) -> Tensor:
+        """The gradients in flat rows as the parameters', clipped variable by variable."""
+        if self._mean_field is not None:
+            self._mean_field.fold(self.space.critic_gradient[0], out=self.space.folded)
+        self.space.clipper.clip()
+        return self.space.gradient
 
     def own(self, joint: Tensor) -> Tensor:
         """Own observations and ones out of a joint input, shape (units, own + 1, columns)."""

@@ -5,7 +5,7 @@ last column of its layer. Unit i's update has exactly the order and the length o
 Rows are padded at the end, so that every one starts on 64 bytes.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -14,6 +14,7 @@ from fullrank.environments.base import AgentSpec
 from fullrank.networks.adam import Rows
 from fullrank.networks.heads import Head, make_head
 from fullrank.networks.mlp import Mlp, aligned
+from fullrank.networks.sight import Sight, critic_inputs
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
 from fullrank.types import FloatArray
@@ -22,17 +23,17 @@ ROLES = ("policy", "critic", "target_policy", "target_critic")
 """The networks of an agent that are broadcast."""
 
 
-def networks(layout: Layout, agent: int, *, hidden: int, local: bool) -> tuple[Mlp, Mlp]:
+def networks(layout: Layout, agent: int, *, hidden: int, sight: Sight) -> tuple[Mlp, Mlp]:
     """Where the agent's critic and policy lie in its row.
 
     Args:
         layout: Of a transition.
         agent: Its index.
         hidden: Width of the hidden layers.
-        local: Whether the critic sees the agent's own observation and action only.
+        sight: What the critic sees.
     """
     own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
-    critic = Mlp(0, own + actions if local else layout.action.stop, hidden, 1)
+    critic = Mlp(0, critic_inputs(sight, layout, agent), hidden, 1)
     return critic, Mlp(critic.end, own, hidden, actions)
 
 
@@ -41,15 +42,16 @@ class Cohort:
 
     Attributes:
         agents: Their indices, ascending; row r belongs to ``agents[r]``.
+        layout: Of a transition.
         head: Makes their actions.
-        critic: Inputs: all observations, all actions; of local critics, own ones.
+        sight: What their critics see.
+        critic: Inputs: what it sees.
         policy: Inputs: own observation.
         size: Entries of a row without its padding.
         rows: Parameters, targets and moments on the device, each (agents, padded size).
         observation_index: Own observation and the row of ones in a joint input, per agent.
         action_index: Own action in a joint input, per agent.
-        critic_index: What local critics see in a joint input, and the row of ones, per agent;
-            None where critics see all of it.
+        critic_index: Own observation, own action and the row of ones in a joint input, per agent.
     """
 
     def __init__(
@@ -59,12 +61,12 @@ class Cohort:
         head: Head,
         *,
         hidden: int,
-        local: bool,
+        sight: Sight,
         device: torch.device,
     ) -> None:
         self.agents = tuple(agents)
-        self.head = head
-        self.critic, self.policy = networks(layout, agents[0], hidden=hidden, local=local)
+        self.layout, self.head, self.sight = layout, head, sight
+        self.critic, self.policy = networks(layout, agents[0], hidden=hidden, sight=sight)
         self.size = self.policy.end
         shape = (len(agents), aligned(self.size))
         self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
@@ -76,7 +78,7 @@ class Cohort:
         self.action_index = torch.stack(
             [every[layout.action][layout.action_of(agent)] for agent in agents]
         )
-        self.critic_index = torch.cat([observed, self.action_index, ones], 1) if local else None
+        self.critic_index = torch.cat([observed, self.action_index, ones], 1)
 
     def initialise(self, seed: int) -> None:
         """Glorot-uniform weights and zero biases, keyed by (seed, agent); targets equal."""
@@ -120,7 +122,7 @@ def make_cohorts(
     specs: Sequence[AgentSpec],
     layout: Layout,
     *,
-    local: Collection[int],
+    sights: Sequence[Sight],
     hidden: int,
     noise: float,
     device: torch.device,
@@ -130,14 +132,14 @@ def make_cohorts(
     Args:
         specs: All agents.
         layout: Of a transition.
-        local: Agents whose critics see their own observation and action only.
+        sights: What their critics see.
         hidden: Width of the hidden layers.
         noise: Of continuous actions.
         device: Where parameters lie.
     """
     groups: dict[object, list[int]] = {}
     for agent, spec in enumerate(specs):
-        shape = (spec.observation_size, spec.action, agent in local)
+        shape = (spec.observation_size, spec.action, sights[agent])
         groups.setdefault(shape, []).append(agent)
     return tuple(
         Cohort(
@@ -145,7 +147,7 @@ def make_cohorts(
             layout,
             make_head(specs[agents[0]].action, noise=noise, device=device),
             hidden=hidden,
-            local=agents[0] in local,
+            sight=sights[agents[0]],
             device=device,
         )
         for agents in groups.values()

@@ -1,10 +1,11 @@
-"""Configuration, initial parameters, acting and learning of MADDPG."""
+"""Configuration, initial parameters, acting and learning of MADDPG, and learning of MFAC."""
 
 import numpy as np
 import pytest
 
 from fullrank.algorithms import make_algorithm
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
+from fullrank.algorithms.mfac import MFACConfig
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.errors import ConfigError
 from fullrank.networks.cohort import ROLES
@@ -51,6 +52,13 @@ def test_ddpg_needs_nothing_of_the_other_agents() -> None:
         needed = [dimensions.sections[section] for section in dimensions.needs(unit)]
         assert {section.unit for section in needed} == {unit}
         assert sorted(s.role for s in needed) == sorted(ROLES)
+
+
+def test_a_mean_field_critic_grows_with_observations_alone() -> None:
+    sizes = {
+        agents: MFACConfig(hidden=16).dimensions(team(agents)).unit_sizes[0] for agents in (3, 4)
+    }
+    assert sizes[4] - sizes[3] == 16 * 4
 
 
 def test_an_unknown_device_is_refused() -> None:
@@ -125,8 +133,10 @@ def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
     return rows
 
 
-def test_training_learns_which_action_pays() -> None:
-    algorithm, generator = make(team()), np.random.default_rng(0)
+@pytest.mark.parametrize("name", ["maddpg", "mfac"])
+def test_training_learns_which_action_pays(name: str) -> None:
+    algorithm = make_algorithm(name, team(), seed=0, device="cpu", batch_size=64, hidden=16)
+    generator = np.random.default_rng(0)
     observation = generator.standard_normal((64, 8), dtype=np.float32)
     for iteration in range(150):
         soft = algorithm.act(observation, iteration=iteration, step=0, alive=np.ones((64, 2), bool))

@@ -1,4 +1,4 @@
-"""MADDPG and DDPG against the equations, one agent at a time, in float64 with autograd."""
+"""MADDPG, DDPG and MFAC against the equations, one agent at a time, in float64 with autograd."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
+from fullrank.algorithms.mfac import MFACConfig
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
 from fullrank.seeding import stream
@@ -52,9 +53,9 @@ class Reference:
     def _net(self, role: str, unit: Unit, flat: FloatArray) -> Net:
         hidden = self.config.hidden
         own, actions = self.layout.observation_sizes[unit], self.layout.action_sizes[unit]
-        joint = sum(self.layout.observation_sizes) + sum(self.layout.action_sizes)
-        joint = own + actions if self.is_local(unit) else joint
-        sizes = (joint, hidden, hidden, 1) if "critic" in role else (own, hidden, hidden, actions)
+        joint = (self.layout.observation_sizes, self.layout.action_sizes)
+        seen = self.critic_input(unit, *(torch.zeros(1, sum(part)) for part in joint)).shape[1]
+        sizes = (seen, hidden, hidden, 1) if "critic" in role else (own, hidden, hidden, actions)
         values = torch.tensor(flat, dtype=torch.float64)
         net, start = [], 0
         for inputs, outputs in pairwise(sizes):
@@ -65,14 +66,17 @@ class Reference:
         assert start == len(values)
         return net
 
-    def is_local(self, unit: Unit) -> bool:
-        return self.specs[unit].side in self.config.ddpg_sides
-
     def critic_input(self, unit: Unit, state: Tensor, actions: Tensor) -> Tensor:
-        if self.is_local(unit):
-            state = state[:, self.layout.observation_of(unit)]
-            actions = actions[:, self.layout.action_of(unit)]
-        return torch.cat([state, actions], 1)
+        own = actions[:, self.layout.action_of(unit)]
+        if self.specs[unit].side in self.config.ddpg_sides:
+            return torch.cat([state[:, self.layout.observation_of(unit)], own], 1)
+        if not isinstance(self.config, MFACConfig):
+            return torch.cat([state, actions], 1)
+        mean = state.new_zeros(len(state), max(self.layout.action_sizes))
+        for other, size in enumerate(self.layout.action_sizes):
+            if other != unit:
+                mean[:, :size] += actions[:, self.layout.action_of(other)] / (len(self.specs) - 1)
+        return torch.cat([state, own, mean], 1)
 
     def update(
         self, batch: FloatArray, unit: Unit, *, iteration: int, clip: bool = True
@@ -167,11 +171,16 @@ def updates_of(
     [(DISCRETE, ()), (MIXED, ()), (MIXED, ("red",)), (MIXED, ("red", "team"))],
     ids=["equal", "mixed", "one side by DDPG", "all by DDPG"],
 )
+@pytest.mark.parametrize("kind", [MADDPGConfig, MFACConfig])
 @pytest.mark.parametrize(("batch", "hidden"), [(64, 16), (333, 50), (17, 33)])
 def test_updates_are_the_gradients_of_both_losses(
-    specs: tuple[AgentSpec, ...], ddpg_sides: tuple[str, ...], batch: int, hidden: int
+    kind: type[MADDPGConfig],
+    specs: tuple[AgentSpec, ...],
+    ddpg_sides: tuple[str, ...],
+    batch: int,
+    hidden: int,
 ) -> None:
-    config = MADDPGConfig(batch_size=batch, hidden=hidden, ddpg_sides=ddpg_sides)
+    config = kind(batch_size=batch, hidden=hidden, ddpg_sides=ddpg_sides)
     rows = random_batch(specs, batch)
     updates, reference = updates_of(config, specs, rows, iteration=7)
     for unit, update in updates.items():

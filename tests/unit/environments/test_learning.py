@@ -1,4 +1,4 @@
-"""MADDPG trains on the tasks of [DARL1N], coded as on any other."""
+"""MADDPG and MFAC train on the tasks of [DARL1N], coded as on any other."""
 
 from typing import Any
 
@@ -26,9 +26,12 @@ TASKS = {
 """Name to number of agents."""
 
 
-@pytest.mark.parametrize("name", TASKS)
-def test_maddpg_trains_coded_and_ends_as_the_centralised_run(name: str) -> None:
-    options = SMALL | {"environment.name": name, "environment.agents": TASKS[name]}
+@pytest.mark.parametrize(
+    ("algorithm", "name"), [*(("maddpg", task) for task in TASKS), ("mfac", "grassland")]
+)
+def test_coded_training_ends_as_the_centralised_run(algorithm: str, name: str) -> None:
+    task = {"environment.name": name, "environment.agents": TASKS[name]}
+    options = SMALL | task | {"algorithm.name": algorithm}
     config = load(options=options).check().config
     runs = [LocalRun(config, coded=coded) for coded in (True, False)]
     before = {key: value.copy() for key, value in runs[0].training.state(resume_at=0).items()}

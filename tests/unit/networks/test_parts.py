@@ -12,6 +12,7 @@ from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import Cohort, make_cohorts
 from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
 from fullrank.networks.mlp import aligned
+from fullrank.networks.sight import MeanField, Sight, critic_inputs
 from fullrank.replay import Layout
 
 CPU = torch.device("cpu")
@@ -92,11 +93,11 @@ def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(rows.target, target)
 
 
-def cohorts(*, local: tuple[int, ...] = ()) -> tuple[Cohort, ...]:
+def cohorts(*, sights: tuple[Sight, ...] = (Sight.JOINT,) * 4) -> tuple[Cohort, ...]:
     actions = [Discrete(2), Discrete(3), Discrete(2), Discrete(2)]
     specs = [AgentSpec(name=str(i), observation_size=3, action=a) for i, a in enumerate(actions)]
     layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
-    return make_cohorts(specs, layout, local=local, hidden=4, noise=0.0, device=CPU)
+    return make_cohorts(specs, layout, sights=sights, hidden=4, noise=0.0, device=CPU)
 
 
 def test_agents_of_one_shape_share_a_cohort() -> None:
@@ -104,9 +105,33 @@ def test_agents_of_one_shape_share_a_cohort() -> None:
 
 
 def test_agents_with_local_critics_have_a_cohort_of_their_own() -> None:
-    shared, local, other = cohorts(local=(1, 2))
+    shared, local, other = cohorts(sights=(Sight.JOINT, Sight.OWN, Sight.OWN, Sight.JOINT))
     assert [shared.agents, local.agents, other.agents] == [(0, 3), (1,), (2,)]
     assert [shared.critic.inputs, local.critic.inputs, other.critic.inputs] == [21, 6, 5]
+
+
+def test_spreading_and_folding_are_the_linear_map_and_its_transpose() -> None:
+    layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
+    agents, hidden, joint = (0, 2, 3), 5, layout.action.stop
+    seen = critic_inputs(Sight.MEAN_FIELD, layout, 0)
+    field = MeanField(layout, agents, CPU)
+    torch.manual_seed(0)
+    first, gradient = torch.randn(3, hidden, seen + 1), torch.randn(3, hidden, joint + 1)
+    spread, folded = torch.empty_like(gradient), torch.empty_like(first)
+    field.spread(first, out=spread)
+    field.fold(gradient, out=folded)
+    x = torch.randn(joint + 1, dtype=torch.float64)
+    for unit, agent in enumerate(agents):
+        others = torch.zeros(3, dtype=torch.float64)
+        for other in set(range(4)) - {agent}:
+            action = x[layout.action][layout.action_of(other)]
+            others[: len(action)] += action / 3
+        own = x[layout.action][layout.action_of(agent)]
+        expected = first[unit].double() @ torch.cat([x[layout.observation], own, others, x[-1:]])
+        torch.testing.assert_close(spread[unit].double() @ x, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(
+            (spread[unit] * gradient[unit]).sum(), (first[unit] * folded[unit]).sum()
+        )
 
 
 def test_every_parameter_row_starts_on_sixty_four_bytes() -> None:

@@ -1,0 +1,83 @@
+"""What the critic of an agent sees of the joint input: observations and actions of all agents."""
+
+from collections.abc import Sequence
+from enum import StrEnum
+
+import torch
+from torch import Tensor
+
+from fullrank.replay.layout import Layout
+
+
+class Sight(StrEnum):
+    """Kinds of critics."""
+
+    JOINT = "joint"
+    """All observations and all actions."""
+    OWN = "own"
+    """The agent's own observation and action."""
+    MEAN_FIELD = "mean_field"
+    """All observations, the own action, and the mean of the other agents' actions, shorter ones
+    padded with zeros."""
+
+
+def critic_inputs(sight: Sight, layout: Layout, agent: int) -> int:
+    """Entries of what the agent's critic sees."""
+    observations, actions = layout.observation_sizes, layout.action_sizes
+    match sight:
+        case Sight.JOINT:
+            return sum(observations) + sum(actions)
+        case Sight.OWN:
+            return observations[agent] + actions[agent]
+        case Sight.MEAN_FIELD:
+            return sum(observations) + actions[agent] + max(actions)
+
+
+class MeanField:
+    """First layers [W | b] of mean-field critics, as joint critics' with tied columns.
+
+    What such a critic sees is a linear image T x of the joint input x, and W (T x) = (W T) x. With
+    its first layer spread to W T it is computed as every joint critic is; the gradient G at W T is
+    then folded to G T', which is that at W.
+
+    Args:
+        layout: Of a transition.
+        agents: The units, whose own actions are of one size.
+        device: Where the layers lie.
+    """
+
+    def __init__(self, layout: Layout, agents: Sequence[int], device: torch.device) -> None:
+        sizes = torch.tensor(layout.action_sizes)
+        owner = torch.arange(layout.agents).repeat_interleave(sizes)
+        entry = torch.arange(len(owner)) - (sizes.cumsum(0) - sizes)[owner]
+        mine = (owner == torch.tensor(agents)[:, None])[:, None]
+        share = 1.0 / max(layout.agents - 1, 1)
+        own, self._widest = int(sizes[agents[0]]), int(sizes.max())
+        self._agents, self._observed = layout.agents, layout.observation.stop
+        self._own = slice(self._observed, self._observed + own)
+        self._mean = slice(self._own.stop, self._own.stop + self._widest)
+        source = torch.where(mine, self._own.start + entry, self._mean.start + entry)
+        self._source = source.to(device)
+        self._scale = torch.where(mine, 1.0, share).to(device)
+        self._others = torch.where(mine, 0.0, share).to(device)
+        self._place = (owner * self._widest + entry).to(device)
+        self._own_columns = mine[:, 0].nonzero()[:, 1].view(len(agents), 1, own).to(device)
+
+    def spread(self, first: Tensor, out: Tensor) -> None:
+        """W T: the layer, shape (units, hidden, seen + 1), for joint inputs, (.., joint + 1)."""
+        out[:, :, : self._observed] = first[:, :, : self._observed]
+        actions = first.gather(2, self._source.expand(-1, first.shape[1], -1))
+        torch.mul(actions, self._scale, out=out[:, :, self._observed : -1])
+        out[:, :, -1] = first[:, :, -1]
+
+    def fold(self, gradient: Tensor, out: Tensor) -> None:
+        """G T': the gradient, shape (units, hidden, joint + 1), at the layer, (.., seen + 1)."""
+        units, hidden, _ = gradient.shape
+        out[:, :, : self._observed] = gradient[:, :, : self._observed]
+        actions = gradient[:, :, self._observed : -1]
+        out[:, :, self._own] = actions.gather(2, self._own_columns.expand(-1, hidden, -1))
+        by_agent = actions.new_zeros(units, hidden, self._agents * self._widest)
+        by_agent.index_copy_(2, self._place, actions * self._others)
+        by_agent = by_agent.view(units, hidden, self._agents, self._widest)
+        torch.sum(by_agent, 2, out=out[:, :, self._mean])
+        out[:, :, -1] = gradient[:, :, -1]
