@@ -13,6 +13,7 @@ import torch
 from fullrank.algorithms import Algorithm, AlgorithmConfig, algorithms
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.errors import Cancelled, CheckpointUnusable
+from fullrank.export.policy import Policy
 from fullrank.replay import Layout
 from fullrank.types import FloatArray, Unit
 from fullrank.updates import GRID, unit_digest
@@ -292,3 +293,17 @@ def test_the_fingerprint_is_the_same_in_another_process(name: str, hash_seed: st
     specs = [AgentSpec(name="a", observation_size=7, action=Discrete(5))]
     here = algorithms.build(name).make(specs, seed=0, device="cpu").fingerprint()
     assert here == ran.stdout.strip()
+
+
+def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:
+    algorithm = build(name)
+    sizes = [spec.observation_size for spec in UNEQUAL]
+    joint = np.random.default_rng(3).standard_normal((200, sum(sizes)), dtype=np.float32)
+    seen = np.split(joint, np.cumsum(sizes)[:-1], axis=1)
+    taken = np.split(algorithm.act_greedily(joint), np.cumsum(layout().action_sizes)[:-1], axis=1)
+    for unit, spec in enumerate(UNEQUAL):
+        outputs = Policy(agent=spec, layers=algorithm.policy(unit)).outputs(seen[unit])
+        if isinstance(spec.action, Discrete):
+            assert (outputs.argmax(1) == taken[unit].argmax(1)).all()
+        else:
+            np.testing.assert_allclose(outputs, taken[unit], atol=1e-5)

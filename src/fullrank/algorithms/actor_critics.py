@@ -22,7 +22,7 @@ from fullrank.networks.heads import Head
 from fullrank.networks.mlp import Tape, aligned, backward, forward, hidden, upper_gradients
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray
+from fullrank.types import BoolArray, FloatArray, Unit
 from fullrank.updates import snap
 
 SNAP_ENTRIES = 2**16
@@ -193,6 +193,11 @@ class ActorCritics:
                 actions = choose(cohort.head, forward(policy, own, tape, outputs))
                 joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
             return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
+
+    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+        """The unit's policy, layer by layer."""
+        cohort, row = self._place[unit]
+        return cohort.policy_layers(row)
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Copies of every network (``role/unit``), both moments, and the number of steps."""

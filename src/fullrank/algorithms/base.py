@@ -96,6 +96,14 @@ class Algorithm(Dimensions, Protocol):
     def act_greedily(self, observation: FloatArray) -> FloatArray:
         """Joint actions without exploration: the mode (discrete) or the mean (continuous)."""
 
+    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+        """The unit's policy, a perceptron with ReLU between its layers, from the input up.
+
+        Returns:
+            Each layer as one matrix [W | b], shape (outputs, inputs + 1). The last one's outputs
+            are logits (discrete), or the mean before tanh and the range (continuous).
+        """
+
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Everything that a checkpoint holds: parameters, targets, optimiser; names to arrays."""
 

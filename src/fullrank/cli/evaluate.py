@@ -9,20 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.checkpoint import newest
 from fullrank.cli.options import JsonOption
+from fullrank.cli.policies import play, trained
 from fullrank.cli.runs import find_run, read_config
-from fullrank.config import RunConfig
-from fullrank.environments import make_environment, variant_of
-from fullrank.recovery import CHECKPOINTS
-from fullrank.rollouts import Act, Evaluation, random_actions
-from fullrank.rollouts import evaluate as play
+from fullrank.environments import variant_of
+from fullrank.rollouts import Act, Evaluation
 from fullrank.statistics import bootstrap
 from fullrank.types import JSON
-from fullrank.wiring import training_of
-
-COPIES = 50
-"""Episodes played at a time."""
 
 
 def evaluate(
@@ -38,49 +31,23 @@ def evaluate(
     directory = find_run(run)
     config = read_config(directory)
     variant = variant_of(config.environment.name, config.environment.params)
-    iteration, greedy = trained(directory, config)
-    policies: dict[str, Act | None] = {"trained": greedy}
+    found = trained(directory, config)
+    policies: dict[str, Act | None] = {"trained": found.algorithm.act_greedily}
     if with_random:
         policies["random"] = None
     played = {
-        name: _play(config, act, episodes=episodes, seed=seed) for name, act in policies.items()
+        name: play(config, act, episodes=episodes, seed=seed) for name, act in policies.items()
     }
     if as_json:
         facts = {name: _facts(evaluation) for name, evaluation in played.items()}
         what = {"environment": config.environment.name, "variant": variant}
-        how = {"iteration": iteration, "episodes": episodes, "seed": seed}
+        how = {"iteration": found.iteration, "episodes": episodes, "seed": seed}
         print(json.dumps({**what, **how, **facts}))
     else:
-        title = f"{directory.name} ({variant}) after iteration {iteration}, {episodes} episodes"
-        _show(played, title=title)
-
-
-def trained(directory: Path, config: RunConfig) -> tuple[int, Act]:
-    """The newest checkpoint's iteration and greedy policies."""
-    checkpoint = newest(directory / CHECKPOINTS)
-    training = training_of(config)
-    try:
-        training.load_algorithm(checkpoint.arrays)
-    finally:
-        training.close()
-    return checkpoint.iteration, training.algorithm.act_greedily
-
-
-def _play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
-    """Whole episodes by ``act``; None is the random policy."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=min(episodes, COPIES), **settings.params
-    )
-    try:
-        return play(
-            environment,
-            act or random_actions(environment.agents, seed=seed),
-            episodes=episodes,
-            seed=seed,
+        title = (
+            f"{directory.name} ({variant}) after iteration {found.iteration}, {episodes} episodes"
         )
-    finally:
-        environment.close()
+        _show(played, title=title)
 
 
 def _facts(evaluation: Evaluation) -> JSON:

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.runs import find_run, read_config
-from fullrank.config import PluginSettings, RunConfig
+from fullrank.cli.runs import find_run, named, read_config
+from fullrank.config import RunConfig
 from fullrank.environments import variant_of
 from fullrank.errors import FullrankError
 from fullrank.metrics import METRICS, IterationRecord, read_records
@@ -124,11 +124,6 @@ def _title(config: RunConfig) -> str:
     variant = variant_of(config.environment.name, config.environment.params)
     return (
         f"{config.algorithm.name} on {config.environment.name} ({variant}), seed {config.seed}\n"
-        f"code: {_named(config.code)} · N = {config.learners}{units} · "
-        f"stragglers: {_named(config.stragglers)}"
+        f"code: {named(config.code)} · N = {config.learners}{units} · "
+        f"stragglers: {named(config.stragglers)}"
     )
-
-
-def _named(plugin: PluginSettings) -> str:
-    params = ", ".join(f"{key} = {value}" for key, value in plugin.params.items())
-    return f"{plugin.name} ({params})" if params else plugin.name

@@ -8,7 +8,7 @@ import typer
 from PIL import Image
 
 from fullrank.cli.drawing import Moment, as_gif, frames
-from fullrank.cli.evaluate import trained
+from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run, read_config
 from fullrank.config import RunConfig
 from fullrank.environments import make_environment, variant_of
@@ -44,8 +44,8 @@ def render(
     if with_random:
         who, act = "random", random_actions(environment.agents, seed=seed)
     else:
-        iteration, act = trained(directory, config)
-        who = f"after {iteration + 1} iterations"
+        found = trained(directory, config)
+        who, act = f"after {found.iteration + 1} iterations", found.algorithm.act_greedily
     start = derive(seed, "evaluation", episode)
     moments = list(play(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)

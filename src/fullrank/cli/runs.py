@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fullrank.config import RunConfig, from_toml
+from fullrank.config import EnvironmentSettings, PluginSettings, RunConfig, from_toml
 from fullrank.errors import FullrankError
 from fullrank.registry import nearest
 
@@ -81,3 +81,9 @@ def newest_run(*, root: Path = RUNS) -> Path:
             f"there are no runs in {root}/; name a run, or host:port of its monitor"
         )
     return max(configurations, key=lambda path: path.stat().st_mtime).parent
+
+
+def named(chosen: PluginSettings | EnvironmentSettings) -> str:
+    """A code, an environment, ... by its name, and the parameters that were given."""
+    params = ", ".join(f"{key} = {value}" for key, value in chosen.params.items())
+    return f"{chosen.name} ({params})" if params else chosen.name

@@ -96,6 +96,11 @@ class Cohort:
         """One network's parameters in memory that NumPy shares, flat."""
         return self._net(self._host, row, role).numpy()
 
+    def policy_layers(self, row: int) -> tuple[FloatArray, ...]:
+        """The policy's layers [W | b] from the input up, in memory that NumPy shares."""
+        own = self._host[0][row : row + 1]
+        return tuple(layer.of(own)[0].numpy() for layer in self.policy.layers)
+
     def _net(self, sources: tuple[Tensor, Tensor], row: int, role: str) -> Tensor:
         net = self.critic if role.endswith("critic") else self.policy
         return sources[role.startswith("target")][row, net.start : net.end]

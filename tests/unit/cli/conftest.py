@@ -1,11 +1,15 @@
 """Running the command line within the test process."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
+from fullrank.checkpoint import save
 from fullrank.cli import main
+from fullrank.config import load, to_toml
+from fullrank.local import LocalRun
 
 
 class Outcome(NamedTuple):
@@ -31,3 +35,25 @@ def fullrank(capsys: pytest.CaptureFixture[str]) -> Command:
         return Outcome(code, *capsys.readouterr())
 
     return run
+
+
+SMALL: dict[str, Any] = {
+    "iterations": 1,
+    "collect.warmup": 100,
+    "algorithm.batch_size": 32,
+    "algorithm.hidden": 16,
+    "environment.agents": 3,
+}
+
+
+def finished(directory: Path, **options: Any) -> Path:
+    """A run of one iteration."""
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    config = load(options=SMALL | keys).check().config
+    run = LocalRun(config, coded=False)
+    run.train()
+    directory.mkdir(exist_ok=True)
+    (directory / "config.toml").write_text(to_toml(config))
+    state = run.training.state(resume_at=1)
+    save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
+    return directory

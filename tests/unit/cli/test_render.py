@@ -2,44 +2,19 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
-from fullrank.checkpoint import save
 from fullrank.cli.drawing import Moment, frames
 from fullrank.cli.render import play
-from fullrank.config import load, to_toml
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.rover_tower import RoverTower
 from fullrank.environments.particle.scene import Scene
-from fullrank.local import LocalRun
 from fullrank.rollouts import random_actions
 
-from .conftest import Command
-
-SMALL: dict[str, Any] = {
-    "iterations": 1,
-    "collect.warmup": 100,
-    "algorithm.batch_size": 32,
-    "algorithm.hidden": 16,
-    "environment.agents": 3,
-}
-
-
-def finished(directory: Path, **options: Any) -> Path:
-    """A run of one iteration."""
-    keys = {key.replace("__", "."): value for key, value in options.items()}
-    config = load(options=SMALL | keys).check().config
-    run = LocalRun(config, coded=False)
-    run.train()
-    directory.mkdir(exist_ok=True)
-    (directory / "config.toml").write_text(to_toml(config))
-    state = run.training.state(resume_at=1)
-    save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
-    return directory
+from .conftest import Command, finished
 
 
 @pytest.fixture

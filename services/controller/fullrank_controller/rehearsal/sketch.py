@@ -79,6 +79,10 @@ class Sketch:
         """Nothing."""
         return np.zeros((len(observation), self._actions), np.float32)
 
+    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+        """None: nobody plays."""
+        return ()
+
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """The parameters."""
         return {"parameters": self._parameters.copy()}

@@ -1,0 +1,29 @@
+"""Play an episode with policies that ``fullrank export RUN --format onnx`` wrote.
+
+python examples/play_onnx.py runs/mine/export/onnx
+"""
+
+import sys
+from pathlib import Path
+
+from onnxruntime import InferenceSession
+
+from fullrank.environments.parallel import cooperative_navigation_v0
+
+
+def main(folder: str) -> None:
+    policies = [InferenceSession(path) for path in sorted(Path(folder).glob("*.onnx"))]
+    environment = cooperative_navigation_v0(agents=len(policies))
+    players = dict(zip(environment.possible_agents, policies, strict=True))
+    seen, _ = environment.reset(seed=0)
+    earned = 0.0
+    while environment.agents:
+        inputs = {agent: {"observation": seen[agent][None]} for agent in environment.agents}
+        actions = {agent: players[agent].run(["action"], inputs[agent])[0][0] for agent in inputs}
+        seen, reward, *_ = environment.step(actions)
+        earned += sum(reward.values())
+    print(f"return {earned:.3f}")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -1,0 +1,93 @@
+"""The model card beside exported policies: what they are, how they were trained, how they play."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fullrank import __version__
+from fullrank.cli.runs import named
+from fullrank.config import RunConfig
+from fullrank.environments import AgentSpec, Discrete, variant_of
+from fullrank.rollouts import Evaluation
+from fullrank.statistics import bootstrap
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Card:
+    """What the card says."""
+
+    run: str
+    config: RunConfig
+    iterations: int
+    """How many the policies learnt from."""
+    agents: Sequence[AgentSpec]
+    files: Sequence[str]
+    """One for each agent."""
+    usage: str
+    """How a file is read: a sentence or two."""
+    difference: float
+    """The largest one between the files and the run's own policies, on random observations."""
+    played: Mapping[str, Evaluation]
+    """``trained`` and ``random``, on the same episodes."""
+    seed: int
+    """Of those episodes."""
+
+    def markdown(self) -> str:
+        """The card as a page."""
+        parts = self._about(), self._returns(), self._files()
+        return f"# Policies of {self.run}\n\n" + "\n\n".join(parts) + "\n"
+
+    def _about(self) -> str:
+        config = self.config
+        facts = {
+            "environment": named(config.environment),
+            "variant": variant_of(config.environment.name, config.environment.params),
+            "algorithm": named(config.algorithm),
+            "code": named(config.code),
+            "learners": config.learners,
+            "stragglers": named(config.stragglers),
+            "seed": config.seed,
+            "iterations": self.iterations,
+            "Fullrank": __version__,
+        }
+        return _table(["", ""], *([name, str(fact)] for name, fact in facts.items()))
+
+    def _returns(self) -> str:
+        sides = self.played["trained"].side_returns
+        several = list(sides) if len(sides) > 1 else []
+        rows = (
+            [
+                name,
+                str(bootstrap(evaluation.returns)),
+                *(str(bootstrap(evaluation.side_returns[side])) for side in several),
+            ]
+            for name, evaluation in self.played.items()
+        )
+        episodes = len(self.played["trained"].returns)
+        return (
+            f"## Returns\n\nMeans over {episodes} undiscounted episodes, played greedily from the "
+            f"initial states of seed {self.seed}, with 95 % intervals over episodes. Other "
+            f"training seeds may end elsewhere.\n\n"
+            f"{_table(['policy', 'all agents', *several], *rows)}"
+        )
+
+    def _files(self) -> str:
+        rows = (
+            [file, agent.name, agent.side, str(agent.observation_size), _actions(agent)]
+            for file, agent in zip(self.files, self.agents, strict=True)
+        )
+        return (
+            f"## Files\n\n{self.usage} On random observations they differ from the run's own "
+            f"policies by {self.difference:.1e} at most.\n\n"
+            f"{_table(['file', 'agent', 'side', 'observation size', 'action'], *rows)}"
+        )
+
+
+def _actions(agent: AgentSpec) -> str:
+    if isinstance(agent.action, Discrete):
+        return f"one of {agent.action.n}"
+    return f"from {list(agent.action.low)} to {list(agent.action.high)}"
+
+
+def _table(heads: Sequence[str], *rows: Sequence[str]) -> str:
+    lines = (heads, ["---"] * len(heads), *rows)
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)

@@ -1,0 +1,55 @@
+"""A run's newest policies, and how they play."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+from fullrank.algorithms import Algorithm
+from fullrank.checkpoint import newest
+from fullrank.config import RunConfig
+from fullrank.environments import AgentSpec, make_environment
+from fullrank.recovery import CHECKPOINTS
+from fullrank.rollouts import Act, Evaluation, evaluate, random_actions
+from fullrank.wiring import training_of
+
+COPIES = 50
+"""Episodes played at a time."""
+
+
+class Trained(NamedTuple):
+    """What a checkpoint holds of the policies."""
+
+    iteration: int
+    agents: tuple[AgentSpec, ...]
+    algorithm: Algorithm
+
+
+def trained(directory: Path, config: RunConfig) -> Trained:
+    """The policies of the newest checkpoint.
+
+    Raises:
+        CheckpointUnusable: There is none, or none that can be used.
+    """
+    checkpoint = newest(directory / CHECKPOINTS)
+    training = training_of(config)
+    try:
+        training.load_algorithm(checkpoint.arrays)
+    finally:
+        training.close()
+    return Trained(checkpoint.iteration, training.agents, training.algorithm)
+
+
+def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
+    """Whole episodes by ``act``; None is the random policy."""
+    settings = config.environment
+    environment = make_environment(
+        settings.name, agents=settings.agents, copies=min(episodes, COPIES), **settings.params
+    )
+    try:
+        return evaluate(
+            environment,
+            act or random_actions(environment.agents, seed=seed),
+            episodes=episodes,
+            seed=seed,
+        )
+    finally:
+        environment.close()

@@ -1,0 +1,92 @@
+"""Policies as ONNX: from ``observation`` to ``action``, and to ``logits`` where it is discrete.
+
+``observation`` is float32 of shape (batch, observation size), as the environment gives it. A
+discrete ``action`` is the index of the likeliest, int64 of shape (batch,); a continuous one is the
+point in the box, float32 of shape (batch, action size).
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from fullrank.environments.base import Discrete
+from fullrank.errors import ConfigError
+from fullrank.export.policy import Play, Policy, centre_and_half
+from fullrank.types import FloatArray
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+OPSET, IR_VERSION = 17, 8
+"""Of 2022: old enough for every runtime in use."""
+_LIKELIEST = "action = ArgMax <axis = 1, keepdims = 0> (logits)"
+_INTO_THE_BOX = "scaled = Mul (squashed, half) action = Add (scaled, centre)"
+USAGE = (
+    "ONNX: `observation`, float32 of shape (batch, observation size) as the environment gives it, "
+    "to `action`: the index of the likeliest one (`logits` beside it), or the point in the range "
+    "of the action."
+)
+
+
+def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
+    """Write a policy; the model's metadata hold ``facts``."""
+    try:
+        import onnx
+    except ImportError:
+        raise _missing() from None
+    model = _model(policy)
+    onnx.helper.set_model_props(model, dict(facts))
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+
+
+def load(policy: Policy, path: Path) -> Play:
+    """What the ONNX runtime makes of observations by the file."""
+    try:
+        import onnxruntime
+    except ImportError:
+        raise _missing() from None
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    wanted = "logits" if isinstance(policy.agent.action, Discrete) else "action"
+
+    def play(observation: FloatArray) -> FloatArray:
+        outputs: FloatArray = session.run([wanted], {"observation": observation})[0]
+        return outputs
+
+    return play
+
+
+def _missing() -> ConfigError:
+    return ConfigError("ONNX is not installed: pip install 'fullrank[onnx]'")
+
+
+def _model(policy: Policy) -> "ModelProto":
+    from onnx import numpy_helper, parser
+
+    agent = policy.agent
+    arrays, signal, lines = dict[str, FloatArray](), "observation", list[str]()
+    for depth, layer in enumerate(policy.layers):
+        arrays |= {f"weight_{depth}": layer[:, :-1], f"bias_{depth}": layer[:, -1]}
+        if depth:
+            lines.append(f"hidden_{depth} = Relu ({signal})")
+            signal = f"hidden_{depth}"
+        lines.append(f"layer_{depth} = Gemm <transB = 1> ({signal}, weight_{depth}, bias_{depth})")
+        signal = f"layer_{depth}"
+    if isinstance(agent.action, Discrete):
+        results = f"int64[batch] action, float[batch, {agent.action.size}] logits"
+        lines += [f"logits = Identity ({signal})", _LIKELIEST]
+    else:
+        results = f"float[batch, {agent.action.size}] action"
+        arrays["centre"], arrays["half"] = centre_and_half(agent.action)
+        lines += [f"squashed = Tanh ({signal})", _INTO_THE_BOX]
+    model = parser.parse_model(
+        f'<ir_version: {IR_VERSION}, opset_import: ["": {OPSET}], producer_name: "fullrank">'
+        f"policy (float[batch, {agent.observation_size}] observation) => ({results})"
+        f"{{ {' '.join(lines)} }}"
+    )
+    model.graph.initializer.extend(
+        numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in arrays.items()
+    )
+    return model

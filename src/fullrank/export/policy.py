@@ -1,0 +1,69 @@
+"""An agent's policy as plain arrays, which every exported form says again."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, TypeAlias
+
+import numpy as np
+
+from fullrank.environments.base import AgentSpec, Continuous, Discrete
+from fullrank.types import FloatArray
+
+Play: TypeAlias = Callable[[FloatArray], FloatArray]
+"""Observations of one agent, shape (B, observation size), to what ``Policy.outputs`` says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Policy:
+    """A perceptron with ReLU between its layers, and whose it is."""
+
+    agent: AgentSpec
+    layers: tuple[FloatArray, ...]
+    """Each [W | b], shape (outputs, inputs + 1), from the input up."""
+
+    def outputs(self, observation: FloatArray) -> FloatArray:
+        """Logits (discrete), or the point in the box (continuous), shape (B, action size).
+
+        Args:
+            observation: As the environment gives it, shape (B, observation size) float32.
+        """
+        *hidden, last = self.layers
+        signal = observation
+        for layer in hidden:
+            signal = np.maximum(_affine(layer, signal), 0.0)
+        values = _affine(last, signal)
+        if isinstance(self.agent.action, Discrete):
+            return values
+        centre, half = centre_and_half(self.agent.action)
+        return np.tanh(values) * half + centre
+
+
+def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
+    outputs: FloatArray = signal @ layer[:, :-1].T + layer[:, -1]
+    return outputs
+
+
+def centre_and_half(box: Continuous) -> tuple[FloatArray, FloatArray]:
+    """Of each entry's range: its centre, and half its length."""
+    low, high = (np.array(bound, np.float32) for bound in (box.low, box.high))
+    half = np.float32(0.5)
+    return (high + low) * half, (high - low) * half
+
+
+class Form(Protocol):
+    """A kind of file; a module."""
+
+    USAGE: str
+    """How a file is read, for people."""
+
+    def save(self, policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
+        """Write a policy, with ``facts`` about it.
+
+        Raises:
+            ConfigError: What it takes is not installed.
+            OSError: The file cannot be written.
+        """
+
+    def load(self, policy: Policy, path: Path) -> Play:
+        """What the file that holds ``policy`` says."""

@@ -1,0 +1,38 @@
+"""Policies as safetensors: ``weight_0``, ``bias_0``, ... from the input up, ReLU between them."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+from safetensors.numpy import load_file, save_file
+
+from fullrank.export.policy import Play, Policy
+
+USAGE = (
+    "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, ReLU between its "
+    "layers. Its outputs are logits where the action is one of several; else they go through tanh "
+    "into the range of the action."
+)
+
+
+def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
+    """Write a policy; the file's metadata hold ``facts`` and the agent's actions."""
+    arrays = {}
+    for depth, layer in enumerate(policy.layers):
+        arrays[f"weight_{depth}"] = np.ascontiguousarray(layer[:, :-1])
+        arrays[f"bias_{depth}"] = np.ascontiguousarray(layer[:, -1])
+    action = policy.agent.action
+    kind = {"kind": type(action).__name__.lower(), **asdict(action)}
+    save_file(arrays, path, metadata={**facts, "action": json.dumps(kind)})
+
+
+def load(policy: Policy, path: Path) -> Play:
+    """What the arrays in the file make of observations."""
+    arrays = load_file(path)
+    layers = tuple(
+        np.column_stack([arrays[f"weight_{depth}"], arrays[f"bias_{depth}"]])
+        for depth in range(len(arrays) // 2)
+    )
+    return Policy(agent=policy.agent, layers=layers).outputs

@@ -1,0 +1,135 @@
+"""``fullrank export``: what is written, what the card says, and what is refused."""
+
+import runpy
+import sys
+from pathlib import Path
+
+import pytest
+
+from fullrank.cli.policies import trained
+from fullrank.cli.runs import read_config
+from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.export import tensors
+from fullrank.types import FloatArray
+
+from .conftest import Command, finished
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "play_onnx.py"
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    return finished(tmp_path / "mine")
+
+
+@pytest.mark.parametrize("form", ["safetensors", "onnx"])
+def test_every_agent_gets_a_file_beside_a_card(fullrank: Command, run: Path, form: str) -> None:
+    folder = run / "export" / form
+    words = ("export", str(run), "--format", form, "--episodes", "2")
+    assert fullrank(*words) == (0, f"{folder}\n", "")
+    names = ["README.md", *(f"policy_{unit:03d}.{form}" for unit in range(3))]
+    assert sorted(path.name for path in folder.iterdir()) == names
+    assert [path.name for path in folder.parent.iterdir()] == [form]
+
+
+def test_the_card_tells_environment_variant_code_seeds_and_returns(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    run = finished(tmp_path / "mine", environment__name="predator_prey", seed=7)
+    assert fullrank("export", str(run), "--episodes", "3").code == 0
+    card = (run / "export" / "safetensors" / "README.md").read_text()
+    for line in (
+        "# Policies of mine",
+        "| environment | predator_prey (horizon = 25, variant = openai",
+        "| variant | openai |",
+        "| code | cyclic (tolerance = 1) |",
+        "| seed | 7 |",
+        "| iterations | 1 |",
+        "Means over 3 undiscounted episodes",
+        "of seed 1000",
+        "| policy | all agents | predator | prey |",
+        "| policy_000.safetensors | predator_0 | predator |",
+    ):
+        assert line in card, card
+    returns = [line for line in card.splitlines() if line.startswith(("| trained", "| random"))]
+    assert [line.count("[") for line in returns] == [3, 3]
+
+
+def test_the_example_plays_an_episode_as_the_run_does(
+    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fullrank("export", str(run), "--format", "onnx", "--episodes", "1")
+    printed: list[str] = []
+    monkeypatch.setattr(sys, "argv", ["play_onnx.py", str(run / "export" / "onnx")])
+    monkeypatch.setattr("builtins.print", printed.append)
+    runpy.run_path(str(EXAMPLE), run_name="__main__")
+    assert printed == [f"return {_return_of_an_episode(run):.3f}"]
+
+
+def _return_of_an_episode(run: Path) -> float:
+    act = trained(run, read_config(run)).algorithm.act_greedily
+    environment = cooperative_navigation_v0()._environment
+    observation, earned, ended = environment.reset([0], [0]), 0.0, False
+    while not ended:
+        step = environment.step(act(observation))
+        observation, ended = step.observation, bool(step.ended[0])
+        earned += float(step.reward.sum())
+    return earned
+
+
+def refused(fullrank: Command, *words: str) -> tuple[int, str]:
+    """The exit code and the one line of a command that fails."""
+    code, output, error = fullrank("export", *words)
+    assert (output, len(error.splitlines())) == ("", 1)
+    return code, error
+
+
+def test_what_is_there_is_not_overwritten(fullrank: Command, run: Path) -> None:
+    (run / "other").mkdir()
+    code, error = refused(fullrank, str(run), "--output", str(run / "other"))
+    assert (code, "other exists already; choose another --output" in error) == (1, True)
+    assert list((run / "other").iterdir()) == []
+
+
+def test_an_unknown_run_and_one_without_checkpoint_are_one_line(
+    fullrank: Command, run: Path
+) -> None:
+    assert "there is no run" in refused(fullrank, str(run / "gone"))[1]
+    for path in (run / "checkpoints" / "000000").iterdir():
+        path.unlink()
+    (run / "checkpoints" / "000000").rmdir()
+    code, error = refused(fullrank, str(run))
+    assert (code, "holds no checkpoint yet" in error) == (8, True)
+
+
+def test_a_place_that_cannot_be_written_is_one_line(fullrank: Command, run: Path) -> None:
+    (run / "file").write_text("")
+    _, error = refused(fullrank, str(run), "--output", str(run / "file" / "export"))
+    assert "cannot write" in error
+
+
+@pytest.mark.parametrize("package", ["onnx", "onnxruntime"])
+def test_without_the_extra_it_says_what_to_install(
+    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    code, error = refused(fullrank, str(run), "--format", "onnx")
+    assert (code, "pip install 'fullrank[onnx]'" in error) == (2, True)
+    assert list((run / "export").iterdir()) == []
+
+
+def test_policies_that_differ_are_not_kept(
+    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wrong(policy: object, path: Path) -> object:
+        def play(observation: FloatArray) -> FloatArray:
+            outputs: FloatArray = right(observation) + 1.0
+            return outputs
+
+        right = load(policy, path)  # type: ignore[arg-type]
+        return play
+
+    load = tensors.load
+    monkeypatch.setattr(tensors, "load", wrong)
+    assert "differ from the run's by" in refused(fullrank, str(run))[1]
+    assert list((run / "export").iterdir()) == []
