@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help setup train test containers check protos bench
+.PHONY: help setup train dashboard test containers check protos bench
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -16,6 +16,9 @@ setup: $(VENV)/.installed ## Install Fullrank and the developers' tools into .ve
 
 train: setup ## Train a team on this machine
 	$(BIN)/fullrank train $(ARGS)
+
+dashboard: setup ## Show the newest run on a page
+	$(BIN)/fullrank dashboard $(ARGS)
 
 test: setup ## Run the tests
 	$(BIN)/python -m pytest -m "not slow and not gpu and not docker" $(ARGS)

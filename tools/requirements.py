@@ -31,11 +31,13 @@ SERVICES = frozenset(
     }
 )
 """What every service imports: all that replay and straggler need."""
+DASHBOARD = SERVICES | {"starlette", "tenacity", "uvicorn"}
 LEARNER = SERVICES | {"tenacity", "torch"}
 CONTROLLER = LEARNER | {"gymnasium", "pettingzoo", "safetensors", "scipy"}
 
 LISTS: Mapping[str, Collection[str]] = {
     "services": SERVICES,
+    "dashboard": DASHBOARD,
     "learner": LEARNER,
     "controller": CONTROLLER,
 }
@@ -49,9 +51,10 @@ def name_of(requirement: str) -> str:
 
 
 def requirements() -> dict[str, str]:
-    """Name to requirement of every dependency; a constraint wins over the range."""
+    """Name to requirement of all that services depend on; a constraint wins over the range."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    ranges = {name_of(text): text for text in project["dependencies"]}
+    texts = [*project["dependencies"], *project["optional-dependencies"]["dashboard"]]
+    ranges = {name_of(text): text for text in texts}
     lines = (ROOT / "constraints.txt").read_text().splitlines()
     pins = {name_of(line): line for line in lines if line and not line.startswith("#")}
     return {name: pins.get(name, text) for name, text in ranges.items()}

@@ -7,8 +7,10 @@ time matters.
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from fullrank.metrics import IterationRecord
+from fullrank.types import LearnerId
 
 ADVICE = {
     "collect": "play while learners compute (collect.lag = 1), or fewer copies or steps",
@@ -32,6 +34,31 @@ class Bottleneck:
 
     def __str__(self) -> str:
         return f"{self.phase} takes {self.share:.0%} of an iteration: {ADVICE[self.phase]}"
+
+
+class Span(NamedTuple):
+    """What a learner did for a while in a round."""
+
+    phase: str
+    """One of a budget's, or ``late``: it was assigned a row that was not waited for."""
+    start_s: float
+    """Since the first assignment, as is the end."""
+    end_s: float
+
+
+def spans(record: IterationRecord, learner: LearnerId) -> list[Span]:
+    """The round of a learner that was assigned a row, in order of time."""
+    assigned_s = record.assigned_s[learner]
+    if learner not in record.started_s:
+        return [Span("late", assigned_s, record.round_s)]
+    started_s, sent_s = record.started_s[learner], record.sent_s[learner]
+    computed_s = min(started_s + record.compute_s[learner], sent_s)
+    return [
+        Span("assign", assigned_s, started_s),
+        Span("compute", started_s, computed_s),
+        Span("delay", computed_s, sent_s),
+        Span("transfer", sent_s, record.arrival_s[learner]),
+    ]
 
 
 def budget(record: IterationRecord) -> dict[str, float]:

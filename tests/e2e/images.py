@@ -54,7 +54,7 @@ class Checkout:
             variables["BASE_IMAGE"] = BASE_IMAGE
         if WHEELHOUSE:
             variables["PIP_NO_INDEX"] = "1"
-        words = ("-f", str(self.deploy / "docker-compose.yml"), "--profile", "lab", "build")
+        words = ("-f", str(self.deploy / "docker-compose.yml"), "--profile", "*", "build")
         compose(*words, *services, variables=variables)
 
 

@@ -42,7 +42,8 @@ class Stack:
     def compose(self, *words: str) -> str:
         """``docker compose words...`` of this project."""
         files = [word for file in self.files for word in ("-f", str(self.checkout.deploy / file))]
-        variables = {"FULLRANK_PORT": "0", "FULLRANK_MONITOR_PORT": "0", **self.variables}
+        variables = {f"FULLRANK_{port}": "0" for port in ("PORT", "MONITOR_PORT", "DASHBOARD_PORT")}
+        variables |= self.variables
         return compose("-p", self.name, *files, *self.options, *words, variables=variables)
 
     def containers(self, service: str = "") -> list[Container]:

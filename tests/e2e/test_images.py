@@ -14,7 +14,7 @@ pytestmark = [
 MB = 1_000_000
 
 
-@pytest.mark.parametrize("service", ["replay", "straggler"])
+@pytest.mark.parametrize("service", ["replay", "straggler", "dashboard"])
 def test_a_service_that_computes_nothing_holds_no_torch(
     images: str, docker_engine: docker.DockerClient, service: str
 ) -> None:
@@ -32,7 +32,7 @@ def _size(engine: docker.DockerClient, image: str) -> int:
     return int(engine.images.get(image).attrs["Size"])
 
 
-@pytest.mark.parametrize("service", ["replay", "straggler"])
+@pytest.mark.parametrize("service", ["replay", "straggler", "dashboard"])
 def test_an_image_without_torch_adds_150_mb_at_most(
     images: str, docker_engine: docker.DockerClient, service: str
 ) -> None:
@@ -40,7 +40,7 @@ def test_an_image_without_torch_adds_150_mb_at_most(
     assert _size(docker_engine, f"fullrank-{service}:{images}") - base < 150 * MB
 
 
-@pytest.mark.parametrize("service", ["controller", "learner", "replay", "straggler"])
+@pytest.mark.parametrize("service", ["controller", "learner", "replay", "straggler", "dashboard"])
 def test_an_image_runs_as_nobody_in_particular_and_says_what_is_missing(
     images: str, docker_engine: docker.DockerClient, service: str
 ) -> None:

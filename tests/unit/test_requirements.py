@@ -20,4 +20,5 @@ def test_the_lists_are_what_the_distribution_says() -> None:
 
 def test_each_image_holds_what_the_one_before_it_holds() -> None:
     assert _names("services") < _names("learner") < _names("controller")
+    assert _names("dashboard") - _names("services") == {"starlette", "tenacity", "uvicorn"}
     assert "torch" in _names("learner") - _names("services")

@@ -11,7 +11,8 @@ from rich.table import Table
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.policies import play, trained
-from fullrank.cli.runs import find_run, read_config
+from fullrank.cli.runs import find_run
+from fullrank.config import read_config
 from fullrank.environments import variant_of
 from fullrank.rollouts import Act, Evaluation
 from fullrank.statistics import bootstrap

@@ -12,7 +12,8 @@ import typer
 from fullrank import __version__
 from fullrank.cli.card import Card
 from fullrank.cli.policies import Trained, play, trained
-from fullrank.cli.runs import find_run, read_config
+from fullrank.cli.runs import find_run
+from fullrank.config import read_config
 from fullrank.errors import FullrankError
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fullrank.budget import spans
 from fullrank.metrics import IterationRecord
 from fullrank.types import LearnerId
 
@@ -12,6 +13,13 @@ LEGEND = (
     f"{WAITING} parameters and minibatch  {COMPUTING} computing  {DELAYED} delayed  {SENDING} "
     f"sending  {LATE} not waited for  {DECODABLE} rank reached M"
 )
+_MARKS = {
+    "assign": WAITING,
+    "compute": COMPUTING,
+    "delay": DELAYED,
+    "transfer": SENDING,
+    "late": LATE,
+}
 _BARS = "▁▂▃▄▅▆▇█"
 
 
@@ -23,27 +31,12 @@ def lanes(record: IterationRecord, *, width: int) -> dict[LearnerId, str]:
 
 def _lane(record: IterationRecord, learner: LearnerId, width: int, scale: float) -> str:
     cells = [" "] * width
-    for mark, start_s, end_s in _phases(record, learner):
+    for phase, start_s, end_s in spans(record, learner):
         first, last = (min(width, int(scale * moment_s)) for moment_s in (start_s, end_s))
-        cells[first:last] = [mark] * (last - first)
+        cells[first:last] = [_MARKS[phase]] * (last - first)
     if record.decodable_s is not None:
         cells[min(width - 1, int(scale * record.decodable_s))] = DECODABLE
     return "".join(cells)
-
-
-def _phases(record: IterationRecord, learner: LearnerId) -> Sequence[tuple[str, float, float]]:
-    """Mark, start and end of each, seconds."""
-    assigned_s = record.assigned_s[learner]
-    if learner not in record.started_s:
-        return [(LATE, assigned_s, record.round_s)]
-    started_s, sent_s = record.started_s[learner], record.sent_s[learner]
-    computed_s = min(started_s + record.compute_s[learner], sent_s)
-    return [
-        (WAITING, assigned_s, started_s),
-        (COMPUTING, started_s, computed_s),
-        (DELAYED, computed_s, sent_s),
-        (SENDING, sent_s, record.arrival_s[learner]),
-    ]
 
 
 def sparkline(values: Sequence[float], *, width: int) -> str:

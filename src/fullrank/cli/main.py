@@ -19,6 +19,7 @@ VERBS = {
     "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
     "status": ("fullrank.cli.status:status", "Say where a run stands and what takes its time."),
     "top": ("fullrank.cli.top:top", "Watch a run live: learners, round timeline, returns."),
+    "dashboard": ("fullrank.cli.dashboard:dashboard", "Show runs live on a page, and compare."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
     "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
     "export": ("fullrank.cli.export:export", "Write a run's policies for use without Fullrank."),

@@ -7,7 +7,7 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fullrank.config import Resolved, load
+from fullrank.config import Resolved, TlsSettings, load
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 
@@ -44,8 +44,12 @@ def resolve(
     return layers.check()
 
 
-def security_of(certificates: Path | None, role: Role) -> Security:
-    """What this process shows to a service; what ``--certificates`` does not say is configured."""
+def tls_of(certificates: Path | None) -> TlsSettings:
+    """What this process shows; what ``--certificates`` does not say is configured."""
     folder = None if certificates is None else str(certificates)
-    settings = load(environ=os.environ, options={"tls.certificates": folder}).config.tls
-    return Security.of(settings, role)
+    return load(environ=os.environ, options={"tls.certificates": folder}).config.tls
+
+
+def security_of(certificates: Path | None, role: Role) -> Security:
+    """What this process shows to a service in a role."""
+    return Security.of(tls_of(certificates), role)

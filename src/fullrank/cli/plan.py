@@ -10,10 +10,10 @@ from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption
-from fullrank.cli.runs import find_run, read_config
+from fullrank.cli.runs import find_run
 from fullrank.codes import Code
 from fullrank.codes.auto import Auto
-from fullrank.config import RunConfig
+from fullrank.config import RunConfig, read_config
 from fullrank.errors import ConfigError
 from fullrank.measured import code_of_record, label_of_record, observed
 from fullrank.metrics import METRICS, IterationRecord, read_records

@@ -11,8 +11,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.runs import find_run, named, read_config
-from fullrank.config import RunConfig
+from fullrank.cli.runs import find_run, named
+from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
 from fullrank.errors import FullrankError
 from fullrank.metrics import METRICS, IterationRecord, read_records

@@ -9,8 +9,8 @@ from PIL import Image
 
 from fullrank.cli.drawing import Moment, as_gif, frames
 from fullrank.cli.policies import trained
-from fullrank.cli.runs import find_run, read_config
-from fullrank.config import RunConfig
+from fullrank.cli.runs import find_run
+from fullrank.config import RunConfig, read_config
 from fullrank.environments import make_environment, variant_of
 from fullrank.environments.particle.scene import Drawable
 from fullrank.errors import FullrankError

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fullrank.config import EnvironmentSettings, PluginSettings, RunConfig, from_toml
+from fullrank.config import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.errors import FullrankError
 from fullrank.registry import nearest
 
@@ -54,19 +54,6 @@ def find_run(run: Path, *, root: Path = RUNS) -> Path:
     known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     hint = nearest(run.name, known) if known else f"; there are no runs in {root}/"
     raise FullrankError(f"there is no run {str(run)!r}{hint}")
-
-
-def read_config(directory: Path) -> RunConfig:
-    """The configuration that a run was started with.
-
-    Raises:
-        FullrankError: It cannot be read.
-    """
-    path = directory / "config.toml"
-    try:
-        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
-    except OSError as error:
-        raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
 
 
 def newest_run(*, root: Path = RUNS) -> Path:

@@ -2,9 +2,10 @@
 
 import logging
 import os
+from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias, cast
 
 import typer
 
@@ -16,9 +17,14 @@ from fullrank.rpc.launch import Launch
 
 GROUP = "fullrank.services"
 
+Main: TypeAlias = Callable[[Launch], int]
+"""Runs a service to its end; the process's exit status."""
+
 
 def serve(
-    name: Annotated[str, typer.Argument(help="controller, learner, replay or straggler.")],
+    name: Annotated[
+        str, typer.Argument(help="controller, learner, replay, straggler or dashboard.")
+    ],
     run_dir: Annotated[
         Path | None, typer.Option("--run-dir", help="The run's own directory.")
     ] = None,
@@ -37,9 +43,7 @@ def serve(
     ] = False,
 ) -> None:
     """Run a service until SIGTERM; the exit status is documented in docs/exit-codes.md."""
-    services = {point.name: point for point in entry_points(group=GROUP)}
-    if name not in services:
-        raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
+    main = find(name)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     launch = Launch(
         resolved=load(config, environ=os.environ, overrides=overrides or ()),
@@ -48,4 +52,21 @@ def serve(
         until_finished=until_finished,
         stop_with_stdin=stop_with_stdin,
     )
-    raise typer.Exit(services[name].load()(launch))
+    raise typer.Exit(main(launch))
+
+
+def find(name: str) -> Main:
+    """A service by its name.
+
+    Raises:
+        ConfigError: There is none, or a package that it needs is not installed.
+    """
+    services = {point.name: point for point in entry_points(group=GROUP)}
+    if name not in services:
+        raise ConfigError(f"unknown service {name!r}{nearest(name, list(services))}")
+    try:
+        return cast(Main, services[name].load())
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            f"the {name} needs the package {error.name!r}: pip install 'fullrank[{name}]'"
+        ) from error

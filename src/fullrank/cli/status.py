@@ -13,7 +13,7 @@ from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.metrics import IterationRecord
 from fullrank.progress import SMOOTHED
-from fullrank.rpc.seen import LearnerStatus, RunStatus
+from fullrank.rpc.seen import RunStatus
 from fullrank.types import JSON
 
 
@@ -83,16 +83,5 @@ def learners(now: RunStatus) -> Table:
     for each in now.learners:
         rows = ",".join(map(str, each.rows)) or "-"
         heard = f"{each.silent_s:.1f} s ago"
-        table.add_row(str(each.learner), each.host, rows, state(each, now), heard)
+        table.add_row(str(each.learner), each.host, rows, each.activity(now), heard)
     return table
-
-
-def state(learner: LearnerStatus, now: RunStatus) -> str:
-    """What a learner is at, in a word."""
-    if learner.quarantined:
-        return f"quarantined: {learner.quarantined}"
-    if not learner.rows:
-        return "spare" if learner.fingerprint else "joining"
-    if not now.round_s:
-        return "idle"
-    return "answered" if learner.answered else "awaited"

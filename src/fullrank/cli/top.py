@@ -18,7 +18,7 @@ from fullrank.cli.lanes import LEGEND, lanes, sparkline
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
-from fullrank.cli.status import headline, state
+from fullrank.cli.status import headline
 from fullrank.errors import ServiceLost
 from fullrank.metrics import IterationRecord, to_line
 from fullrank.progress import SMOOTHED
@@ -222,7 +222,7 @@ def _table(now: RunStatus, records: list[IterationRecord]) -> Table:
             str(each.learner),
             each.host,
             ",".join(map(str, each.rows)) or "-",
-            state(each, now),
+            each.activity(now),
             f"{late / len(records):.0%}" if records else "-",
             Text(drawn.get(each.learner, "")),
         )

@@ -3,13 +3,14 @@
 from fullrank.config.faults import Corrupt, Drop, Fault, Hold, Throttle, fault_of
 from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
 from fullrank.config.plugins import complete_stragglers
-from fullrank.config.toml import config_digest, from_toml, to_toml
+from fullrank.config.toml import config_digest, from_toml, read_config, to_toml
 from fullrank.config.tree import (
     AuditSettings,
     CheckpointSettings,
     CollectSettings,
     ComputeSettings,
     ControllerSettings,
+    DashboardSettings,
     EnvironmentSettings,
     HealthSettings,
     LearnerSettings,
@@ -31,6 +32,7 @@ __all__ = [
     "ComputeSettings",
     "ControllerSettings",
     "Corrupt",
+    "DashboardSettings",
     "Drop",
     "EnvironmentSettings",
     "Fault",
@@ -52,5 +54,6 @@ __all__ = [
     "fault_of",
     "from_toml",
     "load",
+    "read_config",
     "to_toml",
 ]

@@ -4,9 +4,11 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
+from pathlib import Path
 
 from fullrank.config.layers import flatten, read_toml, resolve
 from fullrank.config.tree import RunConfig, as_tables
+from fullrank.errors import FullrankError
 from fullrank.types import JSON
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")
@@ -25,6 +27,22 @@ def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
         ConfigError: The text is not TOML, or holds an unknown key or an impossible value.
     """
     return resolve([flatten(read_toml(text, origin), origin)]).config
+
+
+def read_config(directory: Path) -> RunConfig:
+    """The configuration that a run was started with.
+
+    Args:
+        directory: The run's.
+
+    Raises:
+        FullrankError: It cannot be read.
+    """
+    path = directory / "config.toml"
+    try:
+        return from_toml(path.read_text(encoding="utf-8"), origin=str(path))
+    except OSError as error:
+        raise FullrankError(f"cannot read {path}: {error.strerror}; is this a run?") from error
 
 
 def config_digest(config: RunConfig) -> str:

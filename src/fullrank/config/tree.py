@@ -129,6 +129,16 @@ class MonitorSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DashboardSettings:
+    """The page that shows runs live."""
+
+    address: Address = "127.0.0.1:8050"
+    """Where it is served, in plain HTTP; beyond loopback `tls.allow_plaintext` must say so."""
+    runs: tuple[str, ...] = ()
+    """Runs to show: directories, or `host:port` of monitors; empty: that of `monitor.address`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
     """What a learner says of itself."""
 
@@ -231,6 +241,7 @@ class RunConfig:
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
+    dashboard: DashboardSettings = field(default_factory=DashboardSettings)
     learner: LearnerSettings = field(default_factory=LearnerSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)

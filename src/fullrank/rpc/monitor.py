@@ -1,6 +1,6 @@
 """Clients of MonitorService: ``Monitor`` blocks, ``AsyncMonitor`` does not; both say the same."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
@@ -183,7 +183,7 @@ class AsyncMonitor:
         seen_term: int = 0,
         until_now: bool = False,
         on_lost: Callable[[int], None] = _nothing,
-    ) -> AsyncIterator[IterationRecord]:
+    ) -> AsyncGenerator[IterationRecord, None]:
         """As ``Monitor.watch``."""
         request = pb.WatchRequest(
             from_iteration=from_iteration, seen_term=seen_term, until_now=until_now

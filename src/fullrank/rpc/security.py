@@ -103,7 +103,7 @@ class Security:
             return grpc.ssl_server_credentials(
                 [(own.key, own.certificate)], own.trusted, require_client_auth=True
             )
-        if not self.allow_plaintext and not _is_loopback(address):
+        if not self.allow_plaintext and not is_loopback(address):
             raise ConfigError(
                 f"refusing to listen on {address} in plain text, where everybody may read and "
                 "steer the run: make certificates with `fullrank certs init DIR` and set "
@@ -116,7 +116,8 @@ PLAINTEXT = Security()
 """For peers on loopback."""
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Whether nobody but this machine reaches ``host:port``."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback

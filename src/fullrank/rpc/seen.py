@@ -47,6 +47,16 @@ class LearnerStatus:
     """Why it holds no row any more; empty where nothing was wrong."""
     fingerprint: str
 
+    def activity(self, now: "RunStatus") -> str:
+        """What it is at in a word, when the run stands like this."""
+        if self.quarantined:
+            return f"quarantined: {self.quarantined}"
+        if not self.rows:
+            return "spare" if self.fingerprint else "joining"
+        if not now.round_s:
+            return "idle"
+        return "answered" if self.answered else "awaited"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:

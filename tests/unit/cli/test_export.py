@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli.policies import trained
-from fullrank.cli.runs import read_config
+from fullrank.config import read_config
 from fullrank.environments.parallel import cooperative_navigation_v0
 from fullrank.export import tensors
 from fullrank.types import FloatArray

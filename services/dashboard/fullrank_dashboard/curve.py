@@ -1,0 +1,96 @@
+"""Numbers of every iteration of a run, few enough for a page."""
+
+from array import array
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import zip_longest
+
+LIMIT = 20_000
+"""Points; of a longer run, neighbours are merged into one point, their mean."""
+DIGITS = 6
+"""Significant ones, of what a page is told."""
+
+
+@dataclass(slots=True, eq=False)
+class Column:
+    """One number, summed up for each point."""
+
+    sums: "array[float]" = field(default_factory=lambda: array("d"))
+    counts: "array[int]" = field(default_factory=lambda: array("Q"))
+
+    def add(self, index: int, value: float) -> None:
+        """Add to a point; points before it that have nothing yet have no value."""
+        missing = index + 1 - len(self.sums)
+        self.sums.extend([0.0] * missing)
+        self.counts.extend([0] * missing)
+        self.sums[index] += value
+        self.counts[index] += 1
+
+    def halve(self) -> None:
+        """Merge each two points."""
+        self.sums = array("d", map(sum, zip_longest(self.sums[::2], self.sums[1::2], fillvalue=0)))
+        self.counts = array(
+            "Q", map(sum, zip_longest(self.counts[::2], self.counts[1::2], fillvalue=0))
+        )
+
+    def means(self, start: int, length: int) -> list[float | None]:
+        """Of the points from ``start`` to ``length``; None where there is no value."""
+        known = [
+            float(f"{total / count:.{DIGITS}g}") if count else None
+            for total, count in zip(self.sums[start:], self.counts[start:], strict=True)
+        ]
+        return known + [None] * (length - start - len(known))
+
+
+class Curve:
+    """Columns of numbers over iterations that come in order.
+
+    Args:
+        limit: Most points that are kept.
+
+    Attributes:
+        generation: Rises whenever points that were there have changed.
+        width: Iterations of each point.
+    """
+
+    def __init__(self, *, limit: int = LIMIT) -> None:
+        self._limit = limit
+        self._columns: dict[str, Column] = {}
+        self._length = 0
+        self.generation = 0
+        self.width = 1
+
+    def __len__(self) -> int:
+        return self._length
+
+    def add(self, iteration: int, values: Mapping[str, float | None]) -> None:
+        """Take an iteration's numbers; those that are None are not known."""
+        index = iteration // self.width
+        self._length = max(self._length, index + 1)
+        for name, value in values.items():
+            if value is not None:
+                self._columns.setdefault(name, Column()).add(index, value)
+        if self._length > self._limit:
+            self._halve()
+
+    def forget(self, iteration: int) -> None:
+        """Drop the points from the one that holds ``iteration`` on."""
+        self._length = min(self._length, iteration // self.width)
+        for column in self._columns.values():
+            del column.sums[self._length :], column.counts[self._length :]
+        self.generation += 1
+
+    def _halve(self) -> None:
+        for column in self._columns.values():
+            column.halve()
+        self._length = -(-self._length // 2)
+        self.width *= 2
+        self.generation += 1
+
+    def columns(self, start: int) -> dict[str, list[float | None]]:
+        """Name to the points' means, from point ``start`` on."""
+        return {name: each.means(start, self._length) for name, each in self._columns.items()}
+
+    def total(self, name: str) -> float:
+        """Sum of a number over all iterations."""
+        return sum(self._columns[name].sums) if name in self._columns else 0.0

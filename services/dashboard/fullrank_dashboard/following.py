@@ -1,0 +1,149 @@
+"""Looks at a run again and again; one whose controller is away is dialled with growing pauses."""
+
+import asyncio
+from contextlib import aclosing
+from math import ceil
+from pathlib import Path
+from typing import NoReturn
+
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception_type,
+    wait_random_exponential,
+)
+
+from fullrank.config import PluginSettings, RunConfig, TlsSettings, read_config
+from fullrank.errors import ConfigError, FullrankError, NotFound
+from fullrank.metrics import METRICS, IterationRecord, read_records
+from fullrank.rpc.located import is_address, monitor_of
+from fullrank.rpc.monitor import AsyncMonitor
+from fullrank.rpc.seen import CodeInUse
+from fullrank.stragglers import DelayModel, NoDelay, delay_models
+from fullrank_dashboard.view import RunView
+
+PERIOD_S = 0.5
+"""Time between two looks."""
+LONGEST_PAUSE_S = 10.0
+"""Between two attempts to reach a controller that is away."""
+AT_ONCE = 2000
+"""Iterations of one look: a page sees how a long curve comes in."""
+
+
+class Following:
+    """Keeps a view up to date.
+
+    Args:
+        run: The run's directory, or ``host:port`` of its monitor.
+        tls: Whose certificates are shown.
+    """
+
+    def __init__(self, run: str, tls: TlsSettings) -> None:
+        self._run, self._tls = run, tls
+        self._monitor: AsyncMonitor | None = None
+        self.view = RunView(run if is_address(run) else Path(run).name)
+
+    async def follow(self) -> NoReturn:
+        """For ever."""
+        patient = AsyncRetrying(
+            retry=retry_if_exception_type(FullrankError),
+            wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
+            before_sleep=self._away,
+        )
+        try:
+            while True:
+                whole: bool = await patient(self.look)
+                await asyncio.sleep(PERIOD_S if whole else 0)
+        finally:
+            await self._hang_up()
+
+    async def look(self) -> bool:
+        """Look once; whether all that is committed was seen.
+
+        Raises:
+            FullrankError: Nothing can be seen: the controller is away, or the run is none.
+        """
+        try:
+            monitor = self._monitor or await self._dial()
+            new = await self._new(monitor)
+            now = await monitor.status()
+            code = self.view.code
+            if code is None or code.epoch != now.epoch:
+                code = await _code(monitor)
+        except FullrankError:
+            await self._hang_up()
+            raise
+        self.view.committed(new)
+        self.view.stands(now, code)
+        return len(new) < AT_ONCE
+
+    async def _dial(self) -> AsyncMonitor:
+        if self.view.last is None and not is_address(self._run):
+            await self._read_directory()
+        address, security = monitor_of(self._run, self._tls)
+        self._monitor = AsyncMonitor(address, security=security)
+        self._is_of((await self._monitor.setup()).config)
+        return self._monitor
+
+    async def _read_directory(self) -> None:
+        """See what is written, should there be no controller any more."""
+        directory = Path(self._run)
+        self._is_of(await asyncio.to_thread(read_config, directory))
+        if (directory / METRICS).exists():
+            self.view.committed(await asyncio.to_thread(read_records, directory / METRICS))
+
+    def _is_of(self, config: RunConfig) -> None:
+        model = _delay_model(config.stragglers)
+        self.view.is_of(config.environment.name, model, seed=config.seed, learners=config.learners)
+
+    async def _new(self, monitor: AsyncMonitor) -> list[IterationRecord]:
+        first, term = 0, 0
+        if (last := self.view.last) is not None:
+            first, term = last.iteration + 1, last.term
+        new: list[IterationRecord] = []
+        async with aclosing(monitor.watch(first, seen_term=term, until_now=True)) as records:
+            async for record in records:
+                new.append(record)
+                if len(new) == AT_ONCE:
+                    break
+        return new
+
+    async def find(self, iteration: int) -> IterationRecord:
+        """An iteration, also one that the view does not keep.
+
+        Raises:
+            NotFound: It is not committed, or nobody can be asked for it.
+            ServiceLost: The controller is away.
+        """
+        if (kept := self.view.find(iteration)) is not None:
+            return kept
+        if self._monitor is not None:
+            async with aclosing(self._monitor.watch(iteration, until_now=True)) as records:
+                async for record in records:
+                    return record
+        raise NotFound(f"iteration {iteration} of {self.view.name} cannot be had now")
+
+    def _away(self, attempt: RetryCallState) -> None:
+        assert attempt.outcome is not None
+        assert attempt.next_action is not None
+        pause_s = ceil(attempt.next_action.sleep)
+        self.view.away(f"{attempt.outcome.exception()} (trying again in {pause_s} s)")
+
+    async def _hang_up(self) -> None:
+        if self._monitor is not None:
+            await self._monitor.close()
+        self._monitor = None
+
+
+async def _code(monitor: AsyncMonitor) -> CodeInUse | None:
+    try:
+        return await monitor.code()
+    except NotFound:
+        return None  # the first learners have not come
+
+
+def _delay_model(settings: PluginSettings) -> DelayModel:
+    try:
+        return delay_models.build(settings.name, **settings.params)
+    except ConfigError:
+        return NoDelay()  # a plug-in of the run that is not installed here

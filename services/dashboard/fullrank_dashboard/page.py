@@ -1,0 +1,109 @@
+"""The page, and what it asks for, over HTTP."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from starlette.applications import Starlette
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from fullrank.errors import FullrankError, NotFound
+from fullrank.types import JSON
+from fullrank_dashboard.following import Following
+from fullrank_dashboard.view import RunView, code_facts
+
+STATIC = Path(__file__).parent / "static"
+PERIOD_S = 0.25
+"""Time between two messages to a page."""
+HEADERS = {
+    "Content-Security-Policy": "default-src 'self'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+"""Nothing comes from elsewhere, and nothing is shown elsewhere."""
+
+
+@dataclass(slots=True)
+class Told:
+    """What a page knows of one run."""
+
+    revision: int = -1
+    generation: int = -1
+    points: int = 0
+    epoch: int = -1
+
+    def news(self, view: RunView) -> JSON | None:
+        """What it does not know yet; None where that is nothing."""
+        if view.revision == self.revision:
+            return None
+        curve = view.curve
+        start = max(0, self.points - 1) if curve.generation == self.generation else 0
+        news = view.facts() | {
+            "curve": {"start": start, "width": curve.width, "columns": curve.columns(start)}
+        }
+        if view.code is not None and view.code.epoch != self.epoch:
+            news["code"] = code_facts(view.code)
+            self.epoch = view.code.epoch
+        self.revision, self.generation, self.points = view.revision, curve.generation, len(curve)
+        return news
+
+
+def page_of(runs: Sequence[Following], *, hosts: Sequence[str]) -> Starlette:
+    """The application.
+
+    Args:
+        runs: What it shows.
+        hosts: Names by which it may be called: a page of somebody else that has its own name lead
+            here gets nothing.
+    """
+
+    async def index(request: Request) -> Response:
+        return FileResponse(STATIC / "index.html", headers=HEADERS)
+
+    async def events(request: Request) -> Response:
+        return StreamingResponse(
+            _events([each.view for each in runs]), media_type="text/event-stream", headers=HEADERS
+        )
+
+    async def one_round(request: Request) -> Response:
+        number, iteration = request.path_params["run"], request.path_params["iteration"]
+        try:
+            if number >= len(runs):
+                raise NotFound(f"there is no run {number}")
+            record = await runs[number].find(iteration)
+        except FullrankError as error:
+            return JSONResponse({"problem": str(error)}, status_code=404, headers=HEADERS)
+        return JSONResponse(runs[number].view.round(record), headers=HEADERS)
+
+    return Starlette(
+        routes=[
+            Route("/", index),
+            Route("/events", events),
+            Route("/runs/{run:int}/rounds/{iteration:int}", one_round),
+            Mount("/static", StaticFiles(directory=STATIC)),
+        ],
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=list(hosts))],
+    )
+
+
+async def _events(views: Sequence[RunView]) -> AsyncIterator[str]:
+    """Server-sent events, for as long as the page reads; one that is slow gets more at a time."""
+    told = [Told() for _ in views]
+    while True:
+        for message in _messages(views, told):
+            yield message
+        await asyncio.sleep(PERIOD_S)
+
+
+def _messages(views: Sequence[RunView], told: Sequence[Told]) -> Iterator[str]:
+    for number, (view, known) in enumerate(zip(views, told, strict=True)):
+        if (news := known.news(view)) is not None:
+            yield f"data: {json.dumps({'run': number} | news, allow_nan=False)}\n\n"

@@ -1,0 +1,104 @@
+// Curves over iterations: what a page keeps of them, and charts (uPlot) of several at once.
+import { colour, number } from "./dom.js";
+
+/** Columns of numbers that grow; point p stands for `width` iterations from p * width on. */
+export class Curve {
+  constructor() {
+    this.width = 1;
+    this.length = 0;
+    this.columns = new Map();
+  }
+
+  /** Replace all from point `start` on. */
+  take({ start, width, columns }) {
+    this.width = width;
+    if (start === 0) this.columns.clear();
+    this.length = Math.max(start, ...Object.values(columns).map((values) => start + values.length));
+    for (const [name, values] of Object.entries(columns)) {
+      const kept = (this.columns.get(name) ?? []).slice(0, start);
+      while (kept.length < start) kept.push(null);
+      this.columns.set(name, kept.concat(values));
+    }
+  }
+
+  get iterations() {
+    return Array.from({ length: this.length }, (_, point) => point * this.width);
+  }
+
+  values(name) {
+    return this.columns.get(name) ?? Array(this.length).fill(null);
+  }
+}
+
+/** Means over the last `window` iterations; gaps are passed over. */
+export function smooth(values, window) {
+  const means = Array(values.length).fill(null);
+  let sum = 0, count = 0;
+  for (let last = 0; last < values.length; last++) {
+    if (values[last] != null) { sum += values[last]; count += 1; }
+    const gone = last - window;
+    if (gone >= 0 && values[gone] != null) { sum -= values[gone]; count -= 1; }
+    if (count > 0 && values[last] != null) means[last] = sum / count;
+  }
+  return means;
+}
+
+/** A chart of lines: {label, curve, values, colour, faint?}; drag to zoom, double-click to see all. */
+export class Chart {
+  constructor(element, { unit = number, legend = true } = {}) {
+    this.element = element;
+    this.unit = unit;
+    this.legend = legend;
+    this.shape = "";
+    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
+  }
+
+  size() {
+    const legend = this.plot?.root.querySelector(".u-legend")?.offsetHeight ?? (this.legend ? 28 : 0);
+    return { width: this.element.clientWidth, height: Math.max(60, this.element.clientHeight - legend) };
+  }
+
+  show(lines) {
+    const tables = lines.map(({ curve, values }) => [curve.iterations, values]);
+    const data = tables.length === 1 ? tables[0] : uPlot.join(tables);
+    const shape = JSON.stringify(lines.map(({ label, colour, faint }) => [label, colour, faint])) + colour("--text");
+    if (shape !== this.shape) {
+      this.plot?.destroy();
+      this.plot = new uPlot(this.options(lines), data, this.element);
+      this.shape = shape;
+      this.plot.setSize(this.size());
+      return;
+    }
+    const { min, max } = this.plot.scales.x;
+    const seen = this.plot.data[0];
+    const zoomed = seen.length > 0 && (min > seen[0] || max < seen[seen.length - 1]);
+    this.plot.setData(data, !zoomed);
+    if (zoomed) this.plot.redraw(true);
+  }
+
+  options(lines) {
+    const axis = {
+      stroke: colour("--soft"), font: "12px system-ui, sans-serif", size: 34,
+      grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
+    };
+    return {
+      ...this.size(),
+      padding: [8, 8, 0, 0],
+      legend: { show: this.legend },
+      cursor: { points: { size: 7 }, y: false },
+      scales: { x: { time: false } },
+      axes: [
+        { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : "")) },
+        { ...axis, size: 60, space: 34, values: (_, ticks) => ticks.map(this.unit) },
+      ],
+      series: [
+        { label: "iteration" },
+        ...lines.map((line) => ({
+          label: line.label, stroke: line.colour, width: line.faint ? 1 : 2, alpha: line.faint ? 0.28 : 1,
+          class: line.faint ? "raw" : null, spanGaps: true, points: { show: false },
+          value: (_, value) => (value == null ? "–" : this.unit(value)),
+        })),
+      ],
+    };
+  }
+}

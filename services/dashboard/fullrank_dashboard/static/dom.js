@@ -1,0 +1,43 @@
+// Elements and texts, so that nothing that a run says is ever taken for markup.
+
+/** An element with properties and children; strings become text. */
+export function h(name, properties = {}, ...children) {
+  const element = document.createElement(name);
+  for (const [key, value] of Object.entries(properties)) {
+    if (key.includes("-") || key === "role") element.setAttribute(key, value);
+    else element[key] = value;
+  }
+  element.append(...children);
+  return element;
+}
+
+export const $ = (selector) => document.querySelector(selector);
+
+/** A colour of the style sheet, as it is now. */
+export function colour(name) {
+  const probe = h("i");
+  probe.style.color = `var(${name})`;
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+/** A duration in its own unit. */
+export function seconds(value) {
+  if (value == null) return "–";
+  if (value >= 5400) return `${(value / 3600).toFixed(1)} h`;
+  if (value >= 90) return `${(value / 60).toFixed(1)} min`;
+  if (value >= 1) return `${value.toFixed(value < 10 ? 2 : 1)} s`;
+  return `${(1000 * value).toPrecision(value >= 0.001 ? 3 : 2)} ms`;
+}
+
+/** A number of four digits at most. */
+export function number(value) {
+  if (value == null) return "–";
+  if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)) return value.toExponential(1);
+  return Number(value.toPrecision(4)).toLocaleString("en");
+}
+
+export const whole = (value) => value.toLocaleString("en");
+export const percent = (share) => `${Math.round(100 * share)} %`;

@@ -1,0 +1,176 @@
+// What the server tells, what the person chose, and who draws what.
+import { $, colour, h, seconds, whole } from "./dom.js";
+import { Chart, Curve, smooth } from "./curves.js";
+import { drawBudget, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
+import { drawCode } from "./matrix.js";
+import { drawRound } from "./rounds.js";
+
+const HUES = ["--accent", "#0d9488", "#d97706", "#db2777", "#0284c7", "#65a30d"];
+const runs = [];
+let selected = 0;
+let wanted = null; // the round that is looked at; null: the newest
+const charts = {
+  returns: new Chart($("#returns .chart")),
+  times: new Chart($("#times .chart"), { unit: seconds }),
+  condition: new Chart($("#proof .chart"), { legend: false }),
+};
+
+const hue = (index) => (index % HUES.length ? HUES[index % HUES.length] : colour("--accent"));
+
+function listen() {
+  const events = new EventSource("/events");
+  events.onmessage = ({ data }) => take(JSON.parse(data));
+  events.onopen = () => runs.forEach((run) => (run.curve = new Curve()));
+  events.onerror = () => say("The dashboard does not answer; trying again.");
+}
+
+function take({ run: index, curve, ...facts }) {
+  const before = runs[index];
+  runs[index] = { ...before, ...facts, curve: before?.curve ?? new Curve() };
+  runs[index].curve.take(curve);
+  draw(index);
+}
+
+function say(problem) {
+  if ($("#problem").textContent !== problem) $("#problem").textContent = problem;
+}
+
+/** Draw what run `changed` has part in. */
+function draw(changed) {
+  drawRuns();
+  drawReturns();
+  if (changed !== selected || !runs[selected]) return;
+  const run = runs[selected];
+  document.title = `${run.name} · Fullrank`;
+  say(run.problem);
+  drawSummary(run);
+  drawBudget(run);
+  drawProof(run);
+  drawLearners(run);
+  drawLog(run);
+  drawTimes(run);
+  if (run.code) drawCode(run.code, run.learners);
+  drawRounds(run);
+}
+
+function drawRuns() {
+  const chips = runs.map((run, index) => {
+    const mark = h("i");
+    mark.style.setProperty("--hue", hue(index));
+    return h("button", {
+      type: "button", role: "radio", "aria-checked": String(index === selected), className: run.problem ? "away" : "",
+      title: `${run.environment}${run.problem && `: ${run.problem}`} (${index + 1})`, onclick: () => select(index),
+    }, mark, run.name);
+  });
+  const focused = [...$("#runs").children].indexOf(document.activeElement);
+  $("#runs").replaceChildren(...chips);
+  if (focused >= 0) chips[focused]?.focus();
+}
+
+function drawReturns() {
+  const window = Number($("#smoothing").value);
+  $("#window").textContent = window;
+  const column = offerColumns();
+  const known = runs.map((run, index) => ({ run, index })).filter(({ run }) => run?.curve.length);
+  if (!known.length) return;
+  const lines = known.flatMap(({ run, index }) => {
+    const line = { label: run.name, curve: run.curve, colour: hue(index) };
+    const values = run.curve.values(column);
+    return [{ ...line, values, faint: true }, { ...line, values: smooth(values, window) }];
+  });
+  charts.returns.show(window > 1 ? lines : lines.map((line) => ({ ...line, faint: false })).filter((_, each) => each % 2));
+}
+
+/** The kinds of return that there are; which one is chosen. */
+function offerColumns() {
+  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => name.startsWith("return"));
+  const select = $("#column");
+  if (names.join() !== [...select.options].map((option) => option.value).join()) {
+    const chosen = select.value;
+    select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
+    select.value = names.includes(chosen) ? chosen : names[0];
+  }
+  select.hidden = names.length < 3; // one side returns what all do
+  return select.value || "return";
+}
+
+function drawTimes({ curve, totals }) {
+  if (!curve.length) return;
+  const window = Number($("#smoothing").value);
+  const round_s = curve.values("round_s"), saved_s = curve.values("saved_s");
+  const all_s = round_s.map((value, point) => (value == null ? null : value + saved_s[point]));
+  charts.times.show([
+    { label: "waiting for all, at least", curve, values: smooth(all_s, window), colour: colour("--soft") },
+    { label: "as it was", curve, values: smooth(round_s, window), colour: colour("--accent") },
+  ]);
+  charts.condition.show([{ label: "condition", curve, values: smooth(curve.values("condition"), window), colour: colour("--accent") }]);
+  const count = curve.length * curve.width;
+  $("#times .lead").textContent = totals.late
+    ? `${whole(totals.late)} rows of ${whole(count)} rounds were not waited for.`
+    : "Every row came in time.";
+}
+
+function drawRounds(run) {
+  const slider = $("#chosen");
+  if (!run.round) return;
+  slider.max = run.round.iteration;
+  $("#live").setAttribute("aria-pressed", String(wanted === null));
+  if (wanted !== null) return;
+  slider.value = run.round.iteration;
+  drawRound(run.round, run.status?.units);
+}
+
+/** Look at a round; the newest one, and those after it, if it is null. */
+async function look(iteration) {
+  const run = runs[selected];
+  if (!run?.round) return;
+  wanted = iteration === null || iteration >= run.round.iteration ? null : Math.max(0, iteration);
+  drawRounds(run);
+  if (wanted === null) return;
+  $("#chosen").value = wanted;
+  $("#iteration").textContent = whole(wanted);
+  const asked = wanted;
+  const response = await fetch(`/runs/${selected}/rounds/${asked}`);
+  const answer = await response.json();
+  if (asked !== wanted) return;
+  if (response.ok) drawRound(answer, run.status?.units);
+  else $("#round .lead").textContent = answer.problem;
+}
+
+function select(index) {
+  if (!runs[index]) return;
+  selected = index;
+  wanted = null;
+  $(".lanes").replaceChildren();
+  $("#round .lead").replaceChildren();
+  draw(index);
+}
+
+function switchTheme() {
+  const dark = matchMedia("(prefers-color-scheme: dark)").matches;
+  const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
+  document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
+  localStorage.setItem("theme", document.documentElement.dataset.theme);
+  draw(selected);
+}
+
+const step = (by) => look((wanted ?? runs[selected]?.round?.iteration ?? 0) + by);
+const KEYS = { t: switchTheme, l: () => look(null), ArrowLeft: () => step(-1), ArrowRight: () => step(1) };
+
+addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches("input, select")) return;
+  if (/^[1-9]$/.test(event.key)) select(Number(event.key) - 1);
+  KEYS[event.key]?.();
+});
+addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].learners));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(selected));
+$("#theme").onclick = switchTheme;
+$("#smoothing").oninput = () => { drawReturns(); if (runs[selected]) drawTimes(runs[selected]); };
+$("#column").onchange = drawReturns;
+$("#chosen").oninput = () => look(Number($("#chosen").value));
+$("#earlier").onclick = () => step(-1);
+$("#later").onclick = () => step(1);
+$("#live").onclick = () => look(null);
+
+if (localStorage.getItem("theme")) document.documentElement.dataset.theme = localStorage.getItem("theme");
+listen();

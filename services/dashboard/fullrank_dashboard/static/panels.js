@@ -1,0 +1,73 @@
+// The panels that are words and numbers.
+import { $, h, number, percent, seconds, whole } from "./dom.js";
+
+const MOST_LINES = 100;
+
+/** Where the run stands, in a line of numbers. */
+export function drawSummary(run) {
+  const { status, totals, round } = run;
+  const rounds = run.curve.length * run.curve.width;
+  const committed = status?.committed ?? (round ? round.iteration + 1 : 0);
+  const items = [
+    ["state", run.problem ? "away" : (status?.state ?? "–"), status ? `term ${status.term}` : ""],
+    ["iterations", whole(committed), status?.iterations ? `of ${whole(status.iterations)}` : ""],
+    ["return", number(run.return), ""],
+    ["round", rounds ? seconds(totals.round_s / rounds) : "–", "mean"],
+    ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
+    ["learners", run.learners.length ? whole(run.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],
+  ];
+  $("#summary").replaceChildren(...items.map(([name, value, more]) => h("div", {}, h("dt", {}, name), h("dd", {}, value, " ", h("small", {}, more)))));
+}
+
+const share = ({ round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;
+
+/** Where the time goes, and what to do about it. */
+export function drawBudget({ phases, bottleneck }) {
+  const [what, advice] = bottleneck?.split(": ") ?? [];
+  $("#budget .lead").replaceChildren(...(bottleneck ? [h("b", {}, what), `: ${advice}.`] : ["Nothing was measured yet."]));
+  const known = Object.entries(phases);
+  const total = known.reduce((sum, [, spent]) => sum + spent, 0) || 1;
+  $(".bar").replaceChildren(...known.map(([phase, spent]) => {
+    const part = h("i", { className: phase });
+    part.style.flexGrow = spent / total;
+    return part;
+  }));
+  $(".phases").replaceChildren(...known.map(([phase, spent]) => h(
+    "li", {}, h("i", { className: phase }), h("span", {}, phase),
+    h("span", {}, seconds(spent)), h("span", {}, percent(spent / total)),
+  )));
+}
+
+/** What the run promises of its bits. */
+export function drawProof({ round, totals, status }) {
+  if (!round) return;
+  $("#proof .lead").replaceChildren(...(totals.inexact
+    ? [h("span", { className: "warn" }, `${whole(totals.inexact)} inexact rounds`), ": their bits depend on who was late."]
+    : [h("b", {}, "Exact"), ": the same bits whoever is late."]));
+  const facts = [
+    ["condition of C_J", number(round.condition)],
+    ["largest error", round.exact ? "0" : number(round.error_bound)],
+    ["digests compared", whole(totals.audited)],
+    ["digest", h("span", { className: "mono", title: round.digest }, round.digest.slice(0, 16))],
+    ...(status?.caveats ?? []).map((caveat) => ["but", h("span", { className: "warn", title: caveat }, caveat)]),
+  ];
+  $("#proof dl").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
+}
+
+/** Who is attached. */
+export function drawLearners({ learners }) {
+  const cells = (each) => [
+    each.learner, each.host, each.rows.join(", ") || "–", each.state, `${seconds(each.silent_s)} ago`,
+    h("span", {}, h("progress", { max: 1, value: each.late, "aria-hidden": "true" }), percent(each.late)),
+  ];
+  const rows = learners.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
+  $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
+}
+
+/** Faults, audits and changes, the newest first. */
+export function drawLog({ log }) {
+  const lines = log.slice(0, MOST_LINES).map(({ iteration, kind, text }) => h(
+    "li", {}, h("span", {}, whole(iteration)), h("p", { className: kind }, text),
+  ));
+  $("#log ol").replaceChildren(...(lines.length ? lines : [h("li", {}, h("span"), h("p", {}, "Nothing happened yet."))]));
+}

@@ -1,0 +1,44 @@
+// One round: a lane for each learner, when the rank sufficed, and what waiting would have cost.
+import { $, h, number, seconds, whole } from "./dom.js";
+
+const MOST_LANES = 200;
+
+/** Draw a round as the server tells it. */
+export function drawRound(round, units) {
+  $("#iteration").textContent = whole(round.iteration);
+  $("#round .lead").replaceChildren(...sentence(round, units));
+  const shown = round.lanes.slice(0, MOST_LANES);
+  const lanes = shown.map((lane) => drawLane(lane, round));
+  if (shown.length < round.lanes.length) {
+    lanes.push(h("li", {}, h("span", {}, `and ${round.lanes.length - shown.length} more`)));
+  }
+  $(".lanes").replaceChildren(...lanes);
+}
+
+function sentence(round, units) {
+  if (round.decodable_s == null) return [`Committed after ${seconds(round.round_s)}.`];
+  const parts = [`Rank ${units || "M"} after ${seconds(round.decodable_s)} from ${round.received.map((each) => `L${each}`).join(", ")}. `];
+  if (round.late.length === 0) return [...parts, "Nobody was late."];
+  const times = 1 + round.saved_s / round.round_s;
+  parts.push(`Waiting for ${round.late.map((each) => `L${each}`).join(", ")} too would have cost `, h("b", {}, `${seconds(round.saved_s)} more`));
+  return [...parts, `, at least${times >= 1.5 ? `: a round ${number(Number(times.toPrecision(2)))} times as long` : ""}.`];
+}
+
+function drawLane({ learner, row, spans }, round) {
+  const track = h("span", { className: "track" });
+  const place = (name, start_s, end_s) => {
+    const mark = h("i", { className: name });
+    mark.style.left = `${(100 * start_s) / round.round_s}%`;
+    if (end_s !== undefined) mark.style.width = `${(100 * (end_s - start_s)) / round.round_s}%`;
+    track.append(mark);
+  };
+  for (const [phase, start_s, end_s] of spans) place(phase, start_s, end_s);
+  if (round.decodable_s != null) place("rank", round.decodable_s);
+  const late = spans[0][0] === "late";
+  const arrived = late ? "late" : seconds(spans.at(-1)[2]);
+  const words = spans.map(([phase, start_s, end_s]) => `${phase} ${seconds(end_s - start_s)}`).join(", ");
+  return h(
+    "li", { title: `learner ${learner}, row ${row ?? "–"}: ${words}` },
+    h("span", {}, `L${learner}`), track, h("span", { className: late ? "when warn" : "when" }, arrived),
+  );
+}

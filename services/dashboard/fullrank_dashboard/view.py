@@ -1,0 +1,182 @@
+"""One run as a page is told of it."""
+
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from statistics import mean
+
+import numpy as np
+
+from fullrank.budget import bottleneck, spans, spent
+from fullrank.metrics import IterationRecord
+from fullrank.progress import SMOOTHED
+from fullrank.rpc.seen import CodeInUse, LearnerStatus, RunStatus
+from fullrank.stragglers import DelayModel, NoDelay
+from fullrank.types import JSON
+from fullrank_dashboard.curve import Curve
+from fullrank_dashboard.story import Entry, of_records, of_statuses
+from fullrank_dashboard.waiting import saved_s
+
+KEPT = 500
+"""Iterations of which everything is kept, and lines of the log."""
+
+
+class RunView:
+    """What is seen of a run, and how it is told.
+
+    Args:
+        name: What its user calls it.
+
+    Attributes:
+        revision: Rises whenever there is something new to tell.
+        problem: Why nothing new is seen; empty while the controller answers.
+        last: The newest iteration.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.revision = 0
+        self.problem = "looking for the controller"
+        self.last: IterationRecord | None = None
+        self.curve = Curve()
+        self.code: CodeInUse | None = None
+        self._now: RunStatus | None = None
+        self._environment = ""
+        self._delay_model: DelayModel = NoDelay()
+        self._seed, self._learners = 0, 0
+        self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
+        self._log: deque[Entry] = deque(maxlen=KEPT)
+
+    def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
+        """Learn what is trained, and by what the run itself delays its learners."""
+        self._environment, self._delay_model = environment, model
+        self._seed, self._learners = seed, learners
+
+    def stands(self, now: RunStatus, code: CodeInUse | None) -> None:
+        """Take a look at the run."""
+        self._log.extend(of_statuses(self._now, now))
+        self._now, self.code, self.problem = now, code, ""
+        self.revision += 1
+
+    def away(self, problem: str) -> None:
+        """Nothing can be seen."""
+        if not self.problem:
+            committed = 0 if self.last is None else self.last.iteration + 1
+            self._log.append(Entry(iteration=committed, kind="fault", text=problem))
+        self.problem = problem
+        self.revision += 1
+
+    def committed(self, records: Iterable[IterationRecord]) -> None:
+        """Take iterations; one that comes again supersedes itself and those after it."""
+        for record in records:
+            self._log.extend(of_records(self.last, record))
+            if self.last is not None and record.iteration <= self.last.iteration:
+                self.curve.forget(record.iteration)
+            while self._recent and self._recent[-1].iteration >= record.iteration:
+                self._recent.pop()
+            self._recent.append(record)
+            self.curve.add(record.iteration, self._numbers(record))
+            self.last = record
+        self.revision += 1
+
+    def _numbers(self, record: IterationRecord) -> Mapping[str, float | None]:
+        return {
+            "return": record.return_mean,
+            **{f"return of {side}": value for side, value in record.side_returns.items()},
+            "round_s": record.round_s,
+            "saved_s": self._saved_s(record),
+            "late": len(record.late),
+            "condition": record.condition,
+            "inexact": not record.exact,
+            "audited": sum(record.audited.values()),
+        }
+
+    def _saved_s(self, record: IterationRecord) -> float:
+        delays = self._delay_model.delays(
+            seed=self._seed, iteration=record.iteration, learners=self._learners
+        )
+        return saved_s(record, delays)
+
+    def find(self, iteration: int) -> IterationRecord | None:
+        """A recent iteration; None for one that is not kept."""
+        return next((each for each in self._recent if each.iteration == iteration), None)
+
+    def facts(self) -> JSON:
+        """All but the curve and the code."""
+        recent = list(self._recent)[-SMOOTHED:]
+        phases = {name: total_s / len(recent) for name, total_s in spent(recent).items()}
+        longest = bottleneck(phases)
+        return {
+            "name": self.name,
+            "problem": self.problem,
+            "environment": self._environment,
+            "status": None if self._now is None else asdict(self._now),
+            "learners": self._attached(),
+            "return": self._return(),
+            "totals": {name: self.curve.total(name) for name in TOTALS},
+            "phases": phases,
+            "bottleneck": None if longest is None else str(longest),
+            "round": None if self.last is None else self.round(self.last),
+            "log": [asdict(each) for each in reversed(self._log)],
+        }
+
+    def _return(self) -> float | None:
+        recent = list(self._recent)[-SMOOTHED:]
+        known = [each.return_mean for each in recent if each.return_mean is not None]
+        return mean(known) if known else None
+
+    def _attached(self) -> list[JSON]:
+        if self._now is None:
+            return []
+        return [self._learner(each, self._now) for each in self._now.learners]
+
+    def _learner(self, learner: LearnerStatus, now: RunStatus) -> JSON:
+        late = sum(learner.learner in record.late for record in self._recent)
+        return {
+            "learner": learner.learner,
+            "host": learner.host,
+            "rows": learner.rows,
+            "state": learner.activity(now),
+            "silent_s": learner.silent_s,
+            "late": late / len(self._recent) if self._recent else 0.0,
+        }
+
+    def round(self, record: IterationRecord) -> JSON:
+        """An iteration with a lane for each learner that was assigned a row."""
+        return {
+            "iteration": record.iteration,
+            "term": record.term,
+            "code": record.code,
+            "tolerance": record.tolerance,
+            "round_s": record.round_s,
+            "decodable_s": record.decodable_s,
+            "saved_s": self._saved_s(record),
+            "return": record.return_mean,
+            "received": record.received,
+            "late": record.late,
+            "exact": record.exact,
+            "condition": record.condition,
+            "error_bound": record.error_bound,
+            "digest": record.update_digest,
+            "lanes": [
+                {"learner": each, "row": record.rows.get(each), "spans": spans(record, each)}
+                for each in sorted(record.assigned_s)
+            ],
+        }
+
+
+TOTALS = ("round_s", "saved_s", "late", "inexact", "audited")
+"""Columns of the curve whose sums are told."""
+
+
+def code_facts(code: CodeInUse) -> JSON:
+    """C, who holds its rows, and why it was chosen."""
+    return {
+        "epoch": code.epoch,
+        "name": code.name,
+        "tolerance": code.tolerance,
+        "certificate": code.certificate,
+        "matrix": np.round(code.matrix, 4).tolist(),
+        "holders": code.holders,
+        "plan": None if code.plan is None else asdict(code.plan),
+    }

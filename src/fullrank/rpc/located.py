@@ -1,0 +1,38 @@
+"""Where the monitor of a run is found at this moment, and how it is dialled."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from fullrank.config import TlsSettings, read_config
+from fullrank.errors import ServiceLost
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.identity import Role
+from fullrank.rpc.security import Security
+
+
+def is_address(run: str) -> bool:
+    """Whether a run is named by ``host:port`` of its monitor, and not by its directory."""
+    return re.fullmatch(r".+:\d+", run) is not None and not Path(run).exists()
+
+
+def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
+    """Address and security of a run's monitor; a restarted controller may listen elsewhere.
+
+    Args:
+        run: The run's directory, or ``host:port``.
+        tls: Whose certificates are shown; where it names none, those of the run directory.
+
+    Raises:
+        FullrankError: The directory is not a run's, or the certificates cannot be used.
+        ServiceLost: The run has no controller now.
+    """
+    if is_address(run):
+        return run, Security.of(tls, Role.MONITOR)
+    config = read_config(Path(run))
+    tls = replace(tls, certificates=tls.certificates or config.tls.certificates)
+    try:
+        address = resolve(config.monitor.address, Path(run), "monitor")
+    except ServiceLost:
+        raise ServiceLost(f"{run} has no controller; `fullrank resume {run}` starts one") from None
+    return address, Security.of(tls, Role.MONITOR)

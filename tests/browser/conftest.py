@@ -1,0 +1,69 @@
+"""Chromium, and a dashboard over runs of the test's choice."""
+
+import asyncio
+import json
+import os
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import TypeAlias
+
+import pytest
+from playwright.async_api import Browser, Page, async_playwright
+from tests.integration.cluster import eventually
+
+from fullrank.config import load
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.launch import Launch
+from fullrank_dashboard.server import serve
+
+CHROMIUM = os.environ.get("FULLRANK_CHROMIUM") or shutil.which("chromium")
+REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_CHROMIUM"))
+"""Whether a missing browser fails the tests instead of skipping them."""
+
+Show: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
+"""Serves a page over some runs, with settings; gives its address."""
+
+
+@pytest.fixture
+async def browser() -> AsyncIterator[Browser]:
+    """Chromium without a window."""
+    if CHROMIUM is None:
+        unable = pytest.fail if REQUIRED else pytest.skip
+        unable("no Chromium: install one, or name it by FULLRANK_CHROMIUM")
+    async with async_playwright() as playwright:
+        chromium = await playwright.chromium.launch(executable_path=CHROMIUM)
+        yield chromium
+        await chromium.close()
+
+
+@pytest.fixture
+async def page(browser: Browser) -> AsyncIterator[Page]:
+    """A window of which no script may fail."""
+    page = await browser.new_page()
+    failed: list[str] = []
+    page.on("pageerror", lambda error: failed.append(str(error)))
+    yield page
+    assert failed == []
+
+
+@pytest.fixture
+def show(tmp_path: Path) -> Show:
+    """Serves dashboards."""
+
+    @asynccontextmanager
+    async def serving(*runs: str, **settings: object) -> AsyncIterator[str]:
+        place, stop = tmp_path / "dashboard", asyncio.Event()
+        overrides = [f"{key}={json.dumps(value)}" for key, value in settings.items()]
+        overrides += ["dashboard.address=127.0.0.1:0", f"dashboard.runs={json.dumps(runs)}"]
+        task = asyncio.create_task(
+            serve(Launch(resolved=load(overrides=overrides), run_dir=place), stop)
+        )
+        announced = place / "services" / "dashboard.json"
+        await eventually(lambda: announced.exists() or task.done(), what="it is served")
+        yield f"http://{resolve('127.0.0.1:0', place, 'dashboard')}"
+        stop.set()
+        await task
+
+    return serving

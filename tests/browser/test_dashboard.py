@@ -1,0 +1,156 @@
+"""The page, in a browser, over real runs."""
+
+import asyncio
+from pathlib import Path
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+from playwright.async_api import Page, expect
+from tests.browser.conftest import Show
+from tests.integration.cluster import Cluster, resolved
+from tests.unit.test_metrics import record, write
+
+from fullrank.config import RunConfig, to_toml
+from fullrank.metrics import METRICS
+
+pytestmark = [pytest.mark.browser, pytest.mark.integration]
+
+ENDLESS = "iterations=1000000"
+WAIT_MS = 40_000
+expect.set_options(timeout=WAIT_MS)
+
+
+async def _until(page: Page, condition: str) -> None:
+    """Return as soon as it holds; the page's own policy forbids to wait within it."""
+    async with asyncio.timeout(WAIT_MS / 1000):
+        while not await page.evaluate(condition):
+            await asyncio.sleep(0.05)
+
+
+DRAWN = "document.querySelector('#returns canvas')?.toDataURL()"
+ROUND = "Number(document.querySelector('#iteration').textContent.replaceAll(',', ''))"
+
+
+def _written_run(directory: Path, *, iterations: int = 3) -> str:
+    """A run whose controller is gone."""
+    directory.mkdir()
+    (directory / "config.toml").write_text(to_toml(RunConfig()))
+    lanes = {
+        "assigned_s": {0: 0.0, 1: 0.0},
+        "started_s": {0: 0.1},
+        "sent_s": {0: 0.2},
+        "arrival_s": {0: 0.21},
+        "compute_s": {0: 0.1},
+        "decodable_s": 0.21,
+        "received": (0,),
+    }
+    write(directory / METRICS, *(record(each, **lanes) for each in range(iterations)))
+    return str(directory)
+
+
+async def test_a_run_moves_on_the_page_which_asks_nobody_else(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    async with Cluster(tmp_path / "run", resolved(ENDLESS)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        async with show(await _directory(cluster)) as address:
+            await page.goto(address)
+            await _until(page, f"{ROUND} > 0")
+            seen, drawn = await page.evaluate(ROUND), await page.evaluate(DRAWN)
+            await _until(page, f"{ROUND} > {seen}")
+            await _until(page, f"{DRAWN} !== '{drawn}'")
+            await expect(page.locator(".lanes li")).to_have_count(4)
+            await expect(page.locator("#learners tbody tr")).to_have_count(4)
+            await expect(page.locator("#code .lead")).to_contain_text("cyclic at 4 of 4 learners")
+            await expect(page.locator("#budget .lead")).to_contain_text("of an iteration")
+            await expect(page.locator("#proof .lead")).to_contain_text("Exact")
+            await expect(page.locator("#problem")).to_be_empty()
+            assert all(url.startswith((address, "data:")) for url in asked)
+
+
+async def _directory(cluster: Cluster) -> str:
+    await cluster.address()
+    return str(cluster.run_dir)
+
+
+async def test_the_page_outlasts_a_controller_that_starts_again(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    async with Cluster(tmp_path / "run", resolved(ENDLESS)) as cluster:
+        cluster.replay()
+        controller = cluster.controller()
+        cluster.learners(4)
+        async with show(await _directory(cluster)) as address:
+            await page.goto(address)
+            await _until(page, f"{ROUND} > 0")
+            await controller.end()
+            await expect(page.locator("#problem")).to_contain_text("trying again in")
+            seen = await page.evaluate(ROUND)
+            cluster.controller()
+            await _until(page, f"{ROUND} > {seen}")
+            await expect(page.locator("#problem")).to_be_empty()
+            await expect(page.locator("#log")).to_contain_text("started again: term 2")
+
+
+@pytest.mark.parametrize(
+    ("run", "settings", "words"),
+    [
+        ("127.0.0.1:1", {}, "Connection refused"),
+        ("nowhere", {}, "is this a run?"),
+        ("127.0.0.1:1", {"tls.certificates": "nowhere"}, "see `fullrank certs`"),
+    ],
+)
+async def test_what_cannot_be_seen_is_said_in_words_and_tried_again(
+    page: Page, show: Show, run: str, settings: dict[str, object], words: str
+) -> None:
+    async with show(run, **settings) as address:
+        await page.goto(address)
+        await expect(page.locator("#problem")).to_contain_text(words)
+        await expect(page.locator("#problem")).to_contain_text("trying again in")
+        await expect(page.locator("nav button")).to_have_text(run)
+
+
+async def test_runs_are_compared_and_earlier_rounds_looked_at_by_keyboard(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    runs = [_written_run(tmp_path / name, iterations=5) for name in ("one", "two")]
+    async with show(*runs) as address:
+        await page.goto(address)
+        await expect(page.locator("nav button")).to_have_text(["one", "two"])
+        await expect(page.locator("#returns .u-legend .u-series:not(.raw)")).to_have_count(3)
+        await page.keyboard.press("2")
+        await expect(page.locator("nav button[aria-checked=true]")).to_have_text("two")
+        await expect(page.locator("#iteration")).to_have_text("4")
+        await page.keyboard.press("ArrowLeft")
+        await expect(page.locator("#iteration")).to_have_text("3")
+        await expect(page.locator("#live")).to_have_attribute("aria-pressed", "false")
+        await page.keyboard.press("l")
+        await expect(page.locator("#iteration")).to_have_text("4")
+        await page.keyboard.press("t")
+        await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_a_telephone_shows_everything_below_one_another(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    await page.set_viewport_size({"width": 360, "height": 740})
+    async with show(_written_run(tmp_path / "run")) as address:
+        await page.goto(address)
+        await expect(page.locator(".lanes li")).to_have_count(2)
+        assert await page.evaluate("document.documentElement.scrollWidth") == 360
+        lefts = await page.evaluate(
+            "[...document.querySelectorAll('section')].map((each) => each.offsetLeft)"
+        )
+        assert len(set(lefts)) == 1
+
+
+async def test_a_page_under_somebody_else_s_name_gets_nothing(show: Show, tmp_path: Path) -> None:
+    async with show(_written_run(tmp_path / "run")) as address:
+        request = Request(address, headers={"Host": "elsewhere.example"})
+        with pytest.raises(HTTPError, match="400"):
+            await asyncio.to_thread(urlopen, request)

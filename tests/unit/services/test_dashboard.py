@@ -1,0 +1,149 @@
+"""What the dashboard makes of what it sees: curves, costs, a story, and no more than is new."""
+
+import asyncio
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.unit.test_budget import timed
+from tests.unit.test_metrics import record, write
+
+from fullrank.config import RunConfig, TlsSettings, load, to_toml
+from fullrank.errors import AddressInUse, ConfigError, NotFound, ServiceLost
+from fullrank.metrics import METRICS
+from fullrank.rpc.launch import Launch
+from fullrank.rpc.seen import LearnerStatus, RunState, RunStatus
+from fullrank.stragglers import FixedK
+from fullrank_dashboard.curve import Curve
+from fullrank_dashboard.following import Following
+from fullrank_dashboard.page import Told
+from fullrank_dashboard.server import serve
+from fullrank_dashboard.story import of_records, of_statuses
+from fullrank_dashboard.view import RunView
+from fullrank_dashboard.waiting import saved_s
+
+
+@given(values=st.lists(st.none() | st.integers(-9, 9), min_size=1, max_size=200))
+def test_a_curve_keeps_few_points_and_every_point_is_the_mean_of_its_iterations(
+    values: list[int | None],
+) -> None:
+    curve = Curve(limit=16)
+    for iteration, value in enumerate(values):
+        curve.add(iteration, {"return": value, "one": 1.0})
+    assert len(curve) <= 16
+    points = [values[start : start + curve.width] for start in range(0, len(values), curve.width)]
+    known = [[value for value in point if value is not None] for point in points]
+    expected = [float(f"{np.mean(point):.6g}") if point else None for point in known]
+    assert curve.columns(0).get("return", [None] * len(points)) == pytest.approx(expected)
+    assert curve.total("one") == len(values)
+
+
+def test_what_is_committed_again_supersedes_what_was_there() -> None:
+    view = RunView("run")
+    view.committed(record(iteration, return_mean=1.0) for iteration in range(4))
+    view.committed([record(2, term=2, return_mean=5.0)])
+    assert view.curve.columns(0)["return"] == [1.0, 1.0, 5.0]
+    assert (view.find(3), view.last) == (None, view.find(2))
+    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were taken back"
+
+
+def test_a_late_learner_would_have_come_its_delay_after_the_middle_one() -> None:
+    late = timed(decodable_s=7.5)  # arrivals: 0.4 and 7.5; learner 1 is late
+    assert saved_s(late, np.zeros(4)) == pytest.approx(0.5)  # at least until the round's end
+    assert saved_s(late, np.array([0.0, 30.0, 0.0, 0.0])) == pytest.approx(30.0 + 3.95 - 7.5)
+    assert saved_s(timed(decodable_s=7.5, late=()), np.zeros(4)) == 0.0
+
+
+def test_a_run_that_delays_its_learners_tells_what_waiting_would_have_cost() -> None:
+    view = RunView("run")
+    view.is_of("task", FixedK(k=4, delay_s=30.0), seed=0, learners=4)
+    view.committed([timed(decodable_s=7.5, arrival_s={0: 37.5, 3: 30.4})])
+    assert view.facts()["totals"]["saved_s"] == pytest.approx(33.95 - 7.5)
+
+
+def test_the_story_tells_restarts_new_codes_wrong_contributions_and_inexact_rounds() -> None:
+    before = record(4)
+    now = record(5, term=2, epoch=3, attempt=1, quarantined=(2,), exact=False, error_bound=1e-9)
+    texts = [entry.text for entry in of_records(before, now)]
+    assert texts[0] == "the controller started again: term 2"
+    assert texts[1].startswith("code dealt, epoch 3: cyclic")
+    assert texts[2:] == [
+        "rows were dealt again within the iteration",
+        "learner 2 contributed something wrong and was left out",
+        "inexact: no entry is off by more than 1.0e-09",
+    ]
+    assert list(of_records(before, record(5))) == []
+
+
+def _status(*learners: int, **changes: object) -> RunStatus:
+    attached = tuple(
+        LearnerStatus(
+            learner=each,
+            host="here",
+            rows=(each,),
+            answered=False,
+            silent_s=0.0,
+            quarantined="",
+            fingerprint="f",
+        )
+        for each in learners
+    )
+    return RunStatus(learners=attached, **changes)  # type: ignore[arg-type]
+
+
+def test_the_story_tells_who_joined_and_left_and_that_a_run_stalled() -> None:
+    stalled = _status(1, 2, state=RunState.STALLED, message="rank 2 of 3")
+    texts = [entry.text for entry in of_statuses(_status(0, 1), stalled)]
+    assert texts == ["learner 2 joined from here", "learner 0 left", "stalled: rank 2 of 3"]
+    assert list(of_statuses(None, stalled)) == []
+
+
+def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
+    view, told = RunView("run"), Told()
+    view.committed(record(iteration, return_mean=float(iteration)) for iteration in range(3))
+
+    def points() -> tuple[int, list[float]]:
+        news = told.news(view)
+        assert news is not None
+        return news["curve"]["start"], news["curve"]["columns"]["return"]
+
+    assert points() == (0, [0.0, 1.0, 2.0])
+    assert told.news(view) is None
+    view.committed([record(3, return_mean=3.0)])
+    assert points() == (2, [2.0, 3.0])
+    view.committed([record(1, term=2, return_mean=9.0)])
+    assert points() == (0, [0.0, 9.0])
+
+
+async def test_a_run_without_a_controller_is_shown_as_it_was_written(tmp_path: Path) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    write(tmp_path / METRICS, *map(record, range(3)))
+    following = Following(str(tmp_path), TlsSettings())
+    with pytest.raises(ServiceLost, match="has no controller"):
+        await following.look()
+    assert following.view.last == record(2)
+    assert await following.find(1) == record(1)
+    with pytest.raises(NotFound):
+        await following.find(7)
+
+
+def _launch(address: str, **options: object) -> Launch:
+    given = {"dashboard.address": address, "dashboard.runs": ["127.0.0.1:1"], **options}
+    return Launch(resolved=load(options=given))
+
+
+async def test_the_page_is_not_served_beyond_loopback_unless_that_is_allowed() -> None:
+    stop = asyncio.Event()
+    with pytest.raises(ConfigError, match=r"refusing to serve the page at 0\.0\.0\.0:0"):
+        await serve(_launch("0.0.0.0:0"), stop)
+    stop.set()
+    await serve(_launch("0.0.0.0:0", **{"tls.allow_plaintext": True}), stop)
+
+
+async def test_a_port_that_is_taken_is_said_in_one_line() -> None:
+    async with await asyncio.start_server(lambda *_: None, "127.0.0.1", 0) as taken:
+        port = taken.sockets[0].getsockname()[1]
+        with pytest.raises(AddressInUse, match=str(port)):
+            await serve(_launch(f"127.0.0.1:{port}"), asyncio.Event())
