@@ -197,7 +197,7 @@ def replay() -> Target:
         sample = sample_of(replay_pb2.GetSamplesRequest.FromString(data).sample)
         table.check(sample)
         if sample.size < 1024:
-            table.gather(sample.positions())
+            table.minibatch(sample)
 
     def read_open(data: bytes) -> None:
         request = replay_pb2.OpenTableRequest.FromString(data)

@@ -117,7 +117,7 @@ class LocalRun:
         collected = self._ahead or self.training.collect(iteration)
         self._append(collected.rows)
         sample = self.training.sample(iteration, tail=self._table.tail, head=self._table.head)
-        batch = self._table.gather(sample.positions())
+        batch = self._table.minibatch(sample)
         self._ahead = None
         if self._config.collect.lag and iteration + 1 < self._config.iterations:
             self._ahead = self.training.collect(iteration + 1)

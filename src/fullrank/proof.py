@@ -5,14 +5,14 @@ holds. Whoever has the run's numeric fingerprint gets the bits that every honest
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.audit import Dispute
 from fullrank.journal import Entry
-from fullrank.replay import TABLE, Sample
+from fullrank.replay import TABLE, Priority, Sample
 from fullrank.types import JSON, FloatArray, LearnerId, Unit
 from fullrank.updates import unit_digest
 
@@ -31,8 +31,10 @@ class Evidence:
 
     def to_facts(self) -> JSON:
         """As JSON."""
+        sample, priority = self.sample, self.sample.priority
         return {
-            "sample": [self.sample.seed, self.sample.tail, self.sample.head, self.sample.size],
+            "sample": [sample.seed, sample.tail, sample.head, sample.size],
+            "priority": asdict(priority) if priority else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
         }
@@ -41,6 +43,7 @@ class Evidence:
     def of(cls, entry: Entry) -> "Evidence":
         """What ``to_facts`` gave to a journal."""
         seed, tail, head, size = entry.facts["sample"]
+        priority = entry.facts["priority"]
         return cls(
             sample=Sample(
                 table=TABLE,
@@ -49,6 +52,7 @@ class Evidence:
                 tail=tail,
                 head=head,
                 size=size,
+                priority=Priority(**priority) if priority else None,
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
             reports={int(learner): own for learner, own in entry.facts["reports"].items()},

@@ -14,7 +14,7 @@ import numpy as np
 
 from fullrank.algorithms.base import algorithms
 from fullrank.environments import Environment, make_environment, variant_of
-from fullrank.replay import TABLE, Layout, Sample
+from fullrank.replay import TABLE, Layout, Priority, Sample
 from fullrank.rollouts import Collected, Rollout
 from fullrank.seeding import derive
 from fullrank.types import FloatArray
@@ -41,6 +41,7 @@ class Training:
         steps: Steps of each copy in one iteration.
         warmup: Transitions collected before the first iteration.
         warmup_copies: Environments that collect them.
+        priority_gain: Draw transitions with larger rewards more often, by so much; None: all alike.
 
     Attributes:
         agents: The environment's agents, in order.
@@ -64,6 +65,7 @@ class Training:
         steps: int,
         warmup: int,
         warmup_copies: int,
+        priority_gain: float | None = None,
     ) -> None:
         self._seed, self._steps = seed, steps
         self._warmup, self._warmup_copies = warmup, warmup_copies
@@ -78,6 +80,7 @@ class Training:
             observation_sizes=tuple(agent.observation_size for agent in specs),
             action_sizes=tuple(agent.action.size for agent in specs),
         )
+        self._priority = _priority_of(self.layout, priority_gain)
         self._rollout = Rollout(self._environment, self.algorithm, self.layout, seed=seed)
         self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
 
@@ -112,6 +115,7 @@ class Training:
             tail=tail,
             head=head,
             size=self.batch_size,
+            priority=self._priority,
         )
 
     def apply(self, updates: FloatArray) -> None:
@@ -176,6 +180,12 @@ class Training:
     def _make_environment(self, copies: int) -> Environment:
         name, agents, params = self._environment_table
         return make_environment(name, agents=agents, copies=copies, **params)
+
+
+def _priority_of(layout: Layout, gain: float | None) -> Priority | None:
+    if gain is None:
+        return None
+    return Priority(first=layout.reward.start, count=layout.agents, gain=gain)
 
 
 def part(state: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str, np.ndarray[Any, Any]]:

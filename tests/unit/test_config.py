@@ -230,7 +230,7 @@ def digest(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "override",
     ["seed=1", "environment.agents=4", "algorithm.batch_size=7", "collect.lag=1",
-     "replay.capacity=30000", "replay.capacity_bytes=30000"],
+     "replay.capacity=30000", "replay.capacity_bytes=30000", "replay.sampler=prioritised"],
 )  # fmt: skip
 def test_what_decides_the_committed_bits_decides_the_digest(override: str) -> None:
     assert digest(override) != digest()

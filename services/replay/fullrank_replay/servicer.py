@@ -112,7 +112,5 @@ class ReplayServicer:
         return await asyncio.shield(self._samples[sample])
 
     def _gather(self, sample: Sample) -> list[bytes]:
-        table = self._store.get(sample.table)
-        table.check(sample)
-        rows = table.gather(sample.positions())
+        rows = self._store.get(sample.table).minibatch(sample)
         return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))

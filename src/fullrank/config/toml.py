@@ -12,6 +12,8 @@ from fullrank.errors import FullrankError
 from fullrank.types import JSON
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")
+_DRAWN = ("capacity", "capacity_bytes", "sampler", "priority_gain")
+"""Of [replay]: what decides which transitions a minibatch has."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
@@ -52,8 +54,8 @@ def config_digest(config: RunConfig) -> str:
     other stopped: codes, learners, stragglers, addresses and deadlines may differ.
     """
     whole = as_tables(config)
-    limits = {key: whole["replay"][key] for key in ("capacity", "capacity_bytes")}
-    decisive = {key: whole[key] for key in _DECISIVE} | limits
+    drawn = {key: whole["replay"][key] for key in _DRAWN}
+    decisive = {key: whole[key] for key in _DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 
 

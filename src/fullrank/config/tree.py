@@ -81,6 +81,11 @@ class ReplaySettings:
     """Transitions held; the oldest go first."""
     capacity_bytes: Count = 16 * 2**30
     """Bytes of transitions held, if that limit is reached before `capacity`."""
+    sampler: Literal["uniform", "prioritised"] = "uniform"
+    """How minibatches are drawn: all transitions alike, or those with large rewards more often."""
+    priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
+    """With ``prioritised`` a transition in which the largest reward of an agent, in magnitude, is r
+    counts 1 + floor(gain r) times."""
     acknowledge: Literal["memory", "fsync"] = "memory"
     """When transitions count as stored: what `memory` takes survives any end of the process, what
     `fsync` takes also that of the machine."""

@@ -2,7 +2,8 @@
 
 from fullrank.replay.layout import Layout
 from fullrank.replay.ring_file import RingFile
+from fullrank.replay.samplers import Priority, Sample
 from fullrank.replay.storage import Memory, Storage
-from fullrank.replay.table import TABLE, Sample, Table
+from fullrank.replay.table import TABLE, Table
 
-__all__ = ["TABLE", "Layout", "Memory", "RingFile", "Sample", "Storage", "Table"]
+__all__ = ["TABLE", "Layout", "Memory", "Priority", "RingFile", "Sample", "Storage", "Table"]

@@ -4,35 +4,16 @@ Positions count every row ever acknowledged; ``[tail, head)`` is what can be rea
 the position of its first row, so a repeated append changes nothing and a gap is refused.
 """
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from fullrank.errors import InvalidContribution, OutOfRange
 from fullrank.failpoints import reach
+from fullrank.replay.samplers import Priority, Sample, Tickets
 from fullrank.replay.storage import Storage
-from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray
 
 TABLE = "transitions"
 """The one table of a run with a shared minibatch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
-    """A minibatch as a pure function: positions drawn with replacement from [tail, head)."""
-
-    table: str
-    seed: int
-    iteration: int
-    tail: int
-    head: int
-    size: int
-
-    def positions(self) -> IntArray:
-        """Positions to gather, shape (size,), the same for every learner."""
-        generator = stream(self.seed, "sample", self.iteration)
-        return generator.integers(self.tail, self.head, size=self.size, dtype=np.int64)
 
 
 class Table:
@@ -48,6 +29,7 @@ class Table:
 
     def __init__(self, storage: Storage, *, capacity: int) -> None:
         self._storage, self.capacity = storage, capacity
+        self._tickets: Tickets | None = None
         self.repeated = 0
 
     @property
@@ -103,6 +85,7 @@ class Table:
             StorageFailed: The storage does not take it.
         """
         if head < self.head:
+            self._tickets = None
             self._storage.publish(self.tail, max(head, self.tail))
 
     def _check(self, first_position: int, rows: FloatArray) -> None:
@@ -124,11 +107,36 @@ class Table:
         rows = self._storage.rows
         return np.take(rows, positions % len(rows), axis=0, out=out, mode="clip")
 
+    def minibatch(self, sample: Sample) -> FloatArray:
+        """The rows that a sample means, shape (size, row_size).
+
+        They are a pure function of the sample and of the rows in its range.
+
+        Raises:
+            OutOfRange: As ``check``.
+            InvalidContribution: As ``check``.
+        """
+        self.check(sample)
+        tickets = self._counted(sample.priority) if sample.priority is not None else None
+        return self.gather(sample.positions(tickets))
+
+    def _counted(self, priority: Priority) -> Tickets:
+        """Tickets of all rows held; only rows that came since the last time are counted."""
+        tickets = self._tickets
+        if tickets is None or tickets.priority != priority or tickets.head < self.tail:
+            tickets = Tickets(priority, capacity=self.capacity, first=self.tail)
+        rows = self._storage.rows
+        slots = np.arange(tickets.head, self.head) % len(rows)
+        tickets.extend(rows[:, priority.entries][slots], tail=self.tail)
+        self._tickets = tickets
+        return tickets
+
     def check(self, sample: Sample) -> None:
         """Refuse a sample that this table cannot serve exactly.
 
         Raises:
             OutOfRange: Its head is not reached yet, its tail is evicted, or it is empty.
+            InvalidContribution: Its priority is not one of these rows.
         """
         if not 0 <= sample.tail < sample.head or sample.size < 1:
             raise OutOfRange(f"an empty sample: tail {sample.tail}, head {sample.head}")
@@ -136,3 +144,5 @@ class Table:
             raise OutOfRange(f"position {sample.head - 1} is not written yet: head {self.head}")
         if sample.tail < self.tail:
             raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
+        if sample.priority is not None:
+            sample.priority.check(row_size=self.row_size)

@@ -120,7 +120,7 @@ def _distance(config: RunConfig) -> JSON:
     for iteration in range(config.iterations):
         table.append(table.head, training.collect(iteration).rows)
         sample = training.sample(iteration, tail=table.tail, head=table.head)
-        batch = table.gather(sample.positions())
+        batch = table.minibatch(sample)
         truth = np.zeros((AGENTS, max(algorithm.unit_sizes)), np.float32)
         for unit, update in algorithm.updates(batch, range(AGENTS), iteration=iteration):
             truth[unit, : len(update)] = update

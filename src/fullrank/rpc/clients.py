@@ -9,7 +9,7 @@ import google_crc32c
 import grpc
 
 from fullrank.errors import ServiceLost
-from fullrank.replay import TABLE, Sample
+from fullrank.replay import TABLE, Priority, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
@@ -38,6 +38,7 @@ AGAIN_S = 0.1
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
+    priority = sample.priority
     return common_pb2.Sample(
         table=sample.table,
         seed=sample.seed,
@@ -45,6 +46,9 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
         tail=sample.tail,
         head=sample.head,
         size=sample.size,
+        priority=None
+        if priority is None
+        else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
     )
 
 
@@ -57,7 +61,12 @@ def sample_of(message: common_pb2.Sample) -> Sample:
         tail=message.tail,
         head=message.head,
         size=message.size,
+        priority=_priority_of(message.priority) if message.HasField("priority") else None,
     )
+
+
+def _priority_of(message: common_pb2.Priority) -> Priority:
+    return Priority(first=message.first, count=message.count, gain=message.gain)
 
 
 def tenure_message(tenure: Tenure) -> common_pb2.Tenure:

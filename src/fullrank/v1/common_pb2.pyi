@@ -84,8 +84,8 @@ Global___Tenure: _TypeAlias = Tenure  # noqa: Y015
 
 @_typing.final
 class Sample(_message.Message):
-    """A minibatch as a pure function of these fields: `size` positions drawn with replacement from
-    [tail, head) by a Philox stream keyed with (seed, "sample", iteration). Every learner that asks
+    """A minibatch as a pure function of these fields and the rows in [tail, head): `size` of them drawn
+    with replacement by a Philox stream keyed with (seed, "sample", iteration). Every learner that asks
     gets the same bytes.
     """
 
@@ -97,6 +97,7 @@ class Sample(_message.Message):
     TAIL_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
+    PRIORITY_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     seed: _builtins.int
     iteration: _builtins.int
@@ -106,6 +107,10 @@ class Sample(_message.Message):
     """One past the newest position that may be drawn; acknowledged to the collector."""
     size: _builtins.int
     """Transitions in the minibatch."""
+    @_builtins.property
+    def priority(self) -> Global___Priority:
+        """How likely each row is; unset for all rows alike."""
+
     def __init__(
         self,
         *,
@@ -115,11 +120,43 @@ class Sample(_message.Message):
         tail: _builtins.int = ...,
         head: _builtins.int = ...,
         size: _builtins.int = ...,
+        priority: Global___Priority | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "iteration", b"iteration", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "iteration", b"iteration", "priority", b"priority", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
+
+@_typing.final
+class Priority(_message.Message):
+    """A row is drawn 1 + floor(gain x largest) times as often as one of zeros, where `largest` is the
+    largest magnitude among its float32 entries from `first` on, `count` of them; at most 2^20 + 1
+    times.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FIRST_FIELD_NUMBER: _builtins.int
+    COUNT_FIELD_NUMBER: _builtins.int
+    GAIN_FIELD_NUMBER: _builtins.int
+    first: _builtins.int
+    count: _builtins.int
+    gain: _builtins.float
+    """Positive, at most 2^20."""
+    def __init__(
+        self,
+        *,
+        first: _builtins.int = ...,
+        count: _builtins.int = ...,
+        gain: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["count", b"count", "first", b"first", "gain", b"gain"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Priority: _TypeAlias = Priority  # noqa: Y015

@@ -80,7 +80,7 @@ class ReplayServiceServicer(object):
         """One learner's minibatches, a sample after the other over one stream: for each request the
         chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
         with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
+        the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

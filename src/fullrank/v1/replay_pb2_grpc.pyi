@@ -49,7 +49,7 @@ class ReplayServiceStub:
     """One learner's minibatches, a sample after the other over one stream: for each request the
     chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
     with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
+    the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
     """
 
 @_typing.type_check_only
@@ -73,7 +73,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     """One learner's minibatches, a sample after the other over one stream: for each request the
     chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
     with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
+    the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -112,7 +112,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """One learner's minibatches, a sample after the other over one stream: for each request the
         chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
         with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB, NOT_FOUND if there is no such table.
+        the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -1,6 +1,7 @@
 """The replay table against a model: a list of all rows ever appended."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,7 +10,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from fullrank.errors import InvalidContribution, OutOfRange
-from fullrank.replay import Memory, Sample, Table
+from fullrank.replay import Memory, Priority, Sample, Table
+from fullrank.replay.samplers import MOST_EXTRA
 from fullrank.types import FloatArray
 
 CAPACITY, ROW_SIZE = 7, 3
@@ -123,7 +125,7 @@ def test_rows_are_gathered_straight_into_the_given_array() -> None:
 
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
-    return Sample(table="t", **values)
+    return Sample(table="t", priority=None, **values)
 
 
 def test_a_sample_of_what_is_held_is_served() -> None:
@@ -173,3 +175,24 @@ def test_iterations_and_seeds_draw_other_positions() -> None:
 def test_every_position_is_equally_likely() -> None:
     counts = np.bincount(sample(tail=0, head=10, size=20_000).positions(), minlength=10)
     assert (np.abs(counts - 2000) < 5 * np.sqrt(2000 * 0.9)).all()
+
+
+@pytest.mark.parametrize(
+    ("priority", "message"),
+    [
+        (Priority(first=0, count=0, gain=1.0), "0 entries from 0 on, of rows of 3"),
+        (Priority(first=2, count=2, gain=1.0), "2 entries from 2 on, of rows of 3"),
+        (Priority(first=0, count=1, gain=0.0), "gain 0.0: it must be positive"),
+        (Priority(first=0, count=1, gain=2.0**21), "at most 1048576"),
+        (Priority(first=0, count=1, gain=np.nan), "gain nan"),
+    ],
+)
+def test_a_priority_of_other_rows_is_refused(priority: Priority, message: str) -> None:
+    with pytest.raises(InvalidContribution, match=message):
+        table(head=9).check(replace(sample(), priority=priority))
+
+
+def test_the_largest_rewards_do_not_overflow() -> None:
+    most = Priority(first=0, count=1, gain=float(MOST_EXTRA))
+    largest = np.array([[np.finfo(np.float32).max], [0]], np.float32)
+    assert most.tickets(largest).tolist() == [1 + MOST_EXTRA, 1]

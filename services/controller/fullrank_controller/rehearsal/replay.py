@@ -66,8 +66,7 @@ class RehearsedReplay:
     def gather(self, sample: Sample) -> FloatArray:
         """A learner's minibatch."""
         assert self._table is not None
-        self._table.check(sample)
-        return self._table.gather(sample.positions())
+        return self._table.minibatch(sample)
 
 
 class RehearsedReplayClient:

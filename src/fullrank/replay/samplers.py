@@ -1,0 +1,130 @@
+"""Which rows a sample means: a lottery in which every row holds tickets.
+
+Drawn uniformly each row holds one. With a priority it holds more, the larger its rewards are:
+P(row) = tickets / all tickets, the proportional variant of [Schaul16, Sec. 3.3]. Differs from the
+paper in: the priority is a fact of the row and not the error of its last use; there are no
+importance weights; as tickets never change, their running total takes the place of the sum tree.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.errors import InvalidContribution
+from fullrank.seeding import stream
+from fullrank.types import FloatArray, IntArray
+
+MOST_EXTRA = 2**20
+"""Tickets that a row holds beyond its first one, at most: totals stay far below 2^63."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priority:
+    """A row holds 1 + floor(gain x the largest magnitude among some of its entries) tickets.
+
+    Whole numbers, from operations that round alike everywhere: every process draws the same rows.
+    """
+
+    first: int
+    """First of these entries."""
+    count: int
+    """How many they are."""
+    gain: float
+    """Tickets for each unit of magnitude."""
+
+    def check(self, *, row_size: int) -> None:
+        """Refuse, with ``InvalidContribution``, what is no priority of such rows."""
+        if not 0 <= self.first < self.first + self.count <= row_size:
+            raise InvalidContribution(
+                f"sample.priority: {self.count} entries from {self.first} on, of rows of {row_size}"
+            )
+        if not 0 < self.gain <= MOST_EXTRA:
+            raise InvalidContribution(
+                f"sample.priority.gain {self.gain}: it must be positive, at most {MOST_EXTRA}"
+            )
+
+    @property
+    def entries(self) -> slice:
+        """Where they lie in a row."""
+        return slice(self.first, self.first + self.count)
+
+    def tickets(self, entries: FloatArray) -> IntArray:
+        """Tickets of each row, shape (n,), from these entries of it, shape (n, count)."""
+        largest: FloatArray = np.abs(entries).max(axis=1)
+        extra = np.minimum(self.gain * largest.astype(np.float64), MOST_EXTRA)
+        tickets: IntArray = 1 + extra.astype(np.int64)
+        return tickets
+
+
+class Tickets:
+    """Running total of the tickets over positions [first, head).
+
+    Args:
+        priority: Says how many a row holds.
+        capacity: Positions that are needed at a time.
+        first: Where to begin.
+
+    Attributes:
+        head: One past the last position counted.
+    """
+
+    def __init__(self, priority: Priority, *, capacity: int, first: int) -> None:
+        self.priority, self.head = priority, first
+        self._first = first
+        # Tickets before each position from ``_first`` to the head. Room for twice the capacity,
+        # so that old ones are dropped once in a capacity.
+        self._before = np.zeros(2 * capacity + 1, dtype=np.int64)
+
+    def extend(self, entries: FloatArray, *, tail: int) -> None:
+        """Count the rows from the head on, at most ``capacity`` beyond ``tail``.
+
+        Args:
+            entries: Those of the priority, shape (n, count).
+            tail: Earlier positions are not needed any more.
+        """
+        if self.head - self._first + len(entries) >= len(self._before):
+            kept = self._before[tail - self._first : self.head - self._first + 1]
+            self._before[: len(kept)] = kept
+            self._first = tail
+        start = self.head - self._first
+        new = self._before[start + 1 : start + 1 + len(entries)]
+        new[:] = self._before[start] + np.cumsum(self.priority.tickets(entries))
+        self.head += len(entries)
+
+    def before(self, position: int) -> int:
+        """Number of the first ticket of ``position``, or of the first one not yet given out."""
+        return int(self._before[position - self._first])
+
+    def holders(self, tickets: IntArray) -> IntArray:
+        """The position that holds each ticket, shape (n,)."""
+        counted = self._before[: self.head - self._first + 1]
+        order = np.argsort(tickets)  # neighbours are found in the same cache lines
+        found = np.empty_like(tickets)
+        found[order] = np.searchsorted(counted, tickets[order], side="right")
+        return self._first - 1 + found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A minibatch as a pure function: rows drawn with replacement from positions [tail, head)."""
+
+    table: str
+    seed: int
+    iteration: int
+    tail: int
+    head: int
+    size: int
+    priority: Priority | None = None
+    """None: all rows alike."""
+
+    def positions(self, tickets: Tickets | None = None) -> IntArray:
+        """Positions to gather, shape (size,), the same for every learner.
+
+        Args:
+            tickets: What the rows hold, for a sample with a priority; otherwise one each.
+        """
+        generator = stream(self.seed, "sample", self.iteration)
+        if tickets is None:
+            return generator.integers(self.tail, self.head, size=self.size, dtype=np.int64)
+        low, high = tickets.before(self.tail), tickets.before(self.head)
+        return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
