@@ -14,7 +14,7 @@ import torch
 from fullrank.codes import Code
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, NotDecodable
-from fullrank.replay import Memory, Table
+from fullrank.replay import Memory, Sample, Table
 from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.seeding import stream
@@ -105,19 +105,24 @@ class LocalRun:
         """A table as large as the run can fill, at most the configured capacity."""
         config = self._config
         collected = config.iterations * config.environment.copies * config.collect.steps
-        row_size = self.training.layout.row_size
-        allowed = capacity_of(config, row_size=row_size)
-        capacity = min(allowed, config.collect.warmup + collected)
-        return Table(Memory(capacity, row_size), capacity=capacity)
+        allowed = capacity_of(config, self.training)
+        capacity = min(allowed, self.training.warmup + collected)
+        return Table(Memory(capacity, self.training.layout.row_size), capacity=capacity)
 
     def _append(self, rows: FloatArray) -> None:
         self._table.append(self._table.head, rows)
+
+    def _minibatch(self, sample: Sample) -> FloatArray:
+        """The sample's rows; none are looked for where learners make their own."""
+        if not sample.size:
+            return np.empty((0, self._table.row_size), dtype=np.float32)
+        return self._table.minibatch(sample)
 
     def _iterate(self, iteration: int) -> LocalIteration:
         collected = self._ahead or self.training.collect(iteration)
         self._append(collected.rows)
         sample = self.training.sample(iteration, tail=self._table.tail, head=self._table.head)
-        batch = self._table.minibatch(sample)
+        batch = self._minibatch(sample)
         self._ahead = None
         if self._config.collect.lag and iteration + 1 < self._config.iterations:
             self._ahead = self.training.collect(iteration + 1)

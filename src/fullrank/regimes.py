@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.algorithms import Dimensions, algorithms
+from fullrank.algorithms import Dimensions
 from fullrank.codes import Code
 from fullrank.codes.auto import Auto
 from fullrank.config import PluginSettings, RunConfig, complete_stragglers
@@ -21,6 +21,7 @@ from fullrank.registry import nearest
 from fullrank.simulation import Cluster, Played, play
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.traffic import Times
+from fullrank.wiring import recipe_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +99,7 @@ def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
         settings.name, agents=settings.agents, copies=1, **settings.params
     )
     environment.close()
-    algorithm = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    algorithm = recipe_of(config)
     return algorithm.dimensions(environment.agents), algorithm.batch_size
 
 

@@ -12,8 +12,14 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from fullrank.algorithms.base import algorithms
+from fullrank.algorithms import (
+    AlgorithmConfig,
+    LocalAlgorithmConfig,
+    algorithms,
+    recipe_in,
+)
 from fullrank.environments import Environment, make_environment, variant_of
+from fullrank.evaluations import Evaluations
 from fullrank.replay import TABLE, Layout, Priority, Sample
 from fullrank.rollouts import Collected, Rollout
 from fullrank.seeding import derive
@@ -47,7 +53,8 @@ class Training:
         agents: The environment's agents, in order.
         algorithm: The truth about all parameters.
         layout: Of one transition.
-        batch_size: B.
+        batch_size: B; 0 if learners make the samples of their units.
+        warmup: Transitions collected before the first iteration; 0 if B is 0.
         variant: Whose dynamics and rewards the environment has.
     """
 
@@ -68,40 +75,52 @@ class Training:
         priority_gain: float | None = None,
     ) -> None:
         self._seed, self._steps = seed, steps
-        self._warmup, self._warmup_copies = warmup, warmup_copies
+        self.warmup, self._warmup_copies = warmup, warmup_copies
         self._environment_table = (environment, agents, dict(environment_params))
         self.variant = variant_of(environment, environment_params)
         self._environment = self._make_environment(copies)
         self.agents = specs = self._environment.agents
         config = algorithms.build(algorithm, **algorithm_params)
-        self.batch_size = config.batch_size
-        self.algorithm = config.make(specs, seed=seed, device=device)
+        recipe = recipe_in(
+            config, environment=environment, agents=agents, params=environment_params
+        )
+        self.batch_size = recipe.batch_size
+        self.algorithm = recipe.make(specs, seed=seed, device=device)
         self.layout = Layout(
             observation_sizes=tuple(agent.observation_size for agent in specs),
             action_sizes=tuple(agent.action.size for agent in specs),
         )
         self._priority = _priority_of(self.layout, priority_gain)
-        self._rollout = Rollout(self._environment, self.algorithm, self.layout, seed=seed)
+        self._rollout = self._rollout_of(config)
+        if not self.batch_size:
+            self.warmup = 0
         self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
+
+    def _rollout_of(self, config: AlgorithmConfig | LocalAlgorithmConfig) -> Rollout | Evaluations:
+        """What is played in an iteration: to learn from, or to see what was learnt."""
+        played = (self._environment, self.algorithm, self.layout)
+        if isinstance(config, LocalAlgorithmConfig):
+            return Evaluations(*played, seed=self._seed, every=config.evaluate_every)
+        return Rollout(*played, seed=self._seed)
 
     def warm_up(self) -> FloatArray:
         """Transitions to append before the first iteration, shape (warmup, row_size).
 
         They are played in environments of their own, from other initial states than the run's.
         """
-        if not self._warmup:
+        if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
         environment = self._make_environment(self._warmup_copies)
         try:
             seed = derive(self._seed, "warm_up")
             rollout = Rollout(environment, self.algorithm, self.layout, seed=seed)
-            steps = ceil(self._warmup / self._warmup_copies)
-            return rollout.collect(steps, iteration=WARM_UP).rows[: self._warmup]
+            steps = ceil(self.warmup / self._warmup_copies)
+            return rollout.collect(steps, iteration=WARM_UP).rows[: self.warmup]
         finally:
             environment.close()
 
     def collect(self, iteration: int) -> Collected:
-        """Play the iteration's steps with the current policies, unless they were played before."""
+        """Play with the current policies, unless the iteration was played before."""
         if self._last is None or self._last[0] != iteration:
             self._last = iteration, self._rollout.collect(self._steps, iteration=iteration)
         return self._last[1]

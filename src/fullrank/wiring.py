@@ -1,5 +1,6 @@
 """From the configuration tree to the objects that every driver needs."""
 
+from fullrank.algorithms import AlgorithmConfig, algorithms, recipe_in
 from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
 from fullrank.errors import ConfigError
@@ -31,18 +32,33 @@ def training_of(config: RunConfig) -> Training:
     )
 
 
-def capacity_of(config: RunConfig, *, row_size: int) -> int:
-    """Transitions of ``row_size`` float32 that replay holds: as many as both its limits allow.
+def recipe_of(config: RunConfig) -> AlgorithmConfig:
+    """What makes the configured algorithm.
+
+    Raises:
+        ConfigError: The configuration names something that does not exist or cannot be.
+    """
+    world = config.environment
+    return recipe_in(
+        algorithms.build(config.algorithm.name, **config.algorithm.params),
+        environment=world.name,
+        agents=world.agents,
+        params=world.params,
+    )
+
+
+def capacity_of(config: RunConfig, training: Training) -> int:
+    """Transitions that replay holds: as many as both its limits allow.
 
     Raises:
         ConfigError: They are fewer than the warm-up.
     """
-    settings, row_bytes = config.replay, 4 * row_size
+    settings, row_bytes = config.replay, 4 * training.layout.row_size
     capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
-    if capacity < max(1, config.collect.warmup):
+    if capacity < max(1, training.warmup):
         raise ConfigError(
             f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
-            f"{row_bytes} bytes, fewer than the warm-up of {config.collect.warmup}; raise it"
+            f"{row_bytes} bytes, fewer than the warm-up of {training.warmup}; raise it"
         )
     return capacity
 

@@ -10,8 +10,14 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.algorithms import Algorithm, AlgorithmConfig, algorithms
-from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.algorithms import (
+    Algorithm,
+    AlgorithmConfig,
+    LocalAlgorithmConfig,
+    algorithms,
+    recipe_in,
+)
+from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.errors import Cancelled, CheckpointUnusable
 from fullrank.export.policy import Policy
 from fullrank.replay import Layout
@@ -26,6 +32,7 @@ UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     AgentSpec(name="scout_3", observation_size=7, action=Discrete(5, relaxed=True)),
     AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
 )
+WORLD = "food_collection"
 SIZES = [(333, 50), (16, 16), (100, 33), (48, 64), (1024, 64)]
 SEED = 11
 
@@ -42,30 +49,39 @@ def restore_threads() -> Iterator[None]:
     torch.set_num_threads(threads)
 
 
+def team(name: str) -> Sequence[AgentSpec]:
+    """Agents whom the algorithm can train: where it wants a world, those of ``WORLD``."""
+    if isinstance(algorithms.build(name), LocalAlgorithmConfig):
+        return make_environment(WORLD, agents=4, copies=1).agents
+    return UNEQUAL
+
+
 def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
     wanted = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",)}
     known = {field.name for field in fields(algorithms.get(name))}  # type: ignore[arg-type]
     params = {key: value for key, value in wanted.items() if key in known}
-    return algorithms.build(name, **params)
+    return recipe_in(algorithms.build(name, **params), environment=WORLD, agents=4, params={})
 
 
 def build(name: str, *, batch: int = 100, hidden: int = 33, seed: int = SEED) -> Algorithm:
-    return config(name, batch=batch, hidden=hidden).make(UNEQUAL, seed=seed, device="cpu")
+    return config(name, batch=batch, hidden=hidden).make(team(name), seed=seed, device="cpu")
 
 
-def layout() -> Layout:
+def layout(name: str) -> Layout:
     return Layout(
-        observation_sizes=tuple(spec.observation_size for spec in UNEQUAL),
-        action_sizes=tuple(spec.action.size for spec in UNEQUAL),
+        observation_sizes=tuple(spec.observation_size for spec in team(name)),
+        action_sizes=tuple(spec.action.size for spec in team(name)),
     )
 
 
-def transitions(size: int, *, seed: int = 0) -> FloatArray:
-    """Random rows in which agents die and are dead."""
-    generator, where = np.random.default_rng(seed), layout()
+def transitions(name: str, size: int, *, seed: int = 0) -> FloatArray:
+    """Random rows in which agents die and are dead; none for who makes its own samples."""
+    generator, where = np.random.default_rng(seed), layout(name)
+    if not config(name).batch_size:
+        return np.empty((0, where.row_size), np.float32)
     rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
-    rows[:, where.terminated] = generator.random((size, len(UNEQUAL))) < 0.2
-    rows[:, where.alive] = generator.random((size, len(UNEQUAL))) < 0.8
+    rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
+    rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
     return rows
 
 
@@ -82,7 +98,7 @@ def computed(
 def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
     name: str, batch: int, hidden: int
 ) -> None:
-    algorithm, rows = build(name, batch=batch, hidden=hidden), transitions(batch)
+    algorithm, rows = build(name, batch=batch, hidden=hidden), transitions(name, batch)
     torch.set_num_threads(1)
     alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in range(algorithm.units)}
     generator = np.random.default_rng(batch)
@@ -97,7 +113,7 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
 
 
 def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None:
-    algorithm, rows = build(name), transitions(100)
+    algorithm, rows = build(name), transitions(name, 100)
     memory = np.empty(rows.size + 3, np.float32)
     shifted = memory[3:].reshape(rows.shape)
     shifted[:] = rows
@@ -106,7 +122,7 @@ def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None
 
 
 def test_bits_depend_on_the_iteration_and_the_seed(name: str) -> None:
-    rows = transitions(100)
+    rows = transitions(name, 100)
     first = computed(build(name), rows, [0])
     other = build(name, seed=SEED + 1)
     for section, source in zip(other.sections, build(name).sections, strict=True):
@@ -117,7 +133,7 @@ def test_bits_depend_on_the_iteration_and_the_seed(name: str) -> None:
 
 
 def test_a_unit_reads_no_section_beyond_its_needs(name: str) -> None:
-    source, rows = build(name), transitions(100)
+    source, rows = build(name), transitions(name, 100)
     for unit in range(source.units):
         learner = build(name, seed=SEED)
         for section in learner.sections:
@@ -130,7 +146,7 @@ def test_a_unit_reads_no_section_beyond_its_needs(name: str) -> None:
 def test_sections_are_numbered_and_sized_as_their_views(name: str) -> None:
     algorithm = build(name)
     assert [section.id for section in algorithm.sections] == list(range(len(algorithm.sections)))
-    assert algorithm.row_size == layout().row_size
+    assert algorithm.row_size == layout(name).row_size
     for section in algorithm.sections:
         view = algorithm.view(section.id)
         assert view.shape == (section.size,)
@@ -139,12 +155,14 @@ def test_sections_are_numbered_and_sized_as_their_views(name: str) -> None:
 
 
 def test_dimensions_are_those_of_what_is_made(name: str) -> None:
-    algorithm, dimensions = build(name), config(name).dimensions(UNEQUAL)
-    assert dimensions.units == algorithm.units == len(UNEQUAL)
+    algorithm, dimensions = build(name), config(name).dimensions(team(name))
+    assert dimensions.units == algorithm.units == len(team(name))
     assert dimensions.sections == algorithm.sections
     assert dimensions.row_size == algorithm.row_size
     assert dimensions.unit_sizes == algorithm.unit_sizes
-    for unit, update in algorithm.updates(transitions(100), range(len(UNEQUAL)), iteration=0):
+    for unit, update in algorithm.updates(
+        transitions(name, 100), range(len(team(name))), iteration=0
+    ):
         assert update.shape == (dimensions.unit_sizes[unit],)
         assert dimensions.needs(unit) == algorithm.needs(unit)
 
@@ -152,12 +170,12 @@ def test_dimensions_are_those_of_what_is_made(name: str) -> None:
 def test_updates_leave_the_parameters_alone(name: str) -> None:
     algorithm = build(name)
     before = {key: value.tobytes() for key, value in algorithm.state().items()}
-    computed(algorithm, transitions(100), range(algorithm.units))
+    computed(algorithm, transitions(name, 100), range(algorithm.units))
     assert {key: value.tobytes() for key, value in algorithm.state().items()} == before
 
 
 def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
-    algorithm, rows = build(name), transitions(100)
+    algorithm, rows = build(name), transitions(name, 100)
     whole = computed(algorithm, rows, range(algorithm.units))
     points = 0
 
@@ -181,7 +199,9 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
 
 def test_updates_lie_on_the_grid_and_have_one_zero(name: str) -> None:
     algorithm = build(name)
-    for unit, update in algorithm.updates(transitions(100), range(algorithm.units), iteration=0):
+    for unit, update in algorithm.updates(
+        transitions(name, 100), range(algorithm.units), iteration=0
+    ):
         assert update.shape == (algorithm.unit_sizes[unit],)
         assert update.dtype == np.float32
         scaled = update.astype(np.float64) / GRID
@@ -191,10 +211,10 @@ def test_updates_lie_on_the_grid_and_have_one_zero(name: str) -> None:
 
 
 def test_updates_are_not_overwritten_by_a_later_call(name: str) -> None:
-    algorithm, rows = build(name), transitions(100)
+    algorithm, rows = build(name), transitions(name, 100)
     kept = dict(algorithm.updates(rows, [0, 1], iteration=0))
     digests = {unit: unit_digest(update) for unit, update in kept.items()}
-    computed(algorithm, transitions(100, seed=1), range(algorithm.units), iteration=1)
+    computed(algorithm, transitions(name, 100, seed=1), range(algorithm.units), iteration=1)
     assert {unit: unit_digest(update) for unit, update in kept.items()} == digests
 
 
@@ -243,17 +263,17 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
 
 
 def test_actions_are_keyed_and_fit_their_specifications(name: str) -> None:
-    algorithm, where = build(name), layout()
+    algorithm, where = build(name), layout(name)
     generator = np.random.default_rng(0)
     shape = (4, sum(where.observation_sizes))
     observation = generator.standard_normal(shape, dtype=np.float32)
-    alive = generator.random((4, len(UNEQUAL))) < 0.7
+    alive = generator.random((4, len(team(name)))) < 0.7
     action = algorithm.act(observation, iteration=3, step=2, alive=alive)
     again = algorithm.act(observation, iteration=3, step=2, alive=alive)
     other = algorithm.act(observation, iteration=3, step=3, alive=alive)
     assert np.array_equal(action, again)
     assert not np.array_equal(action, other)
-    for agent, spec in enumerate(UNEQUAL):
+    for agent, spec in enumerate(team(name)):
         own = action[:, where.action_of(agent)]
         assert not own[~alive[:, agent]].any()
         for taken in (
@@ -283,25 +303,31 @@ def test_the_fingerprint_is_the_same_in_another_process(name: str, hash_seed: st
     torch.set_num_threads(1)
     script = (
         "import torch; torch.set_num_threads(1); from fullrank.algorithms import algorithms;"
-        "from fullrank.environments import AgentSpec, Discrete;"
-        "spec = AgentSpec(name='a', observation_size=7, action=Discrete(5));"
-        f"print(algorithms.build({name!r}).make([spec], seed=0, device='cpu').fingerprint())"
+        "from fullrank.algorithms import recipe_in;"
+        "from fullrank.environments import make_environment;"
+        f"world = {{'environment': {WORLD!r}, 'agents': 4, 'params': {{}}}};"
+        f"recipe = recipe_in(algorithms.build({name!r}), **world);"
+        f"agents = make_environment({WORLD!r}, agents=4, copies=1).agents;"
+        "print(recipe.make(agents, seed=0, device='cpu').fingerprint())"
     )
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
     command = [sys.executable, "-c", script]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    specs = [AgentSpec(name="a", observation_size=7, action=Discrete(5))]
-    here = algorithms.build(name).make(specs, seed=0, device="cpu").fingerprint()
+    recipe = recipe_in(algorithms.build(name), environment=WORLD, agents=4, params={})
+    agents = make_environment(WORLD, agents=4, copies=1).agents
+    here = recipe.make(agents, seed=0, device="cpu").fingerprint()
     assert here == ran.stdout.strip()
 
 
 def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:
     algorithm = build(name)
-    sizes = [spec.observation_size for spec in UNEQUAL]
+    sizes = [spec.observation_size for spec in team(name)]
     joint = np.random.default_rng(3).standard_normal((200, sum(sizes)), dtype=np.float32)
     seen = np.split(joint, np.cumsum(sizes)[:-1], axis=1)
-    taken = np.split(algorithm.act_greedily(joint), np.cumsum(layout().action_sizes)[:-1], axis=1)
-    for unit, spec in enumerate(UNEQUAL):
+    taken = np.split(
+        algorithm.act_greedily(joint), np.cumsum(layout(name).action_sizes)[:-1], axis=1
+    )
+    for unit, spec in enumerate(team(name)):
         outputs = Policy(agent=spec, layers=algorithm.policy(unit)).outputs(seen[unit])
         if isinstance(spec.action, Discrete):
             assert (outputs.argmax(1) == taken[unit].argmax(1)).all()

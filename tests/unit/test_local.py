@@ -141,3 +141,23 @@ def test_the_example_runs(
         assert ends[0] == ends[1]
     else:
         assert float(ends[1]) > float(ends[0]) / 2  # returns are negative
+
+
+def neighbours(**options: Any) -> RunConfig:
+    ising = {"algorithm__name": "darl1n", "environment__name": "ising", "learners": 12}
+    return config(**ising, algorithm__evaluate_every=3, collect__lag=0, **options)
+
+
+def test_learners_that_make_their_own_samples_commit_the_bits_of_the_reference() -> None:
+    reference = digests(LocalRun(neighbours(), coded=False))
+    for code in ("ldgm", "cyclic"):
+        straggling = neighbours(code__name=code, stragglers__name="bernoulli")
+        assert digests(LocalRun(straggling, independent_learners=True)) == reference
+    assert digests(LocalRun(neighbours(seed=1), coded=False)) != reference
+
+
+def test_without_transitions_returns_come_from_evaluations() -> None:
+    run = LocalRun(neighbours(), coded=False)
+    returns = [iteration.return_mean for iteration in run]
+    assert [value is None for value in returns] == [False, True, True, False, True, True]
+    assert run._table.head == 0

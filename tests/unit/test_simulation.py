@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms import make_algorithm
+from fullrank.algorithms.maddpg import MADDPGConfig
 from fullrank.codes import Code, make_code
 from fullrank.codes.arrival import Arrivals, decodable_after
 from fullrank.environments import make_environment
@@ -200,7 +200,7 @@ def test_thousands_of_learners_are_simulated(name: str, params: dict[str, int], 
 
 def test_a_payload_is_what_the_algorithm_moves() -> None:
     environment = make_environment("cooperative_navigation", copies=1)
-    algorithm = make_algorithm("maddpg", environment.agents, seed=0, hidden=16, batch_size=64)
+    algorithm = MADDPGConfig(hidden=16, batch_size=64).dimensions(environment.agents)
     cluster = Cluster(payload=Payload.of(algorithm, batch_size=64))
     uncoded = make_code("uncoded", rows=4, units=3)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm, algorithms
+from fullrank.algorithms import Algorithm
 from fullrank.audit import CONTROLLER, WINDOW, Dispute
 from fullrank.config import RunConfig
 from fullrank.errors import Cancelled, CheckpointUnusable, FullrankError
@@ -22,6 +22,7 @@ from fullrank.traffic import support
 from fullrank.training import Training, part
 from fullrank.types import FloatArray, LearnerId, Unit
 from fullrank.updates import unit_digest
+from fullrank.wiring import recipe_of
 from fullrank_controller.events import Reported
 from fullrank_controller.gathering import Gathered
 from fullrank_controller.run import Run
@@ -236,8 +237,9 @@ class Auditing:
             FullrankError: This process would not get the learners' bits.
         """
         config = self._config
-        recipe = algorithms.build(config.algorithm.name, **config.algorithm.params)
-        shadow = recipe.make(self._training.agents, seed=config.seed, device=config.compute.device)
+        shadow = recipe_of(config).make(
+            self._training.agents, seed=config.seed, device=config.compute.device
+        )
         theirs = {member.fingerprint for member in self._run.roster.eligible}
         if theirs != {shadow.fingerprint()}:
             raise FullrankError("the controller's numeric fingerprint is not that of the learners")

@@ -70,7 +70,7 @@ class Driver:
         watchdog: Watchdog,
     ) -> None:
         self._config = config
-        self._capacity = capacity_of(config, row_size=training.layout.row_size)
+        self._capacity = capacity_of(config, training)
         self._run = run
         self._training = training
         self._replay = replay

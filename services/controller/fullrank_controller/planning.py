@@ -3,7 +3,6 @@
 import asyncio
 import logging
 
-from fullrank.algorithms import algorithms
 from fullrank.codes.auto import START, Auto
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.measured import observed
@@ -70,6 +69,5 @@ def planning_of(
     """The planning of a run whose code is ``auto``, else None."""
     if config.code.name != "auto":
         return None
-    recipe = algorithms.build(config.algorithm.name, **config.algorithm.params)
-    payload = Payload.of(recipe.dimensions(training.agents), batch_size=training.batch_size)
+    payload = Payload.of(training.algorithm, batch_size=training.batch_size)
     return Planning(config, run, membership, payload)

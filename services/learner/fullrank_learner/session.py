@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm, algorithms
+from fullrank.algorithms import Algorithm
 from fullrank.config import ControllerSettings, RunConfig, from_toml
 from fullrank.errors import (
     Cancelled,
@@ -32,7 +32,7 @@ from fullrank.stragglers import DelayModel, delay_of
 from fullrank.types import FloatArray, Tenure, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank.wiring import delays_of
+from fullrank.wiring import delays_of, recipe_of
 from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
 
 log = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class Trainee:
         self.key = (welcome.run, welcome.configuration)
         self.tenure = Tenure(welcome.run, welcome.term)
         """Served last; rises when a controller of the same run follows another."""
-        recipe = algorithms.build(self.config.algorithm.name, **self.config.algorithm.params)
+        recipe = recipe_of(self.config)
         self.algorithm: Algorithm = recipe.make(
             [decode_agent(agent) for agent in welcome.agents],
             seed=self.config.seed,

@@ -4,16 +4,18 @@ from fullrank.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
     Dimensions,
+    LocalAlgorithmConfig,
     Section,
     algorithms,
-    make_algorithm,
+    recipe_in,
 )
 
 __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "Dimensions",
+    "LocalAlgorithmConfig",
     "Section",
     "algorithms",
-    "make_algorithm",
+    "recipe_in",
 ]

@@ -137,7 +137,7 @@ class ActorCritics:
             own: Own observations and ones, shape (units, own + 1, columns).
             replayed: The own actions that the critics saw, shape (units, actions, columns).
             noise: Of the new actions, of the same shape.
-            weight: Of each transition, (units or 1, 1, columns).
+            weight: Of each transition, (units, 1, columns).
             beta: The gradients are added to so much of what is there.
         """
         space, head = chunk.space, chunk.cohort.head

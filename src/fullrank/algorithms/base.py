@@ -7,11 +7,12 @@ written before ``updates`` is called; a learner never applies anything.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from fullrank.environments.base import AgentSpec
+from fullrank.environments.local import LocalWorld, make_local
 from fullrank.registry import Registry
 from fullrank.types import BoolArray, FloatArray, Unit
 
@@ -66,7 +67,7 @@ class Algorithm(Dimensions, Protocol):
         alone: not on which other units are computed beside it, in what number or order.
 
         Args:
-            batch: Packed transitions, shape (B, row_size) float32.
+            batch: Packed transitions, shape (B, row_size) float32; empty where B is 0.
             units: The units to compute, any order, no repeats.
             iteration: Keys the draws.
             proceed: Called between stages; raises to abandon the work (``Cancelled``).
@@ -123,7 +124,7 @@ class AlgorithmConfig(Protocol):
 
     @property
     def batch_size(self) -> int:
-        """B, transitions in one minibatch."""
+        """B, transitions in one minibatch; 0 if learners make the samples of their units."""
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> Dimensions:
         """Those of what ``make`` builds for the same agents; allocates no parameters."""
@@ -138,12 +139,42 @@ class AlgorithmConfig(Protocol):
         """
 
 
-algorithms: Registry[AlgorithmConfig] = Registry("algorithm", "fullrank.algorithms")
+@runtime_checkable
+class LocalAlgorithmConfig(Protocol):
+    """A registered algorithm whose learners make the samples of their units ([DARL1N])."""
+
+    @property
+    def evaluate_every(self) -> int:
+        """Iterations from one evaluation in the whole environment to the next."""
+
+    def within(self, world: LocalWorld) -> AlgorithmConfig:
+        """The algorithm that makes its samples in a world."""
+
+
+algorithms: Registry[AlgorithmConfig | LocalAlgorithmConfig] = Registry(
+    "algorithm", "fullrank.algorithms"
+)
 register = algorithms.register
 
 
-def make_algorithm(
-    name: str, agents: Sequence[AgentSpec], *, seed: int, device: str = "auto", **params: Any
-) -> Algorithm:
-    """Build a registered algorithm; ``ConfigError`` names an unknown algorithm or parameter."""
-    return algorithms.build(name, **params).make(agents, seed=seed, device=device)
+def recipe_in(
+    config: AlgorithmConfig | LocalAlgorithmConfig,
+    *,
+    environment: str,
+    agents: int,
+    params: Mapping[str, Any],
+) -> AlgorithmConfig:
+    """What makes the algorithm for an environment.
+
+    Args:
+        config: Of the algorithm.
+        environment: Registered name.
+        agents: M; 0 means the environment's own number.
+        params: The environment's.
+
+    Raises:
+        ConfigError: The algorithm wants local interaction, and the environment has none.
+    """
+    if isinstance(config, LocalAlgorithmConfig):
+        return config.within(make_local(environment, agents=agents, **params))
+    return config

@@ -37,7 +37,8 @@ from fullrank.algorithms.actor_critics import (
     snapped,
 )
 from fullrank.algorithms.base import register
-from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions, layout_of
+from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions
+from fullrank.algorithms.sections import layout_of
 from fullrank.environments.base import AgentSpec
 from fullrank.errors import ConfigError
 from fullrank.networks.chunk import Chunk

@@ -37,7 +37,7 @@ def train(
         str | None, typer.Option("--env", help="Environment name or package.module:factory.")
     ] = None,
     algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="Algorithm name: maddpg, mfac.")
+        str | None, typer.Option("--algorithm", help="Algorithm name: maddpg, mfac, darl1n.")
     ] = None,
     agents: Annotated[int | None, typer.Option("--agents", help="M, agents.")] = None,
     learners: Annotated[int | None, typer.Option("--learners", help="N, learners.")] = None,

@@ -5,6 +5,7 @@ neighbours act and move. What i earns and what it and its next neighbours see is
 step of the whole team, judged in the same manner, would give.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
@@ -48,6 +49,11 @@ class LocalWorld(Protocol):
     """
 
     agents: tuple[AgentSpec, ...]
+    neighbours_seen: int
+    """Neighbours, without itself, for which an agent's observation has places."""
+
+    def actors(self, agent: int) -> Sequence[int]:
+        """Who may act in a sample of the agent, itself among them, ascending."""
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
         """Draw a state of the world, as a reset does, around one agent in each sample.

@@ -30,7 +30,7 @@ class Chunk:
         own_rows: Rows of own observations and of the ones in a joint input, flat.
         action_rows: Rows of own actions in a joint input, flat.
         action_columns: Own actions as columns of the critics' first layer, to gather with.
-        local: Whether the critics see own observations and actions only.
+        local: Whether the critics see own observations and some actions only.
     """
 
     def __init__(self, cohort: Cohort, rows: tuple[int, ...], space: Workspace) -> None:
@@ -56,7 +56,8 @@ class Chunk:
         if self.local:
             self._critic_rows = cohort.critic_index[self._index].flatten()
             inputs = torch.arange(cohort.critic.inputs, device=online.device)
-            columns = inputs[cohort.policy.inputs :].expand(len(rows), -1)
+            own = slice(cohort.policy.inputs, cohort.policy.inputs + cohort.policy.outputs)
+            columns = inputs[own].expand(len(rows), -1)
         self.action_columns = columns.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
         self.agent_index = torch.tensor(self.agents, device=online.device)
         self._mean_field: MeanField | None = None

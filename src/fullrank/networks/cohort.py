@@ -23,7 +23,9 @@ ROLES = ("policy", "critic", "target_policy", "target_critic")
 """The networks of an agent that are broadcast."""
 
 
-def networks(layout: Layout, agent: int, *, hidden: int, sight: Sight) -> tuple[Mlp, Mlp]:
+def networks(
+    layout: Layout, agent: int, *, hidden: int, sight: Sight, neighbours: int = 0
+) -> tuple[Mlp, Mlp]:
     """Where the agent's critic and policy lie in its row.
 
     Args:
@@ -31,9 +33,10 @@ def networks(layout: Layout, agent: int, *, hidden: int, sight: Sight) -> tuple[
         agent: Its index.
         hidden: Width of the hidden layers.
         sight: What the critic sees.
+        neighbours: How many neighbours' actions it sees.
     """
     own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
-    critic = Mlp(0, critic_inputs(sight, layout, agent), hidden, 1)
+    critic = Mlp(0, critic_inputs(sight, layout, agent, neighbours=neighbours), hidden, 1)
     return critic, Mlp(critic.end, own, hidden, actions)
 
 
@@ -62,11 +65,14 @@ class Cohort:
         *,
         hidden: int,
         sight: Sight,
+        neighbours: int,
         device: torch.device,
     ) -> None:
         self.agents = tuple(agents)
         self.layout, self.head, self.sight = layout, head, sight
-        self.critic, self.policy = networks(layout, agents[0], hidden=hidden, sight=sight)
+        self.critic, self.policy = networks(
+            layout, agents[0], hidden=hidden, sight=sight, neighbours=neighbours
+        )
         self.size = self.policy.end
         shape = (len(agents), aligned(self.size))
         self.rows = Rows(*(torch.zeros(shape, device=device) for _ in range(4)))
@@ -131,6 +137,7 @@ def make_cohorts(
     hidden: int,
     noise: float,
     device: torch.device,
+    neighbours: int = 0,
 ) -> tuple[Cohort, ...]:
     """Agents grouped by shape, in the order of each shape's first agent.
 
@@ -141,6 +148,7 @@ def make_cohorts(
         hidden: Width of the hidden layers.
         noise: Of continuous actions.
         device: Where parameters lie.
+        neighbours: How many neighbours' actions local critics see.
     """
     groups: dict[object, list[int]] = {}
     for agent, spec in enumerate(specs):
@@ -153,6 +161,7 @@ def make_cohorts(
             make_head(specs[agents[0]].action, noise=noise, device=device),
             hidden=hidden,
             sight=sights[agents[0]],
+            neighbours=neighbours,
             device=device,
         )
         for agents in groups.values()

@@ -15,20 +15,27 @@ class Sight(StrEnum):
     JOINT = "joint"
     """All observations and all actions."""
     OWN = "own"
-    """The agent's own observation and action."""
+    """The agent's own observation and action; with neighbours, their actions, too."""
     MEAN_FIELD = "mean_field"
     """All observations, the own action, and the mean of the other agents' actions, shorter ones
     padded with zeros."""
 
 
-def critic_inputs(sight: Sight, layout: Layout, agent: int) -> int:
-    """Entries of what the agent's critic sees."""
+def critic_inputs(sight: Sight, layout: Layout, agent: int, *, neighbours: int = 0) -> int:
+    """Entries of what the agent's critic sees.
+
+    Args:
+        sight: Its kind.
+        layout: Of a transition.
+        agent: Whose critic it is.
+        neighbours: With ``Sight.OWN``, places for actions of neighbours, of the size of its own.
+    """
     observations, actions = layout.observation_sizes, layout.action_sizes
     match sight:
         case Sight.JOINT:
             return sum(observations) + sum(actions)
         case Sight.OWN:
-            return observations[agent] + actions[agent]
+            return observations[agent] + (1 + neighbours) * actions[agent]
         case Sight.MEAN_FIELD:
             return sum(observations) + actions[agent] + max(actions)
 

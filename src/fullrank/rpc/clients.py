@@ -161,7 +161,10 @@ class ReplayClient:
         """Fill ``out``, shape (size, row_size), with the minibatch.
 
         One stream serves a learner's whole life; samples asked for at once follow one another.
+        Nothing is asked where the minibatch is empty.
         """
+        if not sample.size:
+            return
         async with self._sampling:
             await self._insist(lambda: self._sampled(sample, out))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fullrank.algorithms import make_algorithm
+from fullrank.algorithms import algorithms
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.algorithms.mfac import MFACConfig
 from fullrank.environments import AgentSpec, Continuous, Discrete
@@ -36,7 +36,7 @@ def test_impossible_configurations_are_refused(params: dict[str, object]) -> Non
 
 def test_an_unknown_parameter_names_the_nearest() -> None:
     with pytest.raises(ConfigError, match="did you mean 'hidden'"):
-        make_algorithm("maddpg", team(), seed=0, hiden=3)
+        algorithms.build("maddpg", hiden=3)
 
 
 def test_a_side_that_nobody_plays_for_cannot_learn_by_ddpg() -> None:
@@ -133,9 +133,9 @@ def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
     return rows
 
 
-@pytest.mark.parametrize("name", ["maddpg", "mfac"])
-def test_training_learns_which_action_pays(name: str) -> None:
-    algorithm = make_algorithm(name, team(), seed=0, device="cpu", batch_size=64, hidden=16)
+@pytest.mark.parametrize("kind", [MADDPGConfig, MFACConfig])
+def test_training_learns_which_action_pays(kind: type[MADDPGConfig]) -> None:
+    algorithm = kind(batch_size=64, hidden=16).make(team(), seed=0, device="cpu")
     generator = np.random.default_rng(0)
     observation = generator.standard_normal((64, 8), dtype=np.float32)
     for iteration in range(150):

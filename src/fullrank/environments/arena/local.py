@@ -6,6 +6,7 @@ agent's next neighbours. Those whom they see, or who push them, are there too, a
 The central agent is judged by its neighbours alone, as with ``local_rewards``.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -29,12 +30,17 @@ class LocalArena:
     def __init__(self, config: ArenaConfig, *, agents: int) -> None:
         self.plan = config.plan(agents)
         self.agents = config.specs(self.plan)
+        self.neighbours_seen = self.plan.neighbours_seen
         self._config = replace(config, local_rewards=True)
         traits = self.plan.traits
         self._moved = TIME_STEP * float(traits.max_speed.max()) + SLACK
         self._sight = float(traits.sight.max())
         self._touch = 2 * float(traits.size.max())
         self._here: tuple[Neighbourhood, Crowd] | None = None
+
+    def actors(self, agent: int) -> Sequence[int]:
+        """See ``LocalWorld.actors``: anybody may be near."""
+        return range(len(self.agents))
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
         """See ``LocalWorld.start``."""

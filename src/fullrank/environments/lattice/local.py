@@ -50,12 +50,18 @@ class LocalLattice:
         advance: Advance,
     ) -> None:
         self.agents = tuple(agents)
+        self.neighbours_seen = hood.shape[1] - 1
         self._bits, self._advance = bits, advance
         self._who = within(hood, hops + 1)
         self._hood = np.stack([_slots(hood, row) for row in self._who])
         self._acting = _members(within(hood, hops), self._who)
         self._neighbour = _members(hood, self._who)
         self._begun: tuple[Neighbourhood, Part, np.random.Generator] | None = None
+
+    def actors(self, agent: int) -> Sequence[int]:
+        """See ``LocalWorld.actors``."""
+        acting: list[int] = self._who[agent][self._acting[agent]].tolist()
+        return acting
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
         """See ``LocalWorld.start``."""

@@ -1,0 +1,264 @@
+"""DARL1N: actor-critic of one-hop neighbours, on samples that the holders of a unit make alike.
+
+[DARL1N], Sec. III and Algorithm 1. u_i = [gradient of the critic loss; gradient of the policy
+loss] with, over B samples of agent i and its neighbours N_i,
+
+    critic loss = mean (r_i + discount Q'_i(o'_i, a'_N') - Q_i(o_i, a_N))^2
+    policy loss = -mean Q_i(o_i, a_N with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
+
+and a'_l a sample of the target policy of l, given what l itself sees, for each next neighbour l.
+
+The data mode is ``keyed``: iteration k makes its B samples of agent i by local interaction, with
+draws keyed by (seed, k, i) and actions of the policies broadcast for k. u_i is then as pure a
+function as with a shared minibatch, and every holder of unit i gets the same bits.
+
+Differs from the paper in:
+
+- Every update has fresh samples; the authors' learners each keep a replay of their own, add to it
+  by their own draws, and take B of it (docs/adr/0028 compares both).
+- Target actions are made in the update; the authors' code stores them with the transition.
+- ``target_rate`` is the weight of the new parameters (0.01); tau is that of the old ones (0.99).
+- Both sides of a contest learn; the authors' adversaries are policies trained before.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.algorithms.actor_critics import (
+    ActorCriticConfig,
+    ActorCritics,
+    device_of,
+    snapped,
+)
+from fullrank.algorithms.base import register
+from fullrank.algorithms.local_samples import Act, Samples, make_samples
+from fullrank.algorithms.sections import ActorCriticDimensions, layout_of
+from fullrank.environments.base import AgentSpec
+from fullrank.environments.local import LocalWorld
+from fullrank.errors import ConfigError
+from fullrank.networks.chunk import Chunk
+from fullrank.networks.cohort import ROLES, make_cohorts, networks
+from fullrank.networks.individuals import act_individually
+from fullrank.networks.minibatch import TILE
+from fullrank.networks.mlp import Mlp, aligned, backward, forward, upper_gradients
+from fullrank.networks.sight import Sight
+from fullrank.seeding import stream
+from fullrank.types import FloatArray, IntArray, Unit
+
+
+@register("darl1n")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DARL1NConfig(ActorCriticConfig):
+    """DARL1N in the data mode ``keyed``, for environments with local interaction."""
+
+    evaluate_every: int = 10
+    """Iterations from one evaluation in the whole environment to the next, which plays one episode
+    in each copy without exploration."""
+
+    def __post_init__(self) -> None:
+        ActorCriticConfig.__post_init__(self)
+        if self.evaluate_every < 1:
+            raise ConfigError("algorithm.evaluate_every must be at least 1")
+
+    def within(self, world: LocalWorld) -> "DARL1NRecipe":
+        """See ``LocalAlgorithmConfig.within``."""
+        return DARL1NRecipe(config=self, world=world)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DARL1NRecipe:
+    """See ``AlgorithmConfig``."""
+
+    config: DARL1NConfig
+    world: LocalWorld
+    batch_size: int = 0
+
+    def dimensions(self, agents: Sequence[AgentSpec]) -> "DARL1NDimensions":
+        """Sizes of sections and updates."""
+        return DARL1NDimensions(self.world, agents, hidden=self.config.hidden)
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "DARL1N":
+        """Build policies, critics and targets for the agents."""
+        return DARL1N(self.config, self.world, agents, seed=seed, device=device_of(device))
+
+
+class DARL1NDimensions(ActorCriticDimensions):
+    """Those of critics that see their agents' neighbours."""
+
+    def __init__(self, world: LocalWorld, agents: Sequence[AgentSpec], *, hidden: int) -> None:
+        self._world = world
+        layout = layout_of(agents)
+        nets = [
+            networks(
+                layout, agent, hidden=hidden, sight=Sight.OWN, neighbours=world.neighbours_seen
+            )
+            for agent in range(layout.agents)
+        ]
+        super().__init__(layout, nets)
+
+    def needs(self, unit: Unit) -> Sequence[int]:
+        """The unit's own critic and target critic; both policies of all who may be near it."""
+        policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
+        near = self._world.actors(unit)
+        policies = [start + agent for start in (policy, target_policy) for agent in near]
+        return (critic + unit, target_critic + unit, *policies)
+
+
+class _Tile(NamedTuple):
+    """Some of the samples of a chunk's units, a column each, padded with zeros."""
+
+    span: slice
+    """Its columns among all."""
+    seen: Tensor
+    """What the critics see and ones, shape (units, inputs + 1, columns)."""
+    seen_next: Tensor
+    reward: Tensor
+    """Shape (units, 1, columns)."""
+    weight: Tensor
+    """1 / B, and 0 in padding, shape (units, 1, columns)."""
+
+
+class DARL1N(DARL1NDimensions, ActorCritics):
+    """The contract is ``Algorithm``."""
+
+    def __init__(
+        self,
+        config: DARL1NConfig,
+        world: LocalWorld,
+        specs: Sequence[AgentSpec],
+        *,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        DARL1NDimensions.__init__(self, world, specs, hidden=config.hidden)
+        layout = layout_of(specs)
+        cohorts = make_cohorts(
+            specs,
+            layout,
+            sights=[Sight.OWN] * len(specs),
+            neighbours=world.neighbours_seen,
+            hidden=config.hidden,
+            noise=config.exploration_noise,
+            device=device,
+        )
+        ActorCritics.__init__(self, config, cohorts, layout, seed=seed, device=device)
+        (self._cohort,) = cohorts  # a local world's agents are of one shape
+        count = -(-config.batch_size // max(config.hidden, TILE[device.type]))
+        self._columns = aligned(-(-config.batch_size // count))
+        self._width = count * self._columns
+
+    def updates(
+        self,
+        batch: FloatArray,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Compute u_i for each unit asked for; see ``Algorithm.updates``.
+
+        One call at a time: a newer call takes over the buffers of an older one.
+        """
+        (chunks,) = self._chunks
+        for agents in chunks.split(sorted(units), self._columns):
+            with self._kernel.active():
+                chunk = chunks.take(agents, self._columns)
+                distinct = list(dict.fromkeys(agents))
+                made = {agent: self._samples(agent, iteration, proceed) for agent in distinct}
+                tiles = self._tiles([made[agent] for agent in agents])
+                gradient = self._gradient(chunk, tiles, iteration, proceed)
+            for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
+                yield agent, snapped(row[: self._cohort.size])
+
+    def _samples(self, agent: Unit, iteration: int, proceed: Callable[[], None]) -> Samples:
+        """The iteration's samples of an agent, whoever makes them."""
+        proceed()
+        return make_samples(
+            self._world,
+            agent,
+            self._config.batch_size,
+            generator=stream(self._seed, "local_world", iteration, agent),
+            act=self._act_of(agent, iteration),
+            act_next=self._act_next_of(agent, iteration),
+        )
+
+    def _act_of(self, agent: Unit, iteration: int) -> Act:
+        """The policies, exploring, in samples of the agent."""
+        head, generator = self._cohort.head, stream(self._seed, "local_action", iteration, agent)
+        return self._player(self._cohort.rows.online, lambda out: head.explore(out, generator))
+
+    def _act_next_of(self, agent: Unit, iteration: int) -> Act:
+        """The target policies in samples of the agent."""
+        head, generator = self._cohort.head, stream(self._seed, "target_action", iteration, agent)
+
+        def sample(outputs: Tensor) -> Tensor:
+            noise = torch.from_numpy(head.draw(generator, tuple(outputs.shape)))
+            return head.sample(outputs, noise.to(self._device))
+
+        return self._player(self._cohort.rows.target, sample)
+
+    def _player(self, rows: Tensor, choose: Callable[[Tensor], Tensor]) -> Act:
+        policy = self._cohort.policy
+        own = rows[:, policy.start : policy.end]
+        apart = Mlp(0, policy.inputs, policy.hidden, policy.outputs)
+
+        def act(who: IntArray, observation: FloatArray) -> FloatArray:
+            return act_individually(apart, own, who, observation, choose)
+
+        return act
+
+    def _tiles(self, made: Sequence[Samples]) -> list[_Tile]:
+        """Samples of units side by side, turned so that a column is one sample."""
+        size, inputs = self._config.batch_size, self._cohort.critic.inputs
+        seen = np.zeros((2, len(made), inputs + 1, self._width), dtype=np.float32)
+        seen[:, :, -1] = 1.0
+        reward = np.zeros((len(made), 1, self._width), dtype=np.float32)
+        for unit, samples in enumerate(made):
+            seen[0, unit, :-1, :size] = samples.seen.T
+            seen[1, unit, :-1, :size] = samples.seen_next.T
+            reward[unit, 0, :size] = samples.reward
+        weight = np.zeros_like(reward)
+        weight[:, :, :size] = 1.0 / size
+        now, after, earned, share = (
+            torch.from_numpy(each).to(self._device) for each in (*seen, reward, weight)
+        )
+        spans = [slice(s, s + self._columns) for s in range(0, self._width, self._columns)]
+        return [
+            _Tile(each, *(part[:, :, each] for part in (now, after, earned, share)))
+            for each in spans
+        ]
+
+    def _gradient(
+        self, chunk: Chunk, tiles: Sequence[_Tile], iteration: int, proceed: Callable[[], None]
+    ) -> Tensor:
+        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        size, own = self._config.batch_size, chunk.space.own
+        noise = self._noise(chunk, "policy_action", iteration, size=size, width=self._width)
+        chunk.prepare()
+        observed = own.shape[1] - 1
+        for tile in tiles:
+            beta = float(tile is not tiles[0])
+            proceed()
+            self._critic_gradient(chunk, tile, beta=beta)
+            own[:, :-1], own[:, -1] = tile.seen[:, :observed], 1.0
+            replayed = tile.seen[:, observed : observed + self._cohort.policy.outputs]
+            part = noise[:, :, tile.span]
+            self._policy_gradient(chunk, own, replayed, part, weight=tile.weight, beta=beta)
+        proceed()
+        return chunk.clipped()
+
+    def _critic_gradient(self, chunk: Chunk, tile: _Tile, *, beta: float) -> None:
+        """Leaves the pre-activation of the first layer in the critic's tape."""
+        space, tape = chunk.space, chunk.space.critic
+        value = forward(chunk.target_critic, tile.seen_next, tape, space.value)
+        expected = torch.add(tile.reward, value, alpha=self._config.discount)
+        value = forward(chunk.critic, tile.seen, tape, space.value)
+        error = value.sub_(expected).mul_(tile.weight).mul_(2.0)
+        backward(chunk.critic, error, tape)
+        space.critic_gradient[0].baddbmm_(tape.below, tile.seen.transpose(1, 2), beta=beta)
+        upper_gradients(error, tape, space.critic_gradient, beta=beta)

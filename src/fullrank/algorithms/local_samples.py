@@ -1,0 +1,86 @@
+"""Samples of one agent by local interaction ([DARL1N], Sec. III), as its critic sees them."""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.environments.local import LocalWorld
+from fullrank.types import BoolArray, FloatArray, IntArray
+
+Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
+"""Who acts, shape (n,), and what they see, shape (n, D), to actions, shape (n, actions)."""
+
+
+class Samples(NamedTuple):
+    """S transitions of one agent; D entries of an observation, K places of A for actions."""
+
+    seen: FloatArray
+    """The agent's observation, then the actions of it and its neighbours, (S, D + K A)."""
+    reward: NDArray[np.float64]
+    """Shape (S,)."""
+    seen_next: FloatArray
+    """The same after the step, with target actions, (S, D + K A)."""
+
+
+def make_samples(
+    world: LocalWorld,
+    agent: int,
+    size: int,
+    *,
+    generator: np.random.Generator,
+    act: Act,
+    act_next: Act,
+) -> Samples:
+    """Start anywhere, let those around the agent act, and ask the next neighbours what they would.
+
+    Args:
+        world: Simulates those around the agent.
+        agent: Who the samples are for.
+        size: S.
+        generator: All draws of the world.
+        act: The policies.
+        act_next: The target policies.
+    """
+    here = world.start(np.full(size, agent), generator=generator)
+    action = _in_slots(act, here.agent, here.acting, here.observation, world)
+    after = world.step(action)
+    target = _in_slots(act_next, here.agent, after.neighbour, after.observation, world)
+    places = 1 + world.neighbours_seen
+    return Samples(
+        _critic_input(here.observation, action, here.neighbour, here.central, places),
+        after.reward,
+        _critic_input(after.observation, target, after.neighbour, here.central, places),
+    )
+
+
+def _in_slots(
+    act: Act, agent: IntArray, who: BoolArray, observation: FloatArray, world: LocalWorld
+) -> FloatArray:
+    """Actions of those in a mask, zeros elsewhere, shape (S, W, A)."""
+    action = np.zeros((*who.shape, world.agents[0].action.size), dtype=np.float32)
+    action[who] = act(agent[who], observation[who])
+    return action
+
+
+def _critic_input(
+    observation: FloatArray,
+    action: FloatArray,
+    neighbour: BoolArray,
+    central: IntArray,
+    places: int,
+) -> FloatArray:
+    """Own observation and action, then neighbours' actions by index, and zeros for absent ones.
+
+    Neighbours beyond the places are left out, as in observations.
+    """
+    sample = np.arange(len(central))
+    rank = np.where(neighbour, 1, 2)
+    rank[sample, central] = 0
+    order = np.argsort(rank, axis=1, kind="stable")[:, :places]
+    taken = action[sample[:, None], order]
+    taken[np.take_along_axis(rank, order, axis=1) == 2] = 0.0
+    missing = ((0, 0), (0, places - order.shape[1]), (0, 0))
+    actions = np.pad(taken, missing).reshape(len(sample), -1)
+    return np.concatenate([observation[sample, central], actions], axis=1)

@@ -1,0 +1,60 @@
+"""Many agents' policies on rows of their own: what those near one agent do in its samples."""
+
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.networks.mlp import Mlp, Tape, forward
+from fullrank.types import FloatArray, IntArray
+
+COLUMNS = 208
+"""Rows of one agent that are computed as one matrix."""
+
+
+def act_individually(
+    policy: Mlp,
+    parameters: Tensor,
+    who: IntArray,
+    observation: FloatArray,
+    choose: Callable[[Tensor], Tensor],
+) -> FloatArray:
+    """Have each row acted on by the policy of its agent, all agents together.
+
+    The rows of an agent are cut into pieces of ``COLUMNS``, the last padded with zeros; each piece
+    is one matrix of a ``bmm``.
+
+    Args:
+        policy: Where its layers lie in a row of ``parameters``.
+        parameters: Of all agents, shape (M, >= policy.end).
+        who: Each row's agent, shape (n,).
+        observation: What it sees, shape (n, D).
+        choose: From outputs to actions, both of shape (pieces, actions, ``COLUMNS``).
+
+    Returns:
+        Actions, shape (n, actions).
+    """
+    order = np.argsort(who, kind="stable")
+    agents, counts = np.unique(who, return_counts=True)
+    pieces = -(-counts // COLUMNS)
+    skipped = COLUMNS * pieces - counts
+    place = np.arange(len(who)) + np.repeat(np.cumsum(skipped) - skipped, counts)
+    rows = np.zeros((COLUMNS * int(pieces.sum()), policy.inputs + 1), dtype=np.float32)
+    rows[place, :-1] = observation[order]
+    rows[:, -1] = 1.0
+    owners = torch.from_numpy(np.repeat(agents, pieces)).to(parameters.device)
+    inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), COLUMNS, -1)
+    actions = choose(_outputs(policy, parameters[owners], inputs.transpose(1, 2)))
+    taken = np.empty((len(who), policy.outputs), dtype=np.float32)
+    taken[order] = actions.transpose(1, 2).reshape(len(rows), -1).cpu().numpy()[place]
+    return taken
+
+
+def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
+    """Shape (pieces, outputs, columns), of inputs of shape (pieces, inputs + 1, columns)."""
+    pieces, _, columns = inputs.shape
+    first = inputs.new_empty(pieces, policy.hidden, columns)
+    tape = Tape(first, torch.empty_like(first), first)
+    out = inputs.new_empty(pieces, policy.outputs, columns)
+    return forward(policy.weights(parameters), inputs, tape, out)

@@ -1,0 +1,156 @@
+"""Samples, updates and acting of DARL1N."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import linear, relu
+
+from fullrank.algorithms import algorithms, recipe_in
+from fullrank.algorithms.darl1n import DARL1N, DARL1NConfig
+from fullrank.algorithms.local_samples import Samples, make_samples
+from fullrank.environments import make_environment
+from fullrank.environments.local import make_local
+from fullrank.errors import ConfigError
+from fullrank.networks.individuals import COLUMNS, act_individually
+from fullrank.networks.mlp import Mlp
+from fullrank.seeding import stream
+from fullrank.types import FloatArray, IntArray, Unit
+
+NOTHING = np.empty((0, 0), np.float32)
+
+
+def make(environment: str, agents: int, *, batch: int = 40, **params: bool) -> DARL1N:
+    config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=1e6)
+    recipe = config.within(make_local(environment, agents=agents, **params))
+    team = make_environment(environment, agents=agents, copies=1).agents
+    return recipe.make(team, seed=0, device="cpu")
+
+
+def up(who: IntArray, observation: FloatArray) -> FloatArray:
+    """Actions that tell who took them."""
+    return np.stack([who, np.ones_like(who)], axis=1).astype(np.float32)
+
+
+def samples(agent: int, *, size: int = 5) -> Samples:
+    world = make_local("ising", agents=16)
+    return make_samples(world, agent, size, generator=stream(0, "x"), act=up, act_next=up)
+
+
+def test_a_critic_sees_the_own_action_first_and_then_its_neighbours_by_index() -> None:
+    made = samples(5)
+    assert made.seen.shape == made.seen_next.shape == (5, 5 + 5 * 2)
+    for seen in (made.seen, made.seen_next):
+        assert np.array_equal(seen[:, 5:].reshape(5, 5, 2)[0, :, 0], [5, 1, 4, 6, 9])
+
+
+def test_absent_neighbours_leave_zeros_in_the_critic_s_input() -> None:
+    world = make_local("food_collection", agents=3, distance=0.0)
+    made = make_samples(
+        world,
+        1,
+        7,
+        generator=stream(0, "x"),
+        act=lambda who, observation: np.ones((len(who), 5), np.float32),
+        act_next=lambda who, observation: np.full((len(who), 5), 2.0, np.float32),
+    )
+    observed = world.agents[0].observation_size
+    assert (made.seen[:, observed : observed + 5] == 1.0).all()
+    assert (made.seen_next[:, observed : observed + 5] == 2.0).all()
+    assert not made.seen[:, observed + 5 :].any()
+
+
+def test_each_row_is_acted_on_by_the_policy_of_its_agent() -> None:
+    policy, generator = Mlp(0, 3, 8, 2), np.random.default_rng(0)
+    parameters = torch.from_numpy(generator.standard_normal((4, policy.end), dtype=np.float32))
+    who = np.concatenate([np.full(COLUMNS + 3, 2), generator.integers(0, 4, 50)])
+    generator.shuffle(who)
+    observation = generator.standard_normal((len(who), 3), dtype=np.float32)
+    actions = act_individually(policy, parameters, who, observation, lambda outputs: outputs)
+    for agent, seen, action in zip(who, observation, actions, strict=True):
+        expected = perceptron(policy, parameters[agent], torch.from_numpy(seen)[None])[0]
+        np.testing.assert_allclose(action, expected.numpy(), rtol=1e-4, atol=1e-4)
+
+
+def perceptron(net: Mlp, row: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+    """The same by PyTorch's layers, on a flat row."""
+    for number, layer in enumerate(net.layers):
+        whole = layer.of(row[None])[0]
+        inputs = linear(inputs, whole[:, :-1], whole[:, -1])
+        inputs = relu(inputs) if number < 2 else inputs
+    return inputs
+
+
+@pytest.mark.parametrize("batch", [40, 230])
+def test_an_update_is_the_gradient_of_both_losses(
+    batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm = make("ising", 9, batch=batch)
+    kept: list[Samples] = []
+
+    def keep(*args: object, **keys: object) -> Samples:
+        kept.append(make_samples(*args, **keys))  # type: ignore[arg-type]
+        return kept[-1]
+
+    monkeypatch.setattr("fullrank.algorithms.darl1n.make_samples", keep)
+    ((_, update),) = algorithm.updates(NOTHING, [4], iteration=3)
+    np.testing.assert_allclose(update, by_autograd(algorithm, 4, kept[0]), rtol=2e-3, atol=2e-6)
+
+
+def by_autograd(algorithm: DARL1N, unit: Unit, made: Samples) -> FloatArray:
+    (cohort,), size = algorithm._cohorts, len(made.reward)
+    row = cohort.rows.online[unit, : cohort.size].clone().requires_grad_()
+    seen, after = torch.from_numpy(made.seen), torch.from_numpy(made.seen_next)
+    with torch.no_grad():
+        value = perceptron(cohort.critic, cohort.rows.target[unit], after)
+        expected = torch.from_numpy(made.reward).float()[:, None] + 0.95 * value
+    error = perceptron(cohort.critic, row, seen) - expected
+    logits = perceptron(cohort.policy, row, seen[:, :5])
+    noise = cohort.head.draw(stream(0, "policy_action", 3, unit), (2, size))
+    own = torch.softmax(logits + torch.from_numpy(noise).T, dim=1)
+    judged = torch.cat([seen[:, :5], own, seen[:, 7:]], dim=1)
+    frozen = row.detach()
+    policy_loss = -perceptron(cohort.critic, frozen, judged).mean() + 1e-3 * logits.square().mean()
+    (error.square().mean() + policy_loss).backward()  # type: ignore[no-untyped-call]
+    assert row.grad is not None
+    return row.grad.numpy()
+
+
+def computed(algorithm: DARL1N, units: Sequence[Unit]) -> dict[Unit, bytes]:
+    updates = algorithm.updates(NOTHING, units, iteration=2)
+    return {unit: update.tobytes() for unit, update in updates}
+
+
+def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
+    algorithm, blind = make("ising", 25), make("ising", 25)
+    needed = {algorithm.sections[section] for section in algorithm.needs(12)}
+    assert len([section for section in needed if section.role == "policy"]) == 13
+    assert [section.unit for section in needed if section.role == "critic"] == [12]
+    for section in set(blind.sections) - needed:
+        blind.view(section.id)[:] = np.nan
+    assert computed(blind, [12]) == computed(algorithm, [12])
+
+
+@pytest.mark.parametrize(
+    ("environment", "agents", "params"),
+    [("wireless", 9, {"simultaneous": True}), ("grassland", 6, {"contacts": True})],
+)
+def test_the_other_tasks_of_neighbours_learn_too(
+    environment: str, agents: int, params: dict[str, bool]
+) -> None:
+    algorithm = make(environment, agents, **params)
+    together = computed(algorithm, range(agents))
+    assert computed(algorithm, [1])[1] == together[1]
+    assert all(np.frombuffer(update, np.float32).any() for update in together.values())
+
+
+def test_an_environment_without_local_interaction_is_refused() -> None:
+    config = algorithms.build("darl1n")
+    with pytest.raises(ConfigError, match="cooperative_navigation has no local interaction"):
+        recipe_in(config, environment="cooperative_navigation", agents=3, params={})
+
+
+def test_it_evaluates_now_and_then_or_not_at_all() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm.evaluate_every must be at least 1"):
+        DARL1NConfig(evaluate_every=0)
