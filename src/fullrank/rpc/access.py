@@ -81,19 +81,20 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
 
     def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
         async def guarded(requests: Any, context: Context) -> Any:
+            peer = context.peer()  # gRPC may have forgotten it when the call has ended
             async with statuses(context):
-                self._count_in(context)
+                self._count_in(peer)
             try:
                 return await self._admitted(method, behaviour, requests, context)
             finally:
-                self._limits.end(context.peer())
+                self._limits.end(peer)
 
         return guarded
 
-    def _count_in(self, context: Context) -> None:
+    def _count_in(self, peer: str) -> None:
         """Count the call, whoever makes it: refusals cost something, too."""
         now = asyncio.get_running_loop().time()
-        if surplus := self._limits.begin(context.peer(), now=now):
+        if surplus := self._limits.begin(peer, now=now):
             raise Overloaded(f"{surplus} on one connection; call less often")
 
     async def _admitted(

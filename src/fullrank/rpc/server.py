@@ -20,13 +20,15 @@ OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),  # a second service on the same port must fail, not share it
     ("grpc.max_concurrent_streams", 10_000),
+    # Who dials and does not speak HTTP/2 and, if asked to, TLS so soon is sent away.
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # Beyond this many bytes a call's metadata are refused, always and not now and then.
     ("grpc.max_metadata_size", METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", METADATA_BYTES),
     # No message is inflated: a small one could become a large one.
     ("grpc.compression_enabled_algorithms_bitset", 1),
-    # Channels ping every 30 s; a server that allows less answers with GOAWAY.
-    ("grpc.http2.min_recv_ping_interval_without_data_ms", 15_000),
+    # Channels ping every 10 s; a server that allows less answers with GOAWAY.
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
 

@@ -19,7 +19,7 @@ from tests.certificates import RUN, certify, named, security
 
 import fullrank.v1
 from fullrank.errors import FullrankError, ServiceLost, Unauthenticated
-from fullrank.rpc.access import roles_of
+from fullrank.rpc.access import Gatekeeper, roles_of
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
@@ -65,6 +65,17 @@ def test_servers_are_built_in_one_place_with_the_interceptor() -> None:
 def test_what_is_not_declared_is_closed() -> None:
     for method in ("/fullrank.v1.ControllerService/Forgotten", "/a.B/C", "nonsense", ""):
         assert roles_of(method) == frozenset()
+
+
+async def test_a_call_whose_connection_was_forgotten_is_counted_out_of_it() -> None:
+    peers = iter(["ipv4:10.0.0.1:5", ""])
+    context: Any = SimpleNamespace(peer=lambda: next(peers))
+
+    async def answer(requests: Any, context: Any) -> str:
+        return "answer"
+
+    guarded: Any = Gatekeeper(None)._guarded("/a.B/C", answer)
+    assert await guarded(None, context) == "answer"
 
 
 @asynccontextmanager
