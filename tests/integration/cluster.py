@@ -1,6 +1,7 @@
 """A controller, a replay service and learners in one event loop, on loopback ports of their own."""
 
 import asyncio
+import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -49,6 +50,13 @@ TINY = (
 def resolved(*overrides: str) -> Resolved:
     """The tiny configuration with settings of the test."""
     return load(None, environ={}, overrides=[*TINY, *overrides]).check()
+
+
+def free_address() -> str:
+    """An address of this machine that nobody listens on."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 def reference_digests(config: RunConfig) -> list[str]:
@@ -134,8 +142,12 @@ class Cluster:
 
     def learner(self) -> Service:
         """Start a real learner that dials until it is ended."""
+        return self.attached(self.launch)
+
+    def attached(self, launch: Launch) -> Service:
+        """Start a learner that is told something else than the others."""
         stop = asyncio.Event()
-        return self.start(stop, attach(self.launch, stop))
+        return self.start(stop, attach(launch, stop))
 
     def learners(self, count: int) -> list[Service]:
         """Start several."""

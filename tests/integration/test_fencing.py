@@ -2,13 +2,18 @@
 
 import asyncio
 import json
-import socket
 from pathlib import Path
 
 import grpc
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.integration.cluster import (
+    WAIT_S,
+    Cluster,
+    free_address,
+    reference_digests,
+    resolved,
+)
 
 from fullrank import __version__
 from fullrank.errors import Deposed
@@ -19,12 +24,6 @@ from fullrank.v1.common_pb2 import Tenure
 pytestmark = pytest.mark.integration
 
 UNCODED = ("code.name=uncoded", "learners=3")
-
-
-def free_address() -> str:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
 
 
 async def deposed(cluster: Cluster) -> str:

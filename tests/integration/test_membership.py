@@ -1,12 +1,17 @@
 """Learners come and go, controllers restart: the run goes on and its bits stay the same."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.integration.cluster import (
+    WAIT_S,
+    Cluster,
+    free_address,
+    reference_digests,
+    resolved,
+)
 
 from fullrank.v1 import controller_pb2 as pb
 
@@ -122,10 +127,8 @@ async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: P
 
 
 async def test_nobody_notices_a_replay_service_that_restarts(tmp_path: Path) -> None:
-    with socket.socket() as probe:  # learners know the address from Welcome, so it must stay
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
-    async with Cluster(tmp_path, resolved(*UNCODED, f"replay.address={address}")) as cluster:
+    fixed = f"replay.address={free_address()}"  # learners know it from Welcome, so it must stay
+    async with Cluster(tmp_path, resolved(*UNCODED, fixed)) as cluster:
         replay = cluster.replay()
         cluster.controller()
         stalled, _ = await cluster.fake(Fault.STALL, at=2)

@@ -1,0 +1,126 @@
+"""Networks that fail: nobody restarts, nothing is committed twice, no bit differs."""
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import pytest
+from tests.fakes import Fault
+from tests.integration.cluster import (
+    Cluster,
+    Service,
+    eventually,
+    reference_digests,
+    resolved,
+)
+
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.fault_proxy import Fault as Failure
+from fullrank.rpc.fault_proxy import FaultProxy
+from fullrank.v1 import controller_pb2 as pb
+
+pytestmark = pytest.mark.integration
+
+UNCODED = ("code.name=uncoded", "learners=3")
+ANYWHERE = "127.0.0.1:0"
+ATTENTIVE = ("controller.heartbeat_s=0.2", "controller.lost_after_s=2.0")
+
+FAILURES: dict[str, Failure] = {
+    "cut": FaultProxy.cut,
+    "nothing passes": FaultProxy.hold,
+    "requests do not pass": lambda proxy: proxy.up.hold(),
+    "answers do not pass": lambda proxy: proxy.down.hold(),
+}
+
+
+def learner_behind(cluster: Cluster, proxy: FaultProxy, *settings: str) -> Service:
+    """A learner that dials the controller through the proxy."""
+    dialled = resolved(*settings, f"controller.address={proxy.address}")
+    launch = replace(cluster.launch, resolved=dialled)
+    return cluster.attached(launch)
+
+
+@pytest.mark.parametrize("failure", [*FAILURES, "its connections are half-open"])
+async def test_a_run_goes_on_when_replay_can_be_reached_again(tmp_path: Path, failure: str) -> None:
+    async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "replay")) as proxy:
+        settings = (*UNCODED, f"replay.listen={ANYWHERE}", f"replay.address={proxy.address}")
+        async with Cluster(tmp_path, resolved(*settings)) as cluster:
+            cluster.replay()
+            cluster.controller()
+            slow, _ = await cluster.fake(Fault.STALL, at=2)
+            cluster.learners(2)
+            await eventually(slow.assigned.is_set, what="the third round is open")
+            FAILURES.get(failure, FaultProxy.strand)(proxy)
+            before = proxy.hindered
+            slow.release.set()  # when the round ends, the next one needs replay
+            await eventually(lambda: proxy.hindered > before, what="somebody asks replay")
+            proxy.mend()
+            status = await cluster.finished()
+        assert status.term == 1
+        assert [record.iteration for record in cluster.records()] == [0, 1, 2, 3]
+        assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.parametrize("failure", FAILURES)
+async def test_learners_beyond_the_tolerance_that_were_cut_off_take_part_again(
+    tmp_path: Path, failure: str
+) -> None:
+    settings = (*UNCODED, *ATTENTIVE, "iterations=12", "compute.emulate_unit_s=0.05")
+    async with Cluster(tmp_path, resolved(*settings)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+        async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "controller")) as proxy:
+            cluster.learner()
+            for _ in range(2):
+                learner_behind(cluster, proxy, *settings)
+            await eventually(lambda: len(cluster.records()) > 1, what="two iterations")
+            FAILURES[failure](proxy)
+            status = await cluster.status_when(
+                lambda status: (
+                    status.state == pb.RUN_STATE_STALLED and "1 learners" in status.message
+                ),
+                what="one learner is left",
+            )
+            assert status.iterations_committed < cluster.config.iterations
+            proxy.mend()
+            status = await cluster.finished()
+        assert status.term == 1
+        assert len(status.learners) == 3
+    assert [record.iteration for record in cluster.records()] == list(range(12))
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [FaultProxy.strand, lambda proxy: proxy.throttle(1.0)],
+    ids=["half-open", "a byte a second"],
+)
+async def test_a_learner_whose_line_all_but_fails_holds_up_no_round_and_loses_its_index(
+    tmp_path: Path, failure: Failure
+) -> None:
+    settings = ("code.name=cyclic", "learners=4", *ATTENTIVE, "compute.emulate_unit_s=0.05")
+    async with Cluster(tmp_path, resolved(*settings, "iterations=8")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.address()
+        async with FaultProxy(partial(resolve, ANYWHERE, tmp_path, "controller")) as proxy:
+            victim = learner_behind(cluster, proxy, *settings)
+            [lost] = [each.learner for each in (await cluster.ready(1)).learners]
+            cluster.learners(3)
+            await eventually(lambda: len(cluster.records()) > 1, what="two iterations")
+            failure(proxy)
+            victim.stop.set()
+            await cluster.status_when(
+                lambda status: lost not in [each.learner for each in status.learners],
+                what="its index is free",
+            )
+            cluster.learner()
+            await cluster.status_when(
+                lambda status: lost in [each.learner for each in status.learners],
+                what="a newcomer has it",
+            )
+            await cluster.finished()
+    records = cluster.records()
+    assert all(record.attempt == 0 for record in records)  # nobody had to stand in for it
+    assert cluster.digests() == reference_digests(cluster.config)
