@@ -38,6 +38,8 @@ class Fault(Enum):
     CHUNKS_FIRST = auto()
     DIE_BEFORE = auto()
     DIE_MID_STREAM = auto()
+    HANG_MID_STREAM = auto()
+    NO_DIGESTS = auto()
     STALL = auto()
     WRONG_DIGEST = auto()
     WRONG_VECTOR = auto()
@@ -231,6 +233,8 @@ class FakeLearner:
         elif fault is Fault.FORGED_IDENTITY:  # speaks for who holds the next unit
             forged = pb.UnitDone(ids=ids, unit=units[0].unit + 1, digest=units[0].digest)
             await call.write(pb.LearnerMessage(units=[forged]).SerializeToString())
+        elif fault is Fault.NO_DIGESTS:
+            await _contribute(call, ids, row, coded, computed, ())
         elif fault is Fault.DIE_BEFORE:
             self.died = True
             call.cancel()
@@ -247,7 +251,7 @@ async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vect
         message.chunks[0].crc32c ^= 1
     elif fault is Fault.CHUNKS_FIRST:
         message.ClearField("coded")
-    elif fault is Fault.DIE_MID_STREAM:
+    elif fault in (Fault.DIE_MID_STREAM, Fault.HANG_MID_STREAM):
         message.chunks[0].data = message.chunks[0].data[: len(message.chunks[0].data) // 2]
         message.chunks[0].crc32c = google_crc32c.value(message.chunks[0].data)
     await call.write(message.SerializeToString())

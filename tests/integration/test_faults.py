@@ -24,6 +24,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
         (Fault.WRONG_LENGTH, grpc.StatusCode.INVALID_ARGUMENT, "chunk.total"),
         (Fault.WRONG_ROW, grpc.StatusCode.INVALID_ARGUMENT, "was not assigned"),
         (Fault.BAD_CRC, grpc.StatusCode.INVALID_ARGUMENT, "crc32c"),
+        (Fault.NO_DIGESTS, grpc.StatusCode.INVALID_ARGUMENT, "came without the digests of units"),
         (Fault.CHUNKS_FIRST, grpc.StatusCode.INVALID_ARGUMENT, "before their Coded header"),
         (Fault.GARBAGE, None, ""),
         (Fault.FORGED_IDENTITY, grpc.StatusCode.INVALID_ARGUMENT, "is not of this learner's row"),
@@ -156,6 +157,24 @@ async def test_by_policy_others_compute_what_a_stalled_learner_does_not(tmp_path
     assert [record.attempt for record in cluster.records()] == [0, 0, 0, 1]
     assert [record.epoch for record in cluster.records()] == [0, 0, 0, 0]
     assert len(cluster.records()[3].late) == 1
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.parametrize("policy", ["wait", "recode"])
+async def test_a_vector_of_which_nothing_more_comes_is_cut_off_and_others_compute_its_row(
+    tmp_path: Path, policy: str
+) -> None:
+    settings = resolved(*UNCODED, "controller.deadline_s=1.0", f"controller.undecodable={policy}")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(Fault.HANG_MID_STREAM, at=3)
+        cluster.learners(2)
+        ended = await asyncio.wait_for(ending, WAIT_S)
+        status = await cluster.finished()
+    assert ended.code is grpc.StatusCode.DEADLINE_EXCEEDED
+    assert "no more of its vector came for 0.5 s" in ended.details
+    assert len(status.learners) == 2
     assert cluster.digests() == reference_digests(cluster.config)
 
 

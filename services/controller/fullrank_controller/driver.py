@@ -8,6 +8,7 @@ from functools import partial
 from statistics import median
 
 from fullrank.config import RunConfig
+from fullrank.deadlines import limit_s
 from fullrank.errors import ServiceLost
 from fullrank.failpoints import reach
 from fullrank.history import Acknowledged, Committed, Published
@@ -33,12 +34,10 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-MEASURED_ROUNDS = 20
-"""Rounds whose median sets the deadline."""
+MEASURED_ROUNDS = 100
+"""The last rounds, which set the deadline."""
 PATIENCE = 2.0
 """Median rounds to wait for those who still compute an audited iteration."""
-LEAST_DEADLINE_S = 5.0
-"""A shorter deadline would only measure the scheduler of a busy machine."""
 
 
 class Driver:
@@ -132,15 +131,19 @@ class Driver:
     def _deadline_s(self) -> float:
         """From measured times once there are some."""
         settings = self._config.controller
-        if len(self._round_times) < MEASURED_ROUNDS:
-            return settings.deadline_s
-        return max(LEAST_DEADLINE_S, settings.deadline_factor * median(self._round_times))
+        return limit_s(
+            self._round_times,
+            factor=settings.deadline_factor,
+            least_s=settings.least_deadline_s,
+            unmeasured_s=settings.deadline_s,
+        )
 
     async def _restore(self, head: int, journalled: Sequence[Entry]) -> None:
         """Fill replay, then repeat what was committed after the checkpoint."""
         await self._fill_replay(head)
         for entry in journalled:
-            await self._repeat(entry)
+            with self._watchdog.phase("repeating"):
+                await self._repeat(entry)
         if journalled:
             log.info("repeated iterations=%d committed=%d", len(journalled), self._run.committed)
             await self.save()
@@ -151,7 +154,7 @@ class Driver:
         await self._collect(entry.iteration)
         if self._looks_ahead:
             self._ahead = self._start_collecting(entry.iteration + 1)
-            await asyncio.wait({self._ahead})
+            await self._played()
         await asyncio.to_thread(self._training.apply, entry.updates)
         self._resume_head = self._head
         self._applied = self._run.committed = entry.iteration + 1
@@ -212,8 +215,7 @@ class Driver:
         patience_s = PATIENCE * median(times) if times else self._deadline_s
         await self._auditing.hear_out(patience_s=patience_s)
         if self._run.ledger.dispute() is not None:
-            if self._ahead is not None:
-                await asyncio.wait({self._ahead})  # it uses the same kernels
+            await self._played()  # it uses the same kernels
             await self._auditing.settle()
 
     def _own_up(self, record: IterationRecord, decision: Decision) -> None:
@@ -241,6 +243,12 @@ class Driver:
 
     def _start_collecting(self, iteration: int) -> asyncio.Task[Collected]:
         return asyncio.create_task(asyncio.to_thread(self._training.collect, iteration))
+
+    async def _played(self) -> None:
+        """Return when nothing is collected any more."""
+        if self._ahead is not None:
+            with self._watchdog.phase("playing"):
+                await asyncio.wait({self._ahead})
 
     def _sample(self, iteration: int) -> Sample:
         tail = max(self._tail, self._head - self._capacity)
@@ -296,8 +304,7 @@ class Driver:
         dispatched: float,
     ) -> IterationRecord:
         """Apply the update, whole even if the run is told to stop meanwhile."""
-        if self._ahead is not None:
-            await asyncio.wait({self._ahead})  # it still acts with the old parameters
+        await self._played()  # it still acts with the old parameters
         self._committing = asyncio.create_task(
             self._commit(gathered, describe, evidence, dispatched)
         )
@@ -331,7 +338,8 @@ class Driver:
         await stored
         self._resume_head = self._head
         run.committed = self._applied
-        self._round_times.append(round_s)
+        if not record.attempt:  # one that waited for its deadline would put off the next one
+            self._round_times.append(round_s)
         self._publish(record)
         run.notebook.note(Published(term=run.term, iteration=record.iteration))
         reach("iteration.published")
@@ -372,5 +380,4 @@ class Driver:
         """After a cancelled ``drive``: return when nothing is half applied or half collected."""
         if self._committing is not None:
             await asyncio.wait({self._committing})
-        if self._ahead is not None:
-            await asyncio.wait({self._ahead})
+        await self._played()

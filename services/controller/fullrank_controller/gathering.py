@@ -6,11 +6,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from fullrank.config import RunConfig
-from fullrank.errors import Corrupted, InvalidContribution, NotDecodable
+from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
 from fullrank.failpoints import reach
 from fullrank.history import Added, Assigned
 from fullrank.replay import Sample
 from fullrank.rounds import Decision, Round, Verdict
+from fullrank.traffic import support
 from fullrank.types import LearnerId, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.broadcast import Broadcast
@@ -21,6 +22,9 @@ from fullrank_controller.roster import Member, Parcel
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
+
+SILENT = 0.5
+"""A stream that began to send a vector may pause for this share of the deadline."""
 
 
 @dataclass(slots=True)
@@ -216,6 +220,7 @@ class Gathering:
             holder = None
         self._time(event, holder)
         try:
+            self._check_reported(event)
             fresh = self._round.offer(
                 learner=event.learner,
                 row=event.row,
@@ -230,6 +235,16 @@ class Gathering:
         if self._times.decodable_s is None and self._round.decodable:
             self._times.decodable_s = self._elapsed_s()
         return fresh
+
+    def _check_reported(self, event: Arrived) -> None:
+        """Without its digests a vector could never be committed, nor anybody else's beside it."""
+        reported = self._round.reports.get(event.learner, {})
+        unreported = set(support(self._round.coefficients(event.row))) - reported.keys()
+        if unreported:
+            raise InvalidContribution(
+                f"the vector of row {event.row} came without the digests of units "
+                f"{sorted(unreported)}"
+            )
 
     def _time(self, event: Arrived, holder: Member | None) -> None:
         times, learner, now_s = self._times, event.learner, self._elapsed_s()
@@ -290,8 +305,18 @@ class Gathering:
         if self._settings.undecodable == "fail":
             raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
         self._stall(reason)
+        self._cut_off_stuck()
         if self._settings.undecodable == "recode" and await self._add(self._round.missing()):
             self._run.state = pb.RUN_STATE_RUNNING
+
+    def _cut_off_stuck(self) -> None:
+        """End the streams that began to send a vector, of which nothing came for long."""
+        silent_s = SILENT * self._deadline_s
+        before = asyncio.get_running_loop().time() - silent_s
+        for member in set(self._deal.holders.values()):
+            begun = member.begun
+            if begun is not None and self._run.is_current(begun) and member.sent_at < before:
+                member.expel(DeadlinePassed(f"no more of its vector came for {silent_s:.1f} s"))
 
     def _stall(self, reason: str) -> None:
         self._run.state, self._run.message = pb.RUN_STATE_STALLED, reason

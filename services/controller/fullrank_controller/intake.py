@@ -47,6 +47,11 @@ class Intake:
         self._fill(message.chunks)
         return refused
 
+    @property
+    def begun(self) -> Ids | None:
+        """The ids of a vector that has not come whole yet."""
+        return self._header.ids if self._header and self._assembler else None
+
     def _report(self, reports: Sequence[pb.UnitDone]) -> None:
         """Digests of the open round are events; those that are late wake nobody."""
         for done in reports:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from fullrank.errors import DeadlinePassed, FullrankError
 from fullrank.types import LearnerId
+from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.placement import Domain
 
 LEASE_BYTES = 16
@@ -87,6 +88,10 @@ class Member:
     learner: LearnerId
     host: str
     heard_at: float
+    sent_at: float = 0.0
+    """When the last message of its stream came, loop time; heartbeats are none."""
+    begun: Ids | None = None
+    """Of the vector that its stream has begun to send."""
     domain: Domain = ()
     lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
     """What its heartbeats must show."""

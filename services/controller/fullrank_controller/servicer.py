@@ -134,8 +134,9 @@ class ControllerServicer:
         intake = Intake(self._run, member.learner)
         loop = asyncio.get_running_loop()
         async for message in requests:
-            member.heard_at = loop.time()
+            member.heard_at = member.sent_at = loop.time()
             refused = intake.take(message)
+            member.begun = intake.begun
             if refused is not None:
                 event = Refused(
                     term=self._run.term,

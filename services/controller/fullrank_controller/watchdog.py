@@ -12,31 +12,22 @@ import sys
 import threading
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-import numpy as np
-
+from fullrank.deadlines import limit_s
 from fullrank.errors import Stuck
 
 log = logging.getLogger(__name__)
 
-FACTOR, QUANTILE, MEASURED = 20.0, 0.99, 20
-"""A phase may take so many times what it took before, once it was seen so often."""
+FACTOR = 20.0
+"""A phase may take so many times what it took before."""
 LOOK_S = 0.2
 """Between two looks."""
 LONGEST_LOOK_S = 1.0
 """Whoever looks away for longer was frozen with all others: that time counts for nobody."""
-
-
-def limit_s(measured_s: Collection[float], *, least_s: float, most_s: float) -> float:
-    """How long a phase may take, seconds: by a quantile of what it took before, within bounds."""
-    if len(measured_s) < MEASURED:
-        return most_s
-    usual_s = float(np.quantile(list(measured_s), QUANTILE))
-    return min(most_s, max(least_s, FACTOR * usual_s))
 
 
 class Watchdog:
@@ -93,11 +84,18 @@ class Watchdog:
             self._awake_s += min(now - looked_at, LONGEST_LOOK_S)
             looked_at = now
             for name, since in list(self._since.items()):
-                measured_s = list(self._measured[name])
-                may_s = limit_s(measured_s, least_s=self._least_s, most_s=self._most_s)
-                if self._awake_s - since > may_s:
+                if self._awake_s - since > self._may_s(name):
                     self._bite(name, self._awake_s - since)
                     return
+
+    def _may_s(self, name: str) -> float:
+        may_s = limit_s(
+            list(self._measured[name]),
+            factor=FACTOR,
+            least_s=self._least_s,
+            unmeasured_s=self._most_s,
+        )
+        return min(self._most_s, may_s)
 
     def _bite(self, name: str, seconds: float) -> None:
         with self._stacks.open("w") as file:

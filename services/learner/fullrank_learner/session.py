@@ -38,7 +38,7 @@ from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
 log = logging.getLogger(__name__)
 
 WELCOME_S = 10.0
-"""Longest wait for Welcome: whoever takes a connection and says nothing may be frozen."""
+"""Longest wait from dial to Welcome: whoever takes a connection and says nothing may be frozen."""
 
 
 @dataclass(slots=True)
@@ -182,8 +182,7 @@ class Session:
             served=served,
             process=self._process,
         )
-        await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-        welcome = await self._welcome(call)
+        welcome = await self._welcome(call, hello)
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
         self._notebook.note(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
@@ -198,9 +197,10 @@ class Session:
         finally:
             await self._replay.close()
 
-    async def _welcome(self, call: WorkCall) -> pb.Welcome:
+    async def _welcome(self, call: WorkCall, hello: pb.Hello) -> pb.Welcome:
         try:
             async with asyncio.timeout(WELCOME_S):
+                await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
                 return (await _read(call)).welcome
         except TimeoutError:
             raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None

@@ -108,8 +108,10 @@ class ControllerSettings:
     """What to do when every row has come and the decode still cannot be exact."""
     deadline_s: Duration = 60.0
     """Deadline of the first rounds, seconds; later ones follow from measured times."""
-    deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 10.0
-    """Deadline of later rounds, in multiples of the median round time."""
+    deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 5.0
+    """Deadline of later rounds, in multiples of the 99th percentile of the last round times."""
+    least_deadline_s: Duration = 5.0
+    """No later round's deadline is shorter, seconds; less would only measure a busy machine."""
     stuck_after_s: Duration = 600.0
     """Longest that anything but waiting for learners may take; what was measured shortens it, to no
     less than ``deadline_s``. Then the controller writes its stacks and ends, seconds."""
