@@ -1,14 +1,15 @@
-"""``fullrank chaos``: schedules of faults in virtual time, judged by the histories they leave."""
+"""``fullrank chaos``: schedules of faults, judged by the histories that they leave."""
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
+from fullrank.cli.disturbances import disturb
 from fullrank.config import RunConfig
 from fullrank.errors import InvariantBroken
 from fullrank.local import LocalRun
@@ -24,39 +25,55 @@ def chaos(
     ] = 100,
     seed: Annotated[int, typer.Option("--seed", help="Of the first schedule.")] = 0,
     processes: Annotated[int, typer.Option("--processes", min=1, help="Play so many at once.")] = 1,
+    services: Annotated[
+        bool,
+        typer.Option("--services", help="Disturb real processes on this machine, not a rehearsal."),
+    ] = False,
 ) -> None:
     """Play runs of the controller in virtual time, under crashes, partitions and corruption.
 
     Learners die, lie, fall silent and repeat themselves; messages are late, lost, doubled, swapped
     and flipped; controllers are killed, at failpoints too, or followed while they live; checkpoints
     rot. Each run must end with the bits of the undisturbed one and keep every invariant.
+
+    With --services controller, replay and learners are real processes, half a minute a schedule:
+    they are killed and frozen, and their connections are cut, held, delayed and throttled.
     """
     started = time.monotonic()
     played = misfortunes = 0
-    for outcome in _outcomes(range(seed, seed + schedules), processes):
+    play, chunk = (_disturb, 1) if services else (_rehearse, CHUNK)
+    for outcome in _outcomes(range(seed, seed + schedules), processes, play, chunk):
         played += 1
         misfortunes += len(outcome.injected)
+        if services or outcome.wrong:
+            print(f"seed {outcome.seed}:", *outcome.injected, sep="\n  ", flush=True)
         if outcome.wrong:
-            print(f"seed {outcome.seed}:", *outcome.injected, sep="\n  ")
             raise InvariantBroken(
                 f"schedule {outcome.seed} of {schedules} from {seed}: {'; '.join(outcome.wrong)}; "
-                f"play it again with `fullrank chaos --schedules 1 --seed {outcome.seed}`"
+                f"play it again with `fullrank chaos {'--services ' * services}--schedules 1 "
+                f"--seed {outcome.seed}`"
             )
     took_s = time.monotonic() - started
     print(f"{played} schedules, {misfortunes} misfortunes, no violation, {took_s:.0f} s")
 
 
-def _outcomes(seeds: range, processes: int) -> Iterator[Any]:
-    parts = [seeds[start : start + CHUNK] for start in range(0, len(seeds), CHUNK)]
+def _outcomes(
+    seeds: range, processes: int, play: Callable[[Sequence[int]], list[Any]], chunk: int
+) -> Iterator[Any]:
+    parts = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
     if processes == 1:
-        yield from (outcome for part in parts for outcome in _play(part))
+        yield from (outcome for part in parts for outcome in play(part))
         return
     with ProcessPoolExecutor(processes) as pool:
-        for outcomes in pool.map(_play, parts):
+        for outcomes in pool.map(play, parts):
             yield from outcomes
 
 
-def _play(seeds: Sequence[int]) -> list[Any]:
+def _disturb(seeds: Sequence[int]) -> list[Any]:
+    return list(map(disturb, seeds))
+
+
+def _rehearse(seeds: Sequence[int]) -> list[Any]:
     logging.disable(logging.CRITICAL)  # what services say of faults that are meant
     try:
         return [_rehearsed(seed) for seed in seeds]

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -67,7 +67,7 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
             ("controller", []),
             ("replay", []),
         ):
-            started.append(_start(name, run_dir, extra))
+            started.append(start(name, run_dir, extra))
         yield started
     finally:
         stop(started)
@@ -81,8 +81,16 @@ def _ensure_idle(run_dir: Path) -> None:
         withdraw(run_dir, name)
 
 
-def _start(name: str, run_dir: Path, extra: list[str]) -> Service:
-    log = run_dir / "logs" / f"{name}.log"
+def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str = "") -> Service:
+    """Start one service of the run in ``run_dir``, which writes to a log of its own.
+
+    Args:
+        name: The service.
+        run_dir: The run's, with its configuration.
+        extra: Further words of ``fullrank serve``.
+        log_name: Names the log, by default as the service.
+    """
+    log = run_dir / "logs" / f"{log_name or name}.log"
     command = [sys.executable, "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
     command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
     with log.open("wb") as output:

@@ -1,0 +1,17 @@
+"""Real services under faults drawn from a seed commit the bits of the run that nothing befell."""
+
+import pytest
+from tests.e2e.commands import fullrank
+
+from fullrank.cli import disturbances
+
+pytestmark = pytest.mark.e2e
+
+
+def test_a_run_that_is_disturbed_again_and_again_ends_as_if_nothing_had_happened() -> None:
+    played = fullrank("chaos", "--services", "--schedules", "1", "--seed", "1")
+    assert played.code == 0, played.output + played.error
+    seed, *injected, summary = played.output.splitlines()
+    assert seed == "seed 1:"
+    assert len(injected) == disturbances.FAULTS
+    assert summary.startswith(f"1 schedules, {disturbances.FAULTS} misfortunes, no violation")
