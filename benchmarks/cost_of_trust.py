@@ -1,0 +1,105 @@
+"""Trust costs little: journal, histories, checksums, digests, audit and mutual TLS add 5 % at most.
+
+The default run (M = 3, N = 4) with services in processes on loopback, as it is with ``--tls``, and
+with all of that taken out: in plain text, nothing written of an iteration but its metrics, every
+checksum and digest a constant, no audit. In turn; both the round and the whole iteration, in which
+the journal is written, are compared.
+
+    OMP_NUM_THREADS=1 python benchmarks/cost_of_trust.py --rounds 200
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from statistics import median
+from types import SimpleNamespace
+from unittest.mock import patch
+
+from fullrank.rpc.certificates import initialise, today
+from fullrank.updates import DIGEST_BYTES
+from local_services import train
+
+CLAIM, TURNS = 1.05, 5
+SETTINGS = ("collect.warmup=2560", "checkpoint.every=1000000")
+
+
+def measure_iterations(times: Path) -> None:
+    """In the controller: write down how long each iteration takes."""
+    from fullrank_controller.driver import Driver
+
+    iterate = Driver._iterate
+
+    async def timed(self: Driver, current: object) -> None:
+        started = time.perf_counter()
+        await iterate(self, current)  # type: ignore[arg-type]
+        with times.open("a") as file:
+            file.write(f"{time.perf_counter() - started}\n")
+
+    Driver._iterate = timed  # type: ignore[method-assign]
+
+
+def believe(times: Path) -> None:
+    """The same, and take out what makes a run durable and checked."""
+    measure_iterations(times)
+
+    def nothing(*words: object, **named: object) -> None:
+        return None
+
+    constant = SimpleNamespace(digest=partial(bytes, DIGEST_BYTES))
+    for target, stand_in in (
+        ("fullrank.journal.Journal.append", nothing),
+        ("fullrank.history.Notebook.note", nothing),
+        ("google_crc32c.value", lambda data: 0),
+        ("fullrank.rounds.unit_digest", lambda update: bytes(DIGEST_BYTES)),
+        ("fullrank_learner.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),
+        ("fullrank_learner.worker.hashlib", SimpleNamespace(blake2b=lambda *_, **named: constant)),
+    ):
+        patch(target, stand_in).start()
+
+
+def measured(rounds: int, *, trusted: bool) -> tuple[float, float]:
+    """Median round and median iteration of a run, seconds."""
+    with tempfile.TemporaryDirectory() as scratch:
+        certificates, times = Path(scratch) / "certificates", Path(scratch) / "times"
+        prepare: Callable[[Path], None] = measure_iterations if trusted else believe
+        own = ["audit.every=0"]
+        if trusted:
+            initialise(certificates, run="benchmark", days=1, now=today())
+            own = [f"tls.certificates={certificates}"]
+        settings = [f"iterations={rounds}", *SETTINGS, *own]
+        records, _ = train(Path(scratch) / "run", settings, prepare=partial(prepare, times))
+        iterations_s = list(map(float, times.read_text().split()))
+    first = rounds // 10
+    return median(each.round_s for each in records[first:]), median(iterations_s[first:])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=200)
+    rounds = parser.parse_args().rounds
+    turns = [
+        (measured(rounds, trusted=False), measured(rounds, trusted=True)) for _ in range(TURNS)
+    ]
+    print("| | without, ms | with, ms | ratio, least to largest |\n|---|---|---|---|")
+    found = {}
+    for index, name in enumerate(("round", "iteration")):
+        pairs = [(bare[index], trusted[index]) for bare, trusted in turns]
+        ratios = sorted(trusted / bare for bare, trusted in pairs)
+        found[name] = median(ratios)
+        bare_s, trusted_s = (median(each) for each in zip(*pairs, strict=True))
+        spread = f"{median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
+        print(f"| {name} | {1e3 * bare_s:.1f} | {1e3 * trusted_s:.1f} | {spread} |")
+    print(
+        "\nWith journal, checksums, digests, audit and mutual TLS a round takes "
+        f"{found['round']:.3f} of one without (claimed {CLAIM} at most), an iteration "
+        f"{found['iteration']:.3f}."
+    )
+    return int(found["round"] > CLAIM)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
