@@ -18,7 +18,9 @@ from fullrank_dashboard.story import Entry, of_records, of_statuses
 from fullrank_dashboard.waiting import saved_s
 
 KEPT = 500
-"""Iterations of which everything is kept, and lines of the log."""
+"""Iterations of which everything is kept."""
+LINES = 100
+"""Of the log that are kept."""
 
 
 class RunView:
@@ -45,7 +47,7 @@ class RunView:
         self._delay_model: DelayModel = NoDelay()
         self._seed, self._learners = 0, 0
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
-        self._log: deque[Entry] = deque(maxlen=KEPT)
+        self._log: deque[Entry] = deque(maxlen=LINES)
 
     def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
         """Learn what is trained, and by what the run itself delays its learners."""

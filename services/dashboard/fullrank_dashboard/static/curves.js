@@ -1,6 +1,8 @@
 // Curves over iterations: what a page keeps of them, and charts (uPlot) of several at once.
 import { colour, number } from "./dom.js";
 
+const LEGEND = 28; // height of one line, pixels
+
 /** Columns of numbers that grow; point p stands for `width` iterations from p * width on. */
 export class Curve {
   constructor() {
@@ -43,6 +45,16 @@ export function smooth(values, window) {
   return means;
 }
 
+/** Common iterations of lines, and the values of each; quick where their points are equally wide. */
+function aligned(lines) {
+  const longest = lines.reduce((most, { curve }) => (curve.length > most.length ? curve : most), lines[0].curve);
+  if (lines.some(({ curve }) => curve.width !== longest.width)) {
+    return uPlot.join(lines.map(({ curve, values }) => [curve.iterations, values]));
+  }
+  const padded = ({ values }) => values.concat(Array(longest.length - values.length).fill(null));
+  return [longest.iterations, ...lines.map(padded)];
+}
+
 /** A chart of lines: {label, curve, values, colour, faint?}; drag to zoom, double-click to see all. */
 export class Chart {
   constructor(element, { unit = number, legend = true } = {}) {
@@ -50,23 +62,29 @@ export class Chart {
     this.unit = unit;
     this.legend = legend;
     this.shape = "";
-    new ResizeObserver(() => this.plot?.setSize(this.size())).observe(element);
+    new ResizeObserver(() => this.fit()).observe(element);
+  }
+
+  /** Fill the element; drawing is dear, so not in vain. */
+  fit() {
+    if (!this.plot) return;
+    const { width, height } = this.size();
+    if (width !== this.plot.width || height !== this.plot.height) this.plot.setSize({ width, height });
   }
 
   size() {
-    const legend = this.plot?.root.querySelector(".u-legend")?.offsetHeight ?? (this.legend ? 28 : 0);
+    const legend = this.plot?.root.querySelector(".u-legend")?.offsetHeight ?? (this.legend ? LEGEND : 0);
     return { width: this.element.clientWidth, height: Math.max(60, this.element.clientHeight - legend) };
   }
 
   show(lines) {
-    const tables = lines.map(({ curve, values }) => [curve.iterations, values]);
-    const data = tables.length === 1 ? tables[0] : uPlot.join(tables);
+    const data = aligned(lines);
     const shape = JSON.stringify(lines.map(({ label, colour, faint }) => [label, colour, faint])) + colour("--text");
     if (shape !== this.shape) {
       this.plot?.destroy();
       this.plot = new uPlot(this.options(lines), data, this.element);
       this.shape = shape;
-      this.plot.setSize(this.size());
+      this.fit();
       return;
     }
     const { min, max } = this.plot.scales.x;

@@ -13,15 +13,32 @@ export function h(name, properties = {}, ...children) {
 
 export const $ = (selector) => document.querySelector(selector);
 
-/** A colour of the style sheet, as it is now. */
-export function colour(name) {
-  const probe = h("i");
-  probe.style.color = `var(${name})`;
-  document.body.append(probe);
-  const value = getComputedStyle(probe).color;
-  probe.remove();
-  return value;
+const shown = new WeakMap();
+
+/** Replace an element's children if what they are made of has changed; what is pressed or marked stays. */
+export function renew(element, facts, make) {
+  const key = JSON.stringify(facts);
+  if (shown.get(element) === key) return;
+  shown.set(element, key);
+  element.replaceChildren(...make());
 }
+
+const colours = new Map();
+
+/** A colour of the style sheet; looked up once, for that lays out the page. */
+export function colour(name) {
+  if (!colours.has(name)) {
+    const probe = h("i");
+    probe.style.color = `var(${name})`;
+    document.body.append(probe);
+    colours.set(name, getComputedStyle(probe).color);
+    probe.remove();
+  }
+  return colours.get(name);
+}
+
+/** Look colours up again: the theme has changed. */
+export const forgetColours = () => colours.clear();
 
 /** A duration in its own unit. */
 export function seconds(value) {

@@ -1,5 +1,5 @@
 // What the server tells, what the person chose, and who draws what.
-import { $, colour, h, seconds, whole } from "./dom.js";
+import { $, colour, forgetColours, h, renew, seconds, whole } from "./dom.js";
 import { Chart, Curve, smooth } from "./curves.js";
 import { drawBudget, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
 import { drawCode } from "./matrix.js";
@@ -8,6 +8,7 @@ import { drawRound } from "./rounds.js";
 const HUES = ["--accent", "#0d9488", "#d97706", "#db2777", "#0284c7", "#65a30d"];
 const runs = [];
 let selected = 0;
+const stale = new Set(); // runs that are not drawn as they are
 let wanted = null; // the round that is looked at; null: the newest
 const charts = {
   returns: new Chart($("#returns .chart")),
@@ -28,18 +29,23 @@ function take({ run: index, curve, ...facts }) {
   const before = runs[index];
   runs[index] = { ...before, ...facts, curve: before?.curve ?? new Curve() };
   runs[index].curve.take(curve);
-  draw(index);
+  if (!stale.size) requestAnimationFrame(drawStale);
+  stale.add(index);
+}
+
+/** What several messages told is drawn once. */
+function drawStale() {
+  drawRuns();
+  drawReturns();
+  if (stale.has(selected)) drawSelected();
+  stale.clear();
 }
 
 function say(problem) {
   if ($("#problem").textContent !== problem) $("#problem").textContent = problem;
 }
 
-/** Draw what run `changed` has part in. */
-function draw(changed) {
-  drawRuns();
-  drawReturns();
-  if (changed !== selected || !runs[selected]) return;
+function drawSelected() {
   const run = runs[selected];
   document.title = `${run.name} · Fullrank`;
   say(run.problem);
@@ -54,17 +60,17 @@ function draw(changed) {
 }
 
 function drawRuns() {
-  const chips = runs.map((run, index) => {
-    const mark = h("i");
-    mark.style.setProperty("--hue", hue(index));
-    return h("button", {
-      type: "button", role: "radio", "aria-checked": String(index === selected), className: run.problem ? "away" : "",
-      title: `${run.environment}${run.problem && `: ${run.problem}`} (${index + 1})`, onclick: () => select(index),
-    }, mark, run.name);
-  });
+  const facts = runs.map(({ name, environment, problem }) => [name, environment, problem !== ""]);
   const focused = [...$("#runs").children].indexOf(document.activeElement);
-  $("#runs").replaceChildren(...chips);
-  if (focused >= 0) chips[focused]?.focus();
+  renew($("#runs"), [selected, facts], () => facts.map(([name, environment, away], index) => {
+    const mark = h("i");
+    mark.style.setProperty("--hue", index % HUES.length ? HUES[index % HUES.length] : "var(--accent)");
+    return h("button", {
+      type: "button", role: "radio", "aria-checked": String(index === selected), className: away ? "away" : "",
+      title: `${environment} (${index + 1})`, onclick: () => select(index),
+    }, mark, name);
+  }));
+  if (focused >= 0) $("#runs").children[focused]?.focus();
 }
 
 function drawReturns() {
@@ -143,7 +149,8 @@ function select(index) {
   wanted = null;
   $(".lanes").replaceChildren();
   $("#round .lead").replaceChildren();
-  draw(index);
+  drawRuns();
+  drawSelected();
 }
 
 function switchTheme() {
@@ -151,7 +158,15 @@ function switchTheme() {
   const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
   document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
   localStorage.setItem("theme", document.documentElement.dataset.theme);
-  draw(selected);
+  drawAnew();
+}
+
+/** In the theme's colours. */
+function drawAnew() {
+  forgetColours();
+  if (!runs.length) return;
+  drawReturns();
+  drawSelected();
 }
 
 const step = (by) => look((wanted ?? runs[selected]?.round?.iteration ?? 0) + by);
@@ -163,7 +178,7 @@ addEventListener("keydown", (event) => {
   KEYS[event.key]?.();
 });
 addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].learners));
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(selected));
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
 $("#theme").onclick = switchTheme;
 $("#smoothing").oninput = () => { drawReturns(); if (runs[selected]) drawTimes(runs[selected]); };
 $("#column").onchange = drawReturns;

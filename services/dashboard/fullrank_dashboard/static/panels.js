@@ -1,7 +1,5 @@
 // The panels that are words and numbers.
-import { $, h, number, percent, seconds, whole } from "./dom.js";
-
-const MOST_LINES = 100;
+import { $, h, number, percent, renew, seconds, whole } from "./dom.js";
 
 /** Where the run stands, in a line of numbers. */
 export function drawSummary(run) {
@@ -66,8 +64,6 @@ export function drawLearners({ learners }) {
 
 /** Faults, audits and changes, the newest first. */
 export function drawLog({ log }) {
-  const lines = log.slice(0, MOST_LINES).map(({ iteration, kind, text }) => h(
-    "li", {}, h("span", {}, whole(iteration)), h("p", { className: kind }, text),
-  ));
-  $("#log ol").replaceChildren(...(lines.length ? lines : [h("li", {}, h("span"), h("p", {}, "Nothing happened yet."))]));
+  const line = ({ iteration, kind, text }) => h("li", {}, h("span", {}, whole(iteration)), h("p", { className: kind }, text));
+  renew($("#log ol"), log, () => (log.length ? log.map(line) : [h("li", {}, h("span"), h("p", {}, "Nothing happened yet."))]));
 }
