@@ -22,16 +22,17 @@ from statistics import median
 from typing import Any
 
 from playwright.async_api import Page, async_playwright
+from tenacity import retry, retry_if_exception_type, retry_if_not_result, wait_fixed
 
 from fullrank.codes import make_code
 from fullrank.config import RunConfig, load, to_toml
+from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank.v1.monitor_pb2_grpc import MonitorServiceServicer
 from fullrank_dashboard.server import serve
 
 CLAIM_MS = 100.0
@@ -48,7 +49,7 @@ OBSERVE = """() => {
 SETTLE = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 30)))"
 
 
-class MadeUp(MonitorServiceServicer):
+class MadeUp:
     """MonitorService over a run that never was; its first iterations are there at once.
 
     Args:
@@ -98,6 +99,9 @@ class MadeUp(MonitorServiceServicer):
     async def GetConfiguration(self, request: object, context: object) -> Any:
         return pb.GetConfigurationResponse(run="made up", configuration=to_toml(RunConfig()))
 
+    async def GetPolicies(self, request: object, context: object) -> None:
+        """There are none, and the page does not ask."""
+
     def _iteration(self, number: int) -> pb.Iteration:
         wave = math.sin(number * (1 + self._seed)) + math.sin(number / 7)
         late = number % LEARNERS
@@ -146,10 +150,17 @@ def interactions(page: Page) -> Mapping[str, Callable[[int], Awaitable[object]]]
     }
 
 
-async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    """Return as soon as it holds."""
-    while not await condition():  # noqa: ASYNC110 - the page is asked
-        await asyncio.sleep(0.05)
+@retry(retry=retry_if_exception_type(ServiceLost), wait=wait_fixed(0.05))
+async def found(place: Path) -> str:
+    """Where the page is served, as soon as it is."""
+    return resolve("127.0.0.1:0", place, "dashboard")
+
+
+@retry(retry=retry_if_not_result(bool), wait=wait_fixed(0.05))
+async def drawn(page: Page, iterations: int) -> bool:
+    """Return as soon as all iterations are on the page."""
+    text = await page.locator("#iteration").inner_text()
+    return int(text.replace(",", "").replace("–", "0")) >= iterations - 1
 
 
 async def measure(page: Page) -> dict[str, list[float]]:
@@ -178,15 +189,13 @@ async def run(iterations: int, scratch: Path) -> tuple[float, dict[str, list[flo
     stop = asyncio.Event()
     launch = Launch(resolved=load(overrides=overrides), run_dir=scratch)
     serving = asyncio.create_task(serve(launch, stop))
-    announced = scratch / "services" / "dashboard.json"
-    await until(lambda: asyncio.to_thread(announced.exists))
+    address = await found(scratch)
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"))
         page = await browser.new_page(viewport={"width": 1280, "height": 1000})
         began_s = time.monotonic()
-        await page.goto(f"http://{resolve('127.0.0.1:0', scratch, 'dashboard')}")
-        number = "Number(document.querySelector('#iteration').textContent.replaceAll(',', ''))"
-        await until(lambda: page.evaluate(f"{number} >= {iterations - 1}"))
+        await page.goto(f"http://{address}")
+        await drawn(page, iterations)
         drawn_s = time.monotonic() - began_s
         durations = await measure(page)
         await browser.close()

@@ -1,8 +1,10 @@
 """Operating the Compose deployment: scaling, environments of one's own, a wrong configuration."""
 
+import json
 import os
 import zipfile
 from pathlib import Path
+from urllib.request import urlopen
 
 import docker
 import pytest
@@ -47,6 +49,26 @@ def test_learners_may_be_scaled_up_and_down_while_the_lab_s_proxy_tells_them_apa
         assert "fullrank.audit" not in stack.log("straggler")
         stack.compose("run", "--rm", "admin", "straggler", "set", control[-1], "--model", "none")
         assert "caller=fullrank://fullrank/admin" in stack.log("straggler")
+
+
+def test_the_dashboard_sees_the_run_through_its_certificate_and_comes_as_it_likes(
+    docker_engine: docker.DockerClient, tmp_path: Path
+) -> None:
+    place = checkout(tmp_path)
+    place.configure(TINY)
+    stack = Stack(checkout=place, engine=docker_engine, options=("--profile", "dashboard"))
+    with up(stack):
+        stack.commit(5)
+        page = stack.container("dashboard")
+        [binding] = page.attrs["NetworkSettings"]["Ports"]["8050/tcp"]
+        assert binding["HostIp"] == "127.0.0.1"
+        with urlopen(f"http://127.0.0.1:{binding['HostPort']}/events") as events:
+            lines = (line.removeprefix(b"data: ") for line in events if line.startswith(b"data: "))
+            facts = next(each for each in map(json.loads, lines) if each["status"])
+        assert facts["problem"] == ""
+        assert facts["status"]["committed"] >= 5
+        page.kill()
+        stack.commit(5)
 
 
 ENVIRONMENT = """

@@ -278,6 +278,7 @@ def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
         "replay": {"replay"},
         "straggler": {"learner"},
         "admin": {"monitor", "admin"},
+        "dashboard": {"monitor"},
         "prometheus": set(),
         "grafana": set(),
     }

@@ -96,7 +96,7 @@ export class Chart {
 
   options(lines) {
     const axis = {
-      stroke: colour("--soft"), font: "12px system-ui, sans-serif", size: 34,
+      stroke: colour("--soft"), font: "12px system-ui, sans-serif", size: 26,
       grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false },
     };
     return {

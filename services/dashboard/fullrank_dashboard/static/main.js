@@ -41,6 +41,9 @@ function drawStale() {
   stale.clear();
 }
 
+/** Do it when what was drawn so far is seen: an answer comes before all that follows from it. */
+const soon = (work) => requestAnimationFrame(() => setTimeout(work));
+
 function say(problem) {
   if ($("#problem").textContent !== problem) $("#problem").textContent = problem;
 }
@@ -150,7 +153,7 @@ function select(index) {
   $(".lanes").replaceChildren();
   $("#round .lead").replaceChildren();
   drawRuns();
-  drawSelected();
+  soon(drawSelected);
 }
 
 function switchTheme() {
@@ -158,7 +161,7 @@ function switchTheme() {
   const now = document.documentElement.dataset.theme ?? (dark ? "dark" : "light");
   document.documentElement.dataset.theme = now === "dark" ? "light" : "dark";
   localStorage.setItem("theme", document.documentElement.dataset.theme);
-  drawAnew();
+  soon(drawAnew);
 }
 
 /** In the theme's colours. */

@@ -64,13 +64,14 @@ function draw(canvas, code, loads, vacant) {
     context.textAlign = "right";
     context.fillText(loads[number], width, y + height / 2);
   });
-  if (cell > 52 && height >= 24) entries(context, code.matrix, cell, height);
+  if (cell > 52 && height >= 24) entries(context, code.matrix, { cell, height, largest });
 }
 
-function entries(context, matrix, cell, height) {
+function entries(context, matrix, { cell, height, largest }) {
   context.textAlign = "center";
-  context.fillStyle = colour("--text");
   matrix.forEach((row, line) => row.forEach((entry, unit) => {
-    if (entry !== 0) context.fillText(number(Number(entry.toPrecision(3))), LEFT + (unit + 0.5) * cell - 1, TOP + (line + 0.5) * height - 1);
+    if (entry === 0) return;
+    context.fillStyle = colour(Math.abs(entry) > 0.5 * largest ? "--panel" : "--text");
+    context.fillText(number(Number(entry.toPrecision(3))), LEFT + (unit + 0.5) * cell - 1, TOP + (line + 0.5) * height - 1);
   }));
 }
