@@ -1,0 +1,229 @@
+"""Scalable actor-critic (SAC) in tables, for tasks on a lattice.
+
+Qu, Wierman, Li: Scalable Reinforcement Learning of Localized Policies for Multi-Agent Networked
+Systems, L4DC 2020, arXiv:1912.02906, Algorithm 1 with kappa = 1, as the baseline of [DARL1N],
+Sec. VI. Agent i plays softmax(theta_i[s_i]), a table of its own states; its table Q_i has what it
+and its neighbours N_i are and do, x_i = (s_j, a_j for j in N_i). After episode m, of T steps:
+
+    Q_i[x_i(t)] += alpha_m (r_i(t) + gamma Q_i[x_i(t + 1)] - Q_i[x_i(t)])    for t = 0 .. T - 1
+    theta_i += eta_m / M sum_t gamma^t sum_{j in N_i} Q_j[x_j(t)] grad log softmax(theta_i[s_i(t)])
+
+with t = 0 .. T in the latter, alpha_m = k^-0.4 and eta_m = k^-0.6, where k = 1 + m mod 10, and
+1 + m modulo half of all episodes in the last tenth of them.
+
+Differs from the sources in:
+
+- Tables of Q live on from episode to episode, as in the code of [DARL1N]; [Qu20] begins each with
+  zeros.
+- The policy's gradient is taken at the policy that played, as in [Qu20]; the code moves it within
+  the sum, and moves it from logits (2, 0, 0, 0, 0) where it had played by (0, 0, 0, 0, 0).
+- Every copy of the environment has a learner of its own, with the bits that it would have alone.
+"""
+
+from collections.abc import Iterator
+from itertools import count
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.baselines.table import SparseTable
+from fullrank.environments.lattice.environment import LatticeEnvironment, seen
+from fullrank.errors import ConfigError
+from fullrank.rollouts import Act
+from fullrank.seeding import derive, stream
+from fullrank.types import FloatArray, IntArray
+
+Array = NDArray[np.float64]
+
+RESTART = 10
+"""Episodes after which the step sizes begin anew."""
+MOST_BITS = 16
+"""That an agent may hold: its policy has a row for each of the 2^z states."""
+
+
+class Episode(NamedTuple):
+    """One episode of E copies of M agents, with the state at its end and an action there."""
+
+    state: IntArray
+    """Each agent's bits as a number, shape (T + 1, E, M)."""
+    chances: Array
+    """Of each of the A actions there, shape (T + 1, E, M, A)."""
+    choice: IntArray
+    """The action, shape (T + 1, E, M)."""
+    reward: Array
+    """Shape (T, E, M)."""
+
+
+class ScalableActorCritic:
+    """E learners of M agents each, one for each copy of an environment.
+
+    Args:
+        environment: Of agents that all choose from the same number of actions; it is stepped.
+        seed: Of initial states and actions.
+        episodes: How many ``train`` plays.
+        discount: gamma.
+
+    Attributes:
+        logits: theta, shape (E, M, 2^z, A).
+        table: Q of all agents of all copies, by whose it is, then x_i.
+
+    Raises:
+        ConfigError: Agents hold too many bits for a table of their states.
+    """
+
+    def __init__(
+        self,
+        environment: LatticeEnvironment,
+        *,
+        seed: int,
+        episodes: int,
+        discount: float = 0.95,
+    ) -> None:
+        copies, agents, bits = environment.state.shape
+        if bits > MOST_BITS:
+            raise ConfigError(
+                f"a tabular policy has a row for each of 2^{bits} states of an agent; let agents "
+                f"hold at most {MOST_BITS} bits"
+            )
+        self._environment, self._seed = environment, seed
+        self._episodes, self._discount = episodes, discount
+        self._actions = environment.agents[0].action.size
+        self._copy, self._agent = np.ogrid[:copies, :agents]
+        self._digits = 2 ** np.arange(bits)
+        self.logits: Array = np.zeros((copies, agents, 2**bits, self._actions))
+        self.table = SparseTable()
+
+    def train(self) -> Iterator[Array]:
+        """Play and learn.
+
+        Yields:
+            For each episode its return in each copy, undiscounted, summed over agents, shape (E,).
+        """
+        for number in range(self._episodes):
+            episode = self._play(number)
+            self._learn(episode, step=step_count(number, self._episodes))
+            yield episode.reward.sum(axis=(0, 2))
+
+    def policy(self, *, seed: int) -> Act:
+        """Plays as learned so far, each copy by its own learner.
+
+        The draws of its n-th call are keyed by (seed, "tabular_action", n).
+        """
+        calls = count()
+
+        def act(observation: FloatArray) -> FloatArray:
+            generator = stream(seed, "tabular_action", next(calls))
+            chances = self._chances(self._state(observation))
+            return self._action(sampled(chances, generator.random(chances.shape[:2])))
+
+        return act
+
+    def _play(self, number: int) -> Episode:
+        copies = range(self._environment.copies)
+        seeds = [derive(self._seed, "episode", number, copy) for copy in copies]
+        draws = [stream(self._seed, "tabular_action", number, copy) for copy in copies]
+        observation, ended = self._environment.reset(seeds, copies), False
+        states, chances, choices = list[IntArray](), list[Array](), list[IntArray]()
+        rewards = list[Array]()
+        while True:
+            states.append(self._state(observation))
+            chances.append(self._chances(states[-1]))
+            uniform = np.stack([draw.random(self.logits.shape[1]) for draw in draws])
+            choices.append(sampled(chances[-1], uniform))
+            if ended:
+                break
+            step = self._environment.step(self._action(choices[-1]))
+            rewards.append(step.reward)
+            observation, ended = step.observation, bool(step.ended.all())
+        return Episode(
+            state=np.stack(states),
+            chances=np.stack(chances),
+            choice=np.stack(choices),
+            reward=np.stack(rewards),
+        )
+
+    def _learn(self, episode: Episode, *, step: int) -> None:
+        places = self.table.places(self._keys(episode))
+        learn_values(
+            self.table.values,
+            places,
+            episode.reward,
+            rate=step**-0.4,
+            discount=self._discount,
+        )
+        value = self.table.values[places]
+        around = seen(value.reshape(-1, *value.shape[2:]), self._environment.hood, absent=0.0)
+        discounts = self._discount ** np.arange(len(value))[:, None, None]
+        weight = discounts / value.shape[2] * around.sum(axis=-1).reshape(value.shape)
+        self.logits += step**-0.6 * policy_gradient(self.logits.shape, episode, weight)
+
+    def _keys(self, episode: Episode) -> NDArray[np.int32]:
+        """Whose table, then x_i, shape (T + 1, E, M, 1 + n)."""
+        shape = episode.state.shape
+        pair = episode.state * self._actions + episode.choice
+        hood = self._environment.hood
+        around = seen(pair.reshape(-1, shape[2]), hood, absent=-1).reshape(*shape, -1)
+        owner = np.broadcast_to(self._copy * shape[2] + self._agent, shape)
+        return np.concatenate([owner[..., None], around], axis=-1).astype(np.int32)
+
+    def _state(self, observation: FloatArray) -> IntArray:
+        """Own bits, which an observation begins with, as a number, shape (E, M)."""
+        own = observation.reshape(*self.logits.shape[:2], -1)[..., : len(self._digits)]
+        return (own @ self._digits).astype(np.int64)
+
+    def _chances(self, state: IntArray) -> Array:
+        """The policies in given states, shape (E, M, A)."""
+        logits = self.logits[self._copy, self._agent, state]
+        scores = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        chances: Array = scores / scores.sum(axis=-1, keepdims=True)
+        return chances
+
+    def _action(self, choice: IntArray) -> FloatArray:
+        """Packed one-hot actions, shape (E, M A)."""
+        one_hot = np.eye(self._actions, dtype=np.float32)[choice]
+        return one_hot.reshape(len(choice), -1)
+
+
+def step_count(episode: int, episodes: int) -> int:
+    """k, of which the step sizes are powers: it restarts, but for the last tenth of training."""
+    restart = RESTART if episode <= 0.9 * episodes else max(episodes // 2, RESTART)
+    return 1 + episode % restart
+
+
+def sampled(chances: Array, uniform: Array) -> IntArray:
+    """Which action a number in [0, 1) stands for; the last axis of ``chances`` is gone."""
+    choice: IntArray = (chances.cumsum(axis=-1)[..., :-1] <= uniform[..., None]).sum(axis=-1)
+    return choice
+
+
+def learn_values(
+    values: Array, places: IntArray, reward: Array, *, rate: float, discount: float
+) -> None:
+    """TD(0) along an episode, in place.
+
+    Args:
+        values: All tables.
+        places: Where x_i(t) lies in them, shape (T + 1, E, M), different within one t.
+        reward: Shape (T, E, M).
+        rate: alpha.
+        discount: gamma.
+    """
+    for now, following, earned in zip(places[:-1], places[1:], reward, strict=True):
+        values[now] += rate * (earned + discount * values[following] - values[now])
+
+
+def policy_gradient(shape: tuple[int, ...], episode: Episode, weight: Array) -> Array:
+    """Of the sum over t, e and i of weight log softmax(theta_i[s_i(t)])[a_i(t)].
+
+    Args:
+        shape: Of theta, (E, M, 2^z, A).
+        episode: What was played.
+        weight: Shape (T + 1, E, M).
+    """
+    taken = np.eye(shape[-1])[episode.choice]
+    gradient = np.zeros(shape)
+    copy, agent = np.ogrid[: shape[0], : shape[1]]
+    score = weight[..., None] * (taken - episode.chances)
+    np.add.at(gradient, (copy, agent, episode.state), score)
+    return gradient
