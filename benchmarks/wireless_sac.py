@@ -41,9 +41,7 @@ def main() -> int:
         f"9 users, {arguments.draws} draws of q, {arguments.copies} learners each, "
         f"{arguments.episodes} episodes; mean return of an episode and 90 % intervals over draws:\n"
     )
-    print(
-        "| z | idle | random | trained | trained - random | ms an episode | tuples met | middle user's |"
-    )
+    print("| z | idle | random | trained | trained - random | ms an episode | tuples met | of |")
     print("|---|---|---|---|---|---|---|---|")
     lows = {}
     for deadline in DEADLINES:
