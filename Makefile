@@ -36,12 +36,19 @@ check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fr
 protos: $(PROTOS_VENV)/.installed ## Generate the stubs in src/fullrank/v1 from protos/
 	$(PROTOS_VENV)/bin/python tools/protos.py
 
+docs: $(VENV)/.installed-docs ## Build the site of docs/ into site/, without a warning
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
 bench: $(VENV)/.installed-bench ## Run every benchmark; write docs/benchmarks.md
 	$(BIN)/python tools/bench.py $(ARGS)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+$(VENV)/.installed-docs: $(VENV)/.installed
+	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[docs]'
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed

@@ -1,14 +1,19 @@
 """What the pages promise: links lead somewhere, keys resolve, the configuration is the code's."""
 
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.unit.cli.test_plot import record
+from typer.main import get_command
 
-from fullrank.cli.main import VERBS
+from fullrank.cli.main import VERBS, build
 from fullrank.errors import FullrankError
+from fullrank.metrics import METRICS, to_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -41,8 +46,9 @@ def test_every_citation_resolves_in_the_bibliography() -> None:
     assert cited - known == set()
 
 
-def test_the_configuration_page_is_what_the_code_says() -> None:
-    command = [sys.executable, str(ROOT / "tools/configuration.py"), "--check"]
+@pytest.mark.parametrize("tool", ["configuration.py", "proto_reference.py"])
+def test_a_page_written_by_a_tool_is_fresh(tool: str) -> None:
+    command = [sys.executable, str(ROOT / "tools" / tool), "--check"]
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stdout + run.stderr
 
@@ -56,6 +62,41 @@ def test_every_exit_code_is_documented() -> None:
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_is_shown_in_the_readme(verb: str) -> None:
     assert f"fullrank {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def application() -> Any:
+    return get_command(build(mounted=VERBS))
+
+
+COMMAND = re.compile(r"^\$ fullrank ((?:.*\\\n)*[^#|>;)\n]*)", re.MULTILINE)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_command_in_a_page_exists_and_has_its_options(page: Path, application: Any) -> None:
+    for line in COMMAND.findall(page.read_text(encoding="utf-8")):
+        words = shlex.split(line)
+        command, options = application, [word for word in words if word.startswith("--")]
+        while words and words[0] in getattr(command, "commands", {}):
+            command = command.commands[words.pop(0)]
+        parameters = command.params
+        known = {name for each in parameters for name in (*each.opts, *each.secondary_opts)}
+        assert command is not application, line
+        assert {option.partition("=")[0] for option in options} <= known, line
+
+
+def test_the_tutorial_s_python_reads_a_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "runs" / "first").mkdir(parents=True)
+    lines = [to_line(record(iteration, late=1)) + "\n" for iteration in range(5)]
+    (tmp_path / "runs" / "first" / METRICS).write_text("".join(lines))
+    monkeypatch.chdir(tmp_path)
+    (block,) = _blocks("docs/tutorial.md", "python")
+    exec(compile(block, "tutorial.md", "exec"), {})
+    printed = capsys.readouterr().out
+    assert [number for number in range(5) if f"{number} used (0, 1)" in printed] == [2, 3, 4]
+    assert printed.count("  exact\n") == 3
 
 
 def _blocks(page: str, language: str) -> list[str]:

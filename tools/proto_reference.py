@@ -1,0 +1,102 @@
+"""Write docs/protos.md from the comments of protos/; ``--check`` fails if it is not what they say.
+
+It reads the files line by line, one declaration a line, as they are written here.
+"""
+
+import argparse
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PROTOS = ROOT / "protos" / "fullrank" / "v1"
+PAGE = ROOT / "docs" / "protos.md"
+
+OPENING = """<!-- Written by tools/proto_reference.py; change a comment in protos/, then run it. -->
+# Protocol
+
+What travels between the services, and what any program may ask them. The files in
+[protos/fullrank/v1](../protos/fullrank/v1) are the protocol; this page says the same for readers.
+*Callers* are the roles that a certificate must prove where the run has certificates; a call by
+another role ends with PERMISSION_DENIED.
+"""
+
+BLOCK = re.compile(r"(service|message|enum|extend) ([\w.]+) \{\}?")
+RPC = re.compile(r"rpc (\w+)\((.+)\) returns \((.+)\) \{")
+ACCESS = re.compile(r"option \(access\) = \{roles: \[(.+)\]\};")
+ONEOF = re.compile(r"oneof (\w+) \{")
+FIELD = re.compile(r"((?:optional |repeated )?(?:map<.+>|[\w.]+)) (\w+) = (\d+);")
+VALUE = re.compile(r"(\w+) = (\d+);")
+SILENT = re.compile(r"(package|import) .+;|\}|")
+
+
+def page() -> str:
+    """The whole page."""
+    files = sorted(PROTOS.glob("*.proto"))
+    text = OPENING + "".join("\n".join(section(path)) for path in files)
+    return re.sub(r"\n{3,}", "\n\n", text)
+
+
+def section(path: Path) -> Iterator[str]:
+    """One file: a heading for each block and rpc, a table for the members of a block."""
+    yield f"\n## {path.name}\n"
+    comment: list[str] = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        stripped = line.strip()
+        if stripped.startswith("//"):
+            comment.append(stripped.removeprefix("//").strip())
+            continue
+        lines = told(stripped, comment)
+        if lines is None:
+            raise SystemExit(f"proto_reference: {path.name}, line {number} is not understood")
+        yield from lines
+        comment = []
+    yield ""
+
+
+def told(line: str, comment: Sequence[str]) -> list[str] | None:
+    """What the page says of a declaration; None if it is not one."""
+    if line.startswith("syntax"):
+        return [*comment, ""]
+    if found := BLOCK.fullmatch(line):
+        kind, name = found.groups()
+        heading = ["", f"### {kind} {name}", "", *comment, ""]
+        members = kind != "service" and not line.endswith("{}")
+        return [*heading, "| | type | number | |", "|---|---|---|---|"] if members else heading
+    if found := RPC.fullmatch(line):
+        name, request, response = found.groups()
+        return ["", f"#### {name}", "", f"`{request}` → `{response}`", "", *comment, ""]
+    if found := ACCESS.fullmatch(line):
+        roles = [role.strip().removeprefix("ROLE_").lower() for role in found[1].split(",")]
+        return [f"*Callers*: {', '.join(roles)}."]
+    if found := ONEOF.fullmatch(line):
+        return [_row(f"one of ({found[1]})", "", "", comment)]
+    if found := FIELD.fullmatch(line):
+        return [_row(f"`{found[2]}`", f"`{found[1]}`", found[3], comment)]
+    if found := VALUE.fullmatch(line):
+        return [_row(f"`{found[1]}`", "", found[2], comment)]
+    return [] if SILENT.fullmatch(line) else None
+
+
+def _row(name: str, kind: str, number: str, comment: Sequence[str]) -> str:
+    meaning = " ".join(comment).replace("|", "\\|")
+    return f"| {name} | {kind} | {number} | {meaning} |"
+
+
+def main() -> int:
+    """Write the page, or compare."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="fail if the page is not fresh")
+    fresh = page()
+    if parser.parse_args().check:
+        if PAGE.read_text(encoding="utf-8") != fresh:
+            print("docs/protos.md is stale; run python tools/proto_reference.py")
+            return 1
+    else:
+        PAGE.write_text(fresh, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
