@@ -1,11 +1,16 @@
 """Means with honest intervals."""
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.stats import trim_mean
 
 from fullrank.seeding import stream
+
+Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Of the entries of each row, shape (rows, n) to (rows,)."""
 
 RESAMPLES = 10_000
 
@@ -21,14 +26,33 @@ class Interval(NamedTuple):
         return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
 
 
-def bootstrap(values: NDArray[np.float64], *, seed: int = 0, share: float = 0.95) -> Interval:
-    """Percentile bootstrap of the mean; equal values and seed give an equal interval.
+def row_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of each row."""
+    means: NDArray[np.float64] = rows.mean(axis=1)
+    return means
+
+
+def interquartile_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The mean of the middle half of each row, which a run that failed does not drag along."""
+    return np.asarray(trim_mean(rows, 0.25, axis=1))
+
+
+def bootstrap(
+    values: NDArray[np.float64],
+    *,
+    seed: int = 0,
+    share: float = 0.95,
+    statistic: Statistic = row_means,
+) -> Interval:
+    """Percentile bootstrap of a mean; equal values and seed give an equal interval.
 
     Args:
         values: Independent observations, shape (n,), n at least 1.
         seed: Keys the resamples.
         share: Of the resampled means, how many lie in the interval.
+        statistic: Which mean.
     """
     picked = stream(seed, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
-    low, high = np.percentile(values[picked].mean(axis=1), [50 - 50 * share, 50 + 50 * share])
-    return Interval(float(values.mean()), float(low), float(high))
+    resampled = statistic(values[picked])
+    low, high = np.percentile(resampled, [50 - 50 * share, 50 + 50 * share])
+    return Interval(float(statistic(values[None])[0]), float(low), float(high))

@@ -116,6 +116,24 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     assert facts["bottleneck"]["phase"] in facts["phases_s"]
 
 
+async def test_eval_plays_what_the_monitor_publishes_as_it_plays_the_run_s_own(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with Cluster(tmp_path, resolved()) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+        address = await monitor_of(cluster)
+        words = ("--episodes", "3", "--no-random", "--json")
+        for run in ((str(tmp_path),), (address,), (address, "--follow")):
+            assert await asyncio.to_thread(fullrank, "eval", *run, *words) == 0
+    here, there, followed = map(json.loads, capsys.readouterr().out.splitlines())
+    assert here == there == followed
+    assert here["iteration"] == 3
+    assert not (tmp_path / "evaluations.jsonl").exists()
+
+
 async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,17 +2,18 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import JsonOption
-from fullrank.cli.policies import play, trained
-from fullrank.cli.runs import find_run
-from fullrank.config import read_config
+from fullrank.cli.following import append, read_evaluations
+from fullrank.cli.following import follow as newer_policies
+from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.cli.policies import play
+from fullrank.cli.sources import Source, source_of
+from fullrank.config import RunConfig
 from fullrank.environments import variant_of
 from fullrank.rollouts import Act, Evaluation
 from fullrank.statistics import bootstrap
@@ -20,40 +21,92 @@ from fullrank.types import JSON
 
 
 def evaluate(
-    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
+    run: Annotated[
+        str,
+        typer.Argument(
+            help="Run directory, its name below runs/, or host:port of its monitor.",
+        ),
+    ],
     episodes: Annotated[int, typer.Option(help="Episodes to play.", min=1)] = 100,
     seed: Annotated[int, typer.Option(help="Fixes the initial states.", min=0)] = 1000,
     with_random: Annotated[
         bool, typer.Option("--random/--no-random", help="Play the random policy beside it.")
     ] = True,
+    follow: Annotated[
+        bool,
+        typer.Option(
+            "--follow",
+            help="Play each policies that the run publishes, to its end; a run directory gets them "
+            "as evaluations.jsonl. The random policy is left out.",
+        ),
+    ] = False,
+    patience: Annotated[
+        float, typer.Option(help="With --follow: how long new ones may take, seconds.", min=0)
+    ] = 600.0,
+    certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play a run's newest policies greedily on fixed seeds; random ones on the same seeds."""
-    directory = find_run(run)
-    config = read_config(directory)
-    variant = variant_of(config.environment.name, config.environment.params)
-    found = trained(directory, config)
+    source = source_of(run, certificates)
+    if follow:
+        _follow(source, episodes=episodes, seed=seed, patience_s=patience, as_json=as_json)
+        return
+    found = source.newer(-1)
+    assert found is not None
     policies: dict[str, Act | None] = {"trained": found.algorithm.act_greedily}
     if with_random:
         policies["random"] = None
     played = {
-        name: play(config, act, episodes=episodes, seed=seed) for name, act in policies.items()
+        name: play(source.config, act, episodes=episodes, seed=seed)
+        for name, act in policies.items()
     }
     if as_json:
-        facts = {name: _facts(evaluation) for name, evaluation in played.items()}
-        what = {"environment": config.environment.name, "variant": variant}
-        how = {"iteration": found.iteration, "episodes": episodes, "seed": seed}
-        print(json.dumps({**what, **how, **facts}))
+        print(json.dumps(_facts(source.config, found.iteration, played, seed=seed)))
     else:
-        title = (
-            f"{directory.name} ({variant}) after iteration {found.iteration}, {episodes} episodes"
-        )
-        _show(played, title=title)
+        variant = variant_of(source.config.environment.name, source.config.environment.params)
+        what = f"{source.name} ({variant})"
+        _show(played, title=f"{what} after iteration {found.iteration}, {episodes} episodes")
 
 
-def _facts(evaluation: Evaluation) -> JSON:
+def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_json: bool) -> None:
+    """Evaluate, note and print each policies that come."""
+    known = read_evaluations(source.directory) if source.directory else []
+    seen = max((evaluated.iteration for evaluated in known), default=-1)
+    for found in newer_policies(source, seen=seen, patience_s=patience_s):
+        act = found.algorithm.act_greedily
+        played = play(source.config, act, episodes=episodes, seed=seed)
+        facts = _facts(source.config, found.iteration, {"trained": played}, seed=seed)
+        if source.directory:
+            append(source.directory, facts)
+        if as_json:
+            print(json.dumps(facts), flush=True)
+        else:
+            print(f"iteration {found.iteration}: {_in_words(played)}", flush=True)
+
+
+def _facts(
+    config: RunConfig, iteration: int, played: Mapping[str, Evaluation], *, seed: int
+) -> JSON:
+    (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
+    return {
+        "environment": config.environment.name,
+        "variant": variant_of(config.environment.name, config.environment.params),
+        "iteration": iteration,
+        "episodes": episodes,
+        "seed": seed,
+        **{name: _returns(evaluation) for name, evaluation in played.items()},
+    }
+
+
+def _returns(evaluation: Evaluation) -> JSON:
     sides = {side: bootstrap(values)._asdict() for side, values in evaluation.side_returns.items()}
     return {**bootstrap(evaluation.returns)._asdict(), "sides": sides}
+
+
+def _in_words(played: Evaluation) -> str:
+    sides = played.side_returns if len(played.side_returns) > 1 else {}
+    parts = (f"{side} {bootstrap(values)}" for side, values in sides.items())
+    return ", ".join([f"return {bootstrap(played.returns)}", *parts])
 
 
 def _show(played: Mapping[str, Evaluation], *, title: str) -> None:

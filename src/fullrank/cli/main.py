@@ -15,6 +15,7 @@ VERBS = {
     "train": ("fullrank.cli.train:train", "Train a team on local services."),
     "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
     "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
+    "compare": ("fullrank.cli.compare:compare", "Compare the policies of several runs."),
     "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
     "status": ("fullrank.cli.status:status", "Say where a run stands and what takes its time."),

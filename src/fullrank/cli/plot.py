@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fullrank.cli.following import Evaluated, read_evaluations
 from fullrank.cli.runs import find_run, named
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
@@ -38,7 +39,8 @@ def plot(
     if not records:
         raise FullrankError(f"{directory} has no finished iteration yet; there is nothing to plot")
     picture = output or directory / "plot.png"
-    figure = draw(records, title=_title(read_config(directory)))
+    evaluations = read_evaluations(directory)
+    figure = draw(records, evaluations, title=_title(read_config(directory)))
     try:
         figure.savefig(picture, dpi=150)
     except (OSError, ValueError) as error:
@@ -46,13 +48,23 @@ def plot(
     print(picture)
 
 
-def draw(records: Sequence[IterationRecord], *, title: str) -> Figure:
-    """Two panels over a common axis: return, and seconds per round."""
+def draw(
+    records: Sequence[IterationRecord], evaluations: Sequence[Evaluated] = (), *, title: str
+) -> Figure:
+    """Two panels over a common axis: return, and seconds per round.
+
+    Args:
+        records: Iterations, at least one.
+        evaluations: Of greedy policies, drawn with their intervals over the returns.
+        title: Above both.
+    """
     figure = Figure(figsize=(9, 6), layout="constrained")
     FigureCanvasAgg(figure)
     returns, rounds = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.suptitle(title, fontsize=11)
     _draw_returns(returns, records)
+    _draw_evaluations(returns, evaluations)
+    _explain(returns)
     _draw_rounds(rounds, records)
     for axes in (returns, rounds):
         axes.spines[["top", "right"]].set_visible(False)
@@ -70,6 +82,29 @@ def _draw_returns(axes: Axes, records: Sequence[IterationRecord]) -> None:
         axes.plot(iterations, raw, color=colour, alpha=0.25, linewidth=0.8)
         label = f"{side}, mean of {window}" if window > 1 else side
         axes.plot(iterations, _moving_mean(raw, window), color=colour, linewidth=1.8, label=label)
+
+
+def _draw_evaluations(axes: Axes, evaluations: Sequence[Evaluated]) -> None:
+    if not evaluations:
+        return
+    iterations = [evaluated.iteration for evaluated in evaluations]
+    several = list(evaluations[0].sides) if len(evaluations[0].sides) > 1 else []
+    for side, colour in zip(several or [""], _SIDE_COLOURS, strict=False):
+        drawn = [each.sides[side] if side else each.returns for each in evaluations]
+        mean, low, high = np.array(drawn).T
+        axes.errorbar(
+            iterations,
+            mean,
+            yerr=(mean - low, high - mean),
+            fmt="o",
+            markersize=4,
+            color=colour,
+            capsize=2,
+            label=f"{side} greedily".strip(),
+        )
+
+
+def _explain(axes: Axes) -> None:
     if axes.lines:
         axes.legend(loc="lower right", frameon=False, fontsize=9)
     else:

@@ -1,0 +1,130 @@
+"""``fullrank compare``: how good the policies of several runs are, and how sure that is."""
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from fullrank.cli.options import JsonOption
+from fullrank.cli.policies import play, trained
+from fullrank.cli.runs import find_run
+from fullrank.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.config import as_tables, read_config
+from fullrank.errors import ConfigError
+from fullrank.statistics import Interval
+from fullrank.types import JSON
+
+
+def compare(
+    runs: Annotated[list[Path], typer.Argument(help="Run directories, or names below runs/.")],
+    episodes: Annotated[int, typer.Option(help="Episodes that each run plays.", min=1)] = 100,
+    seed: Annotated[int, typer.Option(help="Fixes their initial states.", min=0)] = 1000,
+    as_json: JsonOption = False,
+) -> None:
+    """Play the newest policies of runs greedily; runs that differ only in their seed are one row.
+
+    Interquartile means over runs, with 95 % bootstrap intervals; the difference from the first row
+    is taken seed by seed.
+    """
+    samples = [_played(find_run(run), episodes=episodes, seed=seed) for run in runs]
+    groups = grouped(samples)
+    for group in groups:
+        _refuse_twins(group)
+    rows = [
+        _Row.of(group, groups[0], label=label or "every run")
+        for group, label in zip(groups, labels(groups), strict=True)
+    ]
+    if as_json:
+        facts = [row.facts() for row in rows]
+        print(json.dumps({"episodes": episodes, "seed": seed, "groups": facts}))
+    else:
+        _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
+
+
+def _played(directory: Path, *, episodes: int, seed: int) -> Sample:
+    config = read_config(directory)
+    found = trained(directory, config)
+    played = play(config, found.algorithm.act_greedily, episodes=episodes, seed=seed)
+    settings = flat(as_tables(config))
+    del settings["seed"]
+    return Sample(
+        settings=settings,
+        seed=config.seed,
+        iterations=found.iteration + 1,
+        returns={side: float(values.mean()) for side, values in played.side_returns.items()},
+    )
+
+
+def _refuse_twins(group: Sequence[Sample]) -> None:
+    seeds = [sample.seed for sample in group]
+    twins = sorted({seed for seed in seeds if seeds.count(seed) > 1})
+    if twins:
+        raise ConfigError(
+            f"several runs have the same configuration and seed {twins[0]}; name one of them"
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Row:
+    """One group."""
+
+    label: str
+    group: Sequence[Sample]
+    returns: Mapping[str, Interval]
+    """By side."""
+    differences: Mapping[str, Interval | None]
+    """From the first group; None where there is none."""
+
+    @classmethod
+    def of(cls, group: Sequence[Sample], first: Sequence[Sample], *, label: str) -> Self:
+        sides = group[0].returns
+        return cls(
+            label=label,
+            group=group,
+            returns={side: centre(group, side) for side in sides},
+            differences={
+                side: None if group is first else difference(group, first, side) for side in sides
+            },
+        )
+
+    def facts(self) -> JSON:
+        """As JSON; a bound or a difference that there is not is null."""
+        return {
+            "label": self.label,
+            "seeds": [sample.seed for sample in self.group],
+            "iterations": [sample.iterations for sample in self.group],
+            "returns": {side: _facts(value) for side, value in self.returns.items()},
+            "differences": {side: _facts(value) for side, value in self.differences.items()},
+        }
+
+    def lines(self) -> Iterator[list[str]]:
+        """One line of the table for each side."""
+        learnt = sorted({sample.iterations for sample in self.group})
+        head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
+        for side, value in self.returns.items():
+            yield [*head, side, str(value), str(self.differences[side] or "")]
+            head = [""] * len(head)
+
+
+def _facts(interval: Interval | None) -> JSON | None:
+    if interval is None:
+        return None
+    return {
+        name: value if math.isfinite(value) else None for name, value in interval._asdict().items()
+    }
+
+
+def _show(rows: Sequence[_Row], *, title: str) -> None:
+    table = Table("", "runs", "iterations", "side", title=title)
+    for head in ("return", "less the first"):
+        table.add_column(head, no_wrap=True)
+    for row in rows:
+        for line in row.lines():
+            table.add_row(*line)
+    Console().print(table)

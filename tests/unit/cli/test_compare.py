@@ -1,0 +1,72 @@
+"""``fullrank compare``: groups, intervals, exact zeros, and runs that cannot be compared."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from .conftest import Command, finished
+
+
+def compared(fullrank: Command, *runs: Path) -> Any:
+    words = [str(run) for run in runs]
+    outcome = fullrank("compare", *words, "--episodes", "4", "--json")
+    assert outcome.code == 0, outcome.error
+    return json.loads(outcome.output)
+
+
+def test_codes_are_compared_seed_by_seed_and_lose_nothing(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    runs = [
+        finished(tmp_path / f"{code}-{seed}", seed=seed, code__name=code)
+        for code in ("cyclic", "mds")
+        for seed in (0, 1)
+    ]
+    cyclic, mds = compared(fullrank, *runs)["groups"]
+    assert (cyclic["seeds"], mds["seeds"]) == ([0, 1], [0, 1])
+    assert "code.name = mds" in mds["label"]
+    assert cyclic["returns"] == mds["returns"]
+    assert cyclic["differences"] == {"team": None}
+    assert mds["differences"]["team"] == {"mean": 0.0, "low": 0.0, "high": 0.0}
+    assert cyclic["returns"]["team"]["low"] < cyclic["returns"]["team"]["high"]
+
+
+def test_the_return_of_one_run_is_what_eval_says_and_has_no_bounds(
+    fullrank: Command, tmp_path: Path
+) -> None:
+    run = finished(tmp_path / "mine")
+    (group,) = compared(fullrank, run)["groups"]
+    played = fullrank("eval", str(run), "--episodes", "4", "--no-random", "--json").output
+    mean = json.loads(played)["trained"]["mean"]
+    assert group["returns"]["team"] == {"mean": pytest.approx(mean), "low": None, "high": None}
+    assert group["iterations"] == [1]
+
+
+def test_it_prints_a_line_for_each_side(
+    fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "120")
+    runs = [
+        finished(tmp_path / str(seed), seed=seed, environment__name="predator_prey")
+        for seed in (0, 1)
+    ]
+    code, output, _ = fullrank("compare", *map(str, runs), "--episodes", "2")
+    assert code == 0
+    assert "less the first" in output
+    lines = [line.strip("│").split("│") for line in output.splitlines() if line.startswith("│")]
+    told = [[cell.strip() for cell in line][:4] for line in lines]
+    assert told == [["every run", "2", "1", "predator"], ["", "", "", "prey"]]
+
+
+def test_runs_that_cannot_be_compared_are_one_line(fullrank: Command, tmp_path: Path) -> None:
+    run = finished(tmp_path / "mine")
+    for words, code, message in (
+        ((run, run), 2, "same configuration and seed 0"),
+        ((run, tmp_path / "gone"), 1, "there is no run"),
+    ):
+        outcome = fullrank("compare", *map(str, words))
+        assert (outcome.code, outcome.output) == (code, "")
+        assert message in outcome.error
+        assert len(outcome.error.splitlines()) == 1

@@ -1,0 +1,121 @@
+"""``fullrank eval --follow``: what is played, what is noted, and when it ends."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank import checkpoint
+from fullrank.cli import following
+from fullrank.cli.following import append, read_evaluations
+from fullrank.cli.plot import draw
+from fullrank.cli.policies import Trained
+from fullrank.cli.sources import Checkpoints
+from fullrank.errors import FullrankError
+from fullrank.metrics import IterationRecord
+
+from .conftest import Command, finished
+from .test_plot import record
+
+WORDS = ("--follow", "--episodes", "3")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """A run of five iterations whose newest checkpoint is of the first."""
+    run = finished(tmp_path / "chase", environment__name="predator_prey")
+    config = run / "config.toml"
+    config.write_text(config.read_text().replace("\niterations = 1\n", "\niterations = 5\n"))
+    return run
+
+
+def publish(run: Path, iteration: int) -> None:
+    """The run's policies once more, as those of a later iteration."""
+    found = checkpoint.newest(run / "checkpoints")
+    checkpoint.save(run / "checkpoints", iteration=iteration, arrays=found.arrays, facts={}, keep=9)
+
+
+@pytest.fixture
+def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
+    """``after_look(n, act)`` lets ``act`` happen after the n-th look for newer policies."""
+    planned: dict[int, Callable[[], None]] = {}
+    looks = 0
+    newer = Checkpoints.newer
+
+    def look(self: Checkpoints, than: int) -> Trained | None:
+        nonlocal looks
+        found = newer(self, than)
+        looks += 1
+        planned.pop(looks, lambda: None)()
+        return found
+
+    monkeypatch.setattr(Checkpoints, "newer", look)
+    monkeypatch.setattr(following, "LONGEST_PAUSE_S", 0.0)
+    return planned.__setitem__
+
+
+def test_each_policies_are_played_until_the_run_s_last_ones(
+    fullrank: Command, run: Path, after_look: Callable[[int, Callable[[], None]], None]
+) -> None:
+    after_look(1, lambda: publish(run, 2))
+    after_look(4, lambda: publish(run, 4))
+    outcome = fullrank("eval", str(run), *WORDS, "--json")
+    assert outcome.code == 0, outcome.error
+    printed = [json.loads(line) for line in outcome.output.splitlines()]
+    assert [facts["iteration"] for facts in printed] == [0, 2, 4]
+    noted = (run / "evaluations.jsonl").read_text().splitlines()
+    assert [json.loads(line) for line in noted] == printed
+    once = fullrank("eval", str(run), "--episodes", "3", "--no-random", "--json").output
+    assert json.loads(once) == printed[-1]
+
+
+def test_what_was_played_before_is_not_played_again(
+    fullrank: Command, run: Path, after_look: Callable[[int, Callable[[], None]], None]
+) -> None:
+    publish(run, 4)
+    assert fullrank("eval", str(run), *WORDS).output.startswith("iteration 4: return ")
+    assert fullrank("eval", str(run), *WORDS) == (0, "", "")
+    assert [evaluated.iteration for evaluated in read_evaluations(run)] == [4]
+
+
+@pytest.mark.parametrize("published", [True, False])
+def test_a_run_that_publishes_nothing_more_is_given_up_in_one_line(
+    fullrank: Command, run: Path, published: bool
+) -> None:
+    if not published:
+        (run / "checkpoints").rename(run / "elsewhere")
+    code, _, error = fullrank("eval", str(run), *WORDS, "--patience", "0")
+    assert code == 9
+    assert len(error.splitlines()) == 1
+    seen, reason = (0, "is the run still going?") if published else (-1, "holds no checkpoint yet")
+    assert f"no policies after iteration {seen} for 0 s" in error
+    assert reason in error
+
+
+def test_a_line_that_is_cut_short_is_left_out_and_a_damaged_one_named(
+    fullrank: Command, run: Path
+) -> None:
+    fullrank("eval", str(run), *WORDS, "--patience", "0")
+    with (run / "evaluations.jsonl").open("a") as file:
+        file.write('{"iteration": 3, "tr')
+    assert [evaluated.iteration for evaluated in read_evaluations(run)] == [0]
+    append(run, {})
+    with pytest.raises(FullrankError, match="is damaged"):
+        read_evaluations(run)
+
+
+def test_evaluations_are_drawn_by_side_with_their_intervals(fullrank: Command, run: Path) -> None:
+    fullrank("eval", str(run), *WORDS, "--patience", "0")
+    sides = {"predator": 1.0, "prey": -1.0}
+    records: list[IterationRecord] = [record(0, side_returns=sides)]
+    returns = draw(records, read_evaluations(run), title="").axes[0]
+    legend = returns.get_legend()
+    assert legend is not None
+    names = ["predator", "prey", "predator greedily", "prey greedily"]
+    assert [text.get_text() for text in legend.get_texts()] == names
+    (evaluated,) = read_evaluations(run)
+    points = [line for line in returns.lines if line.get_marker() == "o"]
+    drawn = [np.asarray(line.get_ydata()).item() for line in points]
+    assert drawn == [evaluated.sides[side].mean for side in ("predator", "prey")]

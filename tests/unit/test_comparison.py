@@ -1,0 +1,85 @@
+"""Groups of runs, what sets them apart, and intervals over runs."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.stats import trim_mean
+
+from fullrank.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.statistics import bootstrap, interquartile_means
+
+
+def sample(value: float, *, seed: int = 0, **settings: str | int) -> Sample:
+    dotted = {key.replace("__", "."): setting for key, setting in settings.items()}
+    return Sample(settings=dotted, seed=seed, iterations=10, returns={"team": value})
+
+
+def group(*values: float, **settings: str) -> list[Sample]:
+    return [sample(value, seed=seed, **settings) for seed, value in enumerate(values)]
+
+
+def test_runs_that_differ_in_their_seed_alone_are_one_group() -> None:
+    cyclic, mds = group(1.0, 2.0, code__name="cyclic"), group(3.0, code__name="mds")
+    assert grouped([*cyclic, *mds]) == [cyclic, mds]
+    assert grouped([*mds, *cyclic[::-1]]) == [mds, cyclic[::-1]]
+
+
+def test_a_group_is_called_by_what_sets_it_apart() -> None:
+    cyclic = sample(0.0, learners=4, code__name="cyclic", code__tolerance=1)
+    mds = sample(0.0, learners=4, code__name="mds")
+    expected = ["code.name = cyclic, code.tolerance = 1", "code.name = mds"]
+    assert labels([[cyclic], [mds]]) == expected
+    assert labels([[mds]]) == [""]
+
+
+def test_a_run_that_failed_does_not_drag_the_centre_along() -> None:
+    good = [10.0, 11.0, 12.0, 13.0, 11.5, 12.5, 11.8]
+    assert centre(group(*good, -1e6), "team").mean == pytest.approx(11.55, abs=0.3)
+
+
+def test_the_interval_covers_the_true_centre_as_often_as_it_says() -> None:
+    draw = np.random.default_rng(0).normal
+    covered = 0
+    for _ in range(100):
+        interval = centre(group(*draw(5.0, 2.0, size=20)), "team")
+        covered += interval.low <= 5.0 <= interval.high
+    assert 86 <= covered <= 99
+
+
+def test_one_run_bounds_nothing() -> None:
+    assert centre(group(3.0), "team") == (3.0, -math.inf, math.inf)
+
+
+def test_differences_are_taken_seed_by_seed() -> None:
+    base = group(0.0, 100.0, 200.0, 300.0, 400.0)
+    better = [sample(each.returns["team"] + 1.0, seed=each.seed) for each in base[::-1]]
+    assert difference(better, base, "team") == (1.0, 1.0, 1.0)
+    assert difference(base, base, "team") == (0.0, 0.0, 0.0)
+
+
+def test_only_common_seeds_of_one_task_have_a_difference() -> None:
+    base = [sample(1.0, seed=1), sample(5.0, seed=2)]
+    assert difference([sample(4.0, seed=2), sample(9.0, seed=3)], base, "team") == (
+        -1.0, -math.inf, math.inf,
+    )  # fmt: skip
+    assert difference([sample(4.0, seed=3)], base, "team") is None
+    here = [sample(1.0, environment__agents=3, environment__copies=4)]
+    assert difference([sample(1.0, environment__agents=4)], here, "team") is None
+    assert difference([sample(1.0, environment__agents=3)], here, "team") is not None
+
+
+@given(st.lists(st.integers(-(2**20), 2**20), min_size=2, max_size=20))
+def test_the_centre_is_the_interquartile_mean_and_lies_in_its_interval(
+    values: list[int],
+) -> None:
+    interval = bootstrap(np.array(values, float), statistic=interquartile_means)
+    assert interval.mean == trim_mean(np.array(values, float), 0.25)
+    assert min(values) <= interval.low <= interval.high <= max(values)
+
+
+def test_tables_become_dotted_keys() -> None:
+    table = {"code": {"name": "trace", "delays": [1, 2]}, "seed": 3}
+    assert flat(table) == {"code.name": "trace", "code.delays": "[1, 2]", "seed": 3}
