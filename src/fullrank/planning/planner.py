@@ -3,6 +3,7 @@
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import compress
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from fullrank.planning.luck import resampled
 from fullrank.planning.machines import Scenarios, completed, scenarios, typical_unit_s
 from fullrank.planning.memory import Memory
 from fullrank.planning.observation import Observation, Window
-from fullrank.planning.surprise import LOOKED_BACK, contradicting
+from fullrank.planning.surprise import LOOKED_BACK, contradicting, repaced
 from fullrank.seeding import stream
 from fullrank.traffic import Times, Traffic, Wires
 from fullrank.types import LearnerId, Matrix
@@ -22,6 +23,8 @@ WINDOW = 128
 """Iterations looked back upon."""
 FORGET = 0.99
 """Weight of an iteration over that of the next one: half in 69 iterations."""
+OTHERS = 0.25
+"""What an iteration of another code counts for when one grows older."""
 RETURNS = 2048
 """Returns looked back upon at most: many learners tell as much in fewer iterations."""
 SCENARIOS = 512
@@ -115,17 +118,37 @@ class Planner:
             self._recent.clear()
             self._expected = None
 
+    def _forget_other_paces(self, learners: Sequence[LearnerId]) -> None:
+        """When learners have come to another pace, keep only what was seen since."""
+        alike = [each.load.tobytes() == self._window[-1].load.tobytes() for each in self._window]
+        window = Window.of(deque(compress(self._window, alike)), learners)
+        if since := repaced(window.compute_s / np.maximum(window.load, 1)):
+            first = np.flatnonzero(alike)[-since]
+            for _ in range(first):
+                self._forget(0)
+            self._recent.clear()
+
     def plan(self, learners: Sequence[LearnerId]) -> Plan:
         """The code for the next iterations, row r held by the r-th of the learners."""
         known = candidates(rows=len(learners), units=self._units, seed=self._seed)
         current = self._among(known)
+        self._forget_other_paces(learners)
         if len(self._window) < FIRST:
             reason = f"{len(self._window)} of the first {FIRST} iterations were seen"
             return Plan(current, False, reason)
-        weight = FORGET ** np.arange(len(self._window) - 1, -1, -1.0)
+        weight = FORGET ** self._ages()
         wires, likely = self._understand(learners, weight)
         forecasts = [forecast(each, self._traffic(each), likely, wires) for each in known]
         return self._choose(known, forecasts, current)
+
+    def _ages(self) -> Times:
+        """Of each iteration: newer ones of its code, and a part of those of others, shape (K,).
+
+        What a code that waited for many showed is not out of date for rounds that waited for few.
+        """
+        codes = np.unique([each.load.tobytes() for each in self._window], return_inverse=True)[1]
+        newer = np.triu(np.where(codes[:, None] == codes, 1.0, OTHERS), k=1)
+        return np.asarray(newer.sum(axis=1))
 
     def _traffic(self, candidate: Candidate) -> Traffic:
         """Of the rows that combine at least one unit."""

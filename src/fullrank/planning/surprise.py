@@ -1,9 +1,12 @@
-"""Whether recent rounds are what was forecast, and if not, since when."""
+"""Whether recent rounds and paces are what they were before, and if not, since when."""
 
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import gammaincc, ndtr
+from scipy.special import chdtrc, gammaincc, ndtr
+from scipy.stats import rankdata
+
+from fullrank.traffic import Times
 
 LOOKED_BACK = 40
 """Rounds that are compared with their forecasts."""
@@ -11,6 +14,10 @@ UNLIKELY = 1e-5
 """Rounds as improbable as this contradict their forecasts: they are looked at hundreds of times."""
 APART = 0.03
 """And the share by which their mean must be off: less is no reason to forget."""
+OLDER = 8
+"""A learner's earlier paces that later ones are compared with, at least."""
+NEWER = 3
+"""Iterations at another pace that are no hiccup."""
 FINEST = 1 / 1024
 """A forecast of some hundred scenarios knows no probability more finely."""
 
@@ -36,3 +43,29 @@ def contradicting(recent: Sequence[tuple[float, float]], mean_s: float) -> int:
     apart = np.abs(np.cumsum(round_s) / count / mean_s - 1.0) > APART
     chance = np.where(apart, np.minimum(shifted, longer), 1.0)
     return int(chance.argmin()) + 1 if chance.min() < UNLIKELY else 0
+
+
+def repaced(pace_s: Times) -> int:
+    """How many of the latest iterations show learners at another pace than before; 0 for none.
+
+    For every n, the latest n paces of each learner are compared with its earlier ones by their
+    ranks [Mann47]; the squares of all learners are added. The n that chance explains least is where
+    the change was.
+
+    Args:
+        pace_s: Seconds a unit in K iterations of one code, newest last, nan where it was not seen,
+            shape (K, N).
+    """
+    seen = np.isfinite(pace_s)[::-1]
+    ranks = np.nan_to_num(rankdata(pace_s, axis=0, nan_policy="omit"))[::-1]
+    total = seen.sum(axis=0)
+    newer, mean = np.cumsum(seen, axis=0), (total + 1) / 2
+    spread = newer * (total - newer) * (total + 1) / 12
+    told = (newer > 0) & (total - newer >= OLDER)
+    square = np.divide(
+        (np.cumsum(ranks, axis=0) - newer * mean) ** 2, spread, out=np.zeros(told.shape), where=told
+    )
+    chance = np.where(told.any(axis=1), chdtrc(told.sum(axis=1), square.sum(axis=1)), 1.0)
+    chance[: NEWER - 1] = 1.0
+    chance[LOOKED_BACK:] = 1.0
+    return int(chance.argmin()) + 1 if chance.size and chance.min() < UNLIKELY else 0

@@ -1,7 +1,8 @@
 import numpy as np
 import pytest
 
-from fullrank.planning.surprise import LOOKED_BACK, contradicting
+from fullrank.planning.surprise import LOOKED_BACK, contradicting, repaced
+from fullrank.traffic import Times
 from fullrank.types import Vector
 
 
@@ -46,3 +47,43 @@ def test_the_rounds_before_the_change_are_told_from_those_after() -> None:
 
 def test_a_change_that_moves_the_mean_by_little_is_no_reason_to_forget() -> None:
     assert since(np.ones(LOOKED_BACK), seconds=1.02) == 0
+
+
+LEARNERS = 15
+
+
+def paces(iterations: int, *, seed: int) -> Times:
+    """Each learner has a pace of its own, scattered; a third of the returns is cut off."""
+    draws = np.random.default_rng(seed)
+    pace = draws.lognormal(0.0, 0.5, LEARNERS) * draws.lognormal(0.0, 0.3, (iterations, LEARNERS))
+    pace[draws.random(pace.shape) < 1 / 3] = np.nan
+    return pace
+
+
+def test_paces_that_only_scatter_hardly_ever_count_as_changed() -> None:
+    alarms = [repaced(paces(100, seed=seed)) > 0 for seed in range(200)]
+    assert sum(alarms) <= 1
+
+
+@pytest.mark.parametrize(("learners", "iterations"), [(LEARNERS, 4), (5, 10)])
+def test_learners_of_half_the_pace_are_noticed_and_since_when(
+    learners: int, iterations: int
+) -> None:
+    found = []
+    for seed in range(50):
+        pace = paces(100, seed=seed)
+        pace[-iterations:, :learners] *= 2.0
+        found.append(repaced(pace))
+    assert np.median(found) == pytest.approx(iterations, abs=1)
+    assert min(found) > 0
+
+
+def test_a_hiccup_of_two_iterations_is_no_change() -> None:
+    pace = paces(100, seed=0)
+    pace[-2:] *= 10.0
+    assert repaced(pace) == 0
+
+
+def test_learners_seen_too_seldom_tell_nothing() -> None:
+    assert repaced(np.full((50, LEARNERS), np.nan)) == 0
+    assert repaced(np.append(np.ones((7, 2)), np.full((9, 2), 9.0), axis=0)) == 0
