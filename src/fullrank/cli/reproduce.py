@@ -2,10 +2,11 @@
 
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
@@ -15,7 +16,7 @@ from fullrank.cli.processes import services
 from fullrank.cli.runs import make_directory
 from fullrank.config import RunConfig, to_toml
 from fullrank.metrics import METRICS, IterationRecord, read_records
-from fullrank.reproduction import coded_maddpg
+from fullrank.reproduction import coded_maddpg, darl1n
 from fullrank.reproduction.cells import Cell, Origin
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
@@ -37,18 +38,44 @@ def _group() -> None:
     """Reproduce a paper's experiments."""
 
 
+ScaleOption: TypeAlias = Annotated[ScaleName, typer.Option("--scale", help="How much of it.")]
+OutputOption: TypeAlias = Annotated[
+    Path | None, typer.Option("--output", help="Default: reproductions/NAME-SCALE.")
+]
+
+
 @app.command("coded-maddpg")
-def coded_maddpg_(
-    scale: Annotated[ScaleName, typer.Option(help="How much of it.")] = ScaleName.SMOKE,
-    output: Annotated[
-        Path | None,
-        typer.Option("--output", help="Default: reproductions/coded-maddpg-SCALE."),
-    ] = None,
-) -> None:
+def coded_maddpg_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -> None:
     """[Wang21]: learning curves, time against stragglers, probabilities of decoding."""
-    directory = output or Path("reproductions") / f"coded-maddpg-{scale}"
-    make_directory(directory)
+    directory = _directory("coded-maddpg", scale, output)
     chosen = coded_maddpg.SCALES[scale]
+    total = len(coded_maddpg.cells(chosen, train, time.process_time)) + coded_maddpg.PREDICTED
+    with _shown(scale, total) as done:
+        page = coded_maddpg.reproduce(
+            chosen, directory, train=train, clock=time.process_time, done=done
+        )
+    _tell(page)
+
+
+@app.command("darl1n")
+def darl1n_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -> None:
+    """[DARL1N]: which codes survive what, how noisy they decode, and time in virtual time."""
+    directory = _directory("darl1n", scale, output)
+    chosen = darl1n.SCALES[scale]
+    with _shown(scale, len(darl1n.cells(chosen))) as done:
+        page = darl1n.reproduce(chosen, directory, done=done)
+    _tell(page)
+
+
+def _directory(name: str, scale: ScaleName, output: Path | None) -> Path:
+    directory = output or Path("reproductions") / f"{name}-{scale}"
+    make_directory(directory)
+    return directory
+
+
+@contextmanager
+def _shown(title: str, total: int) -> Iterator[Callable[[Cell, Origin], None]]:
+    """Whom to tell of each cell: a bar, and a line for what was computed."""
     console = Console()
     columns = (
         TextColumn("{task.description}"),
@@ -57,18 +84,18 @@ def coded_maddpg_(
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        total = len(coded_maddpg.cells(chosen, train, time.process_time)) + coded_maddpg.PREDICTED
-        bar = progress.add_task(scale, total=total)
+        bar = progress.add_task(title, total=total)
 
         def done(cell: Cell, origin: Origin) -> None:
             progress.advance(bar)
             if origin is not Origin.KEPT:
                 console.print(f"{cell.name}: {_SAID[origin]}", highlight=False)
 
-        page = coded_maddpg.reproduce(
-            chosen, directory, train=train, clock=time.process_time, done=done
-        )
-    console.print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
+        yield done
+
+
+def _tell(page: Path) -> None:
+    Console().print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
 
 
 _SAID = {

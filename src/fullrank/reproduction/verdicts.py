@@ -23,11 +23,7 @@ class Verdict:
 
 
 def judge(claim: str, against: Sequence[str], *, grounds: str) -> Verdict:
-    """Held for the ``grounds`` given, unless something speaks against it.
-
-    >>> judge("Two is odd.", ["2 % 2 = 0"], grounds="").held
-    <Held.NOT_HELD: 'not held'>
-    """
+    """Held for the ``grounds`` given, unless something speaks against it."""
     if against:
         return Verdict(claim=claim, held=Held.NOT_HELD, reason="; ".join(against))
     return Verdict(claim=claim, held=Held.HELD, reason=grounds)
@@ -37,5 +33,7 @@ def as_table(judged: Mapping[str, Sequence[Verdict]]) -> str:
     """The lines of a page: claims by the source that was judged."""
     lines = ["| judged | claim | verdict | reason |", "|---|---|---|---|"]
     for source, found in judged.items():
-        lines += [f"| {source} | {v.claim} | **{v.held}** | {v.reason} |" for v in found]
+        for each in found:
+            claim, reason = (text.replace("|", r"\|") for text in (each.claim, each.reason))
+            lines.append(f"| {source} | {claim} | **{each.held}** | {reason} |")
     return "\n".join(lines)

@@ -1,0 +1,117 @@
+"""Fig. 7 and the times of Table VI of [DARL1N], in virtual time on the paper's machines.
+
+Three published cells of Table VI give the machines: without stragglers, an uncoded learner computes
+one unit and an MDS learner all M; and how much a rate of stragglers adds to the uncoded time, which
+waits for the delay in a known share of iterations, tells how many iterations were run. All other
+cells are predictions.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fullrank.codes import Code
+from fullrank.codes.analysis import variance
+from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.published import (
+    AGENTS,
+    CONVERGENCE_S,
+    DELAYS_S,
+    MDS,
+    OURS,
+    RATES,
+    TIMED,
+    UNCODED,
+    Scheme,
+)
+from fullrank.reproduction.darl1n.straggling import Straggling
+from fullrank.simulation import Cluster, simulate
+from fullrank.stragglers import DelayModel
+from fullrank.types import JSON
+
+SCHEMES = (*TIMED, OURS)
+GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""eta in the picture."""
+SPREAD = 0.05
+"""Of the logarithm of computing times: learners with equal loads arrive in random order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """The paper's, as its Table VI shows them."""
+
+    iterations: float
+    """To convergence, uncoded."""
+    unit_s: float
+    """Seconds that a learner computes for one agent."""
+    shared_s: float
+    """Seconds of an iteration that do not depend on the code."""
+
+
+def published_machines() -> Machines:
+    """Solved from uncoded at eta = 0 and 0.2, and MDS at eta = 0 (Delta = 1 s)."""
+    calm_s, disturbed_s, _ = CONVERGENCE_S[UNCODED.name]
+    waiting = 1.0 - (1.0 - RATES[1]) ** AGENTS  # [DARL1N, Proposition 2]
+    iterations = (disturbed_s - calm_s) / (DELAYS_S[0] * waiting)
+    unit_s = (CONVERGENCE_S[MDS.name][0] - calm_s) / iterations / (AGENTS - 1)
+    return Machines(iterations=iterations, unit_s=unit_s, shared_s=calm_s / iterations - unit_s)
+
+
+def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell:
+    """Seconds of an iteration by straggling, delay and rate, and V at the commit.
+
+    Args:
+        scheme: Whose.
+        machines: They run on.
+        draws: Matrices, where the scheme's is random.
+        rounds: Simulated with each.
+    """
+    unit_s, shared_s = machines.unit_s, machines.shared_s
+    return Cell(
+        name=f"times-{scheme.name}",
+        settings={
+            "scheme": {"code": scheme.code, "params": dict(scheme.params)},
+            "machines": {"unit_s": unit_s, "shared_s": shared_s, "spread": SPREAD},
+            "draws": draws,
+            "rounds": rounds,
+            "grid": list(GRID),
+            "delays_s": list(DELAYS_S),
+        },
+        compute=partial(_times, scheme, machines, draws, rounds),
+    )
+
+
+def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
+    """By the key of a point; a scheme with one matrix plays as many rounds with it."""
+    codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
+    each = draws * rounds // len(codes)
+    return {
+        point(straggling, delay_s, rate): _played(
+            codes, machines, straggling.model(rate, delay_s=delay_s), each
+        )
+        for straggling in Straggling
+        for delay_s in DELAYS_S
+        for rate in GRID
+    }
+
+
+def _played(codes: Sequence[Code], machines: Machines, model: DelayModel, rounds: int) -> JSON:
+    cluster = Cluster(unit_s=machines.unit_s, spread=SPREAD)
+    round_s, noise = [], []
+    for seed, code in enumerate(codes):
+        played = simulate(cluster, code, model, iterations=rounds, seed=seed)
+        round_s.append(played.round_s)
+        noise += [variance(code, received.tolist()) for received in played.received]
+    seconds = np.concatenate(round_s)
+    return {
+        "seconds": machines.shared_s + seconds.mean(),
+        "standard_error": seconds.std(ddof=1) / len(seconds) ** 0.5,
+        "variance": np.mean(noise),
+    }
+
+
+def point(straggling: Straggling, delay_s: float, rate: float) -> str:
+    """Key of a point of Fig. 7 in a cell."""
+    return f"{straggling}-{delay_s:g}-{rate:g}"

@@ -1,0 +1,31 @@
+"""A slice of the reproduction of [DARL1N], through the command."""
+
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from fullrank.cli.reproduce import app
+from fullrank.reproduction import darl1n
+
+SLICE = darl1n.Scale(
+    name="slice", trials=300, sets=40, exact_sets=2, samples=100, draws=2, rounds=5
+)
+
+
+@pytest.mark.e2e
+@pytest.mark.timeout(180)
+def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(darl1n.SCALES, "smoke", SLICE)
+    command = ["darl1n", "--output", str(tmp_path)]
+    first, second = (CliRunner().invoke(app, command) for _ in range(2))
+    assert (first.exit_code, second.exit_code) == (0, 0)
+    assert first.stdout.count(": computed") == len(darl1n.cells(SLICE))
+    assert second.stdout == f"claims, tables and pictures: {tmp_path}/README.md\n"
+    page = (tmp_path / "README.md").read_text()
+    for picture in ("noise", "times"):
+        assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
+        assert f"({picture}.png)" in page
+    assert "Exactly round(eta N) learners straggle. | **held**" in page

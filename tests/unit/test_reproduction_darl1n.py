@@ -1,0 +1,208 @@
+"""Table V, noise and times of [DARL1N]: Monte Carlo against closed forms, and what is judged."""
+
+import copy
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
+from fullrank.reproduction.cells import run
+from fullrank.reproduction.darl1n import Scale, cells, noise, published, resilience, times
+from fullrank.reproduction.darl1n.claims_noise import judge_noise
+from fullrank.reproduction.darl1n.claims_table import Found, judge_published, judge_table
+from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
+from fullrank.reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
+from fullrank.reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
+from fullrank.reproduction.darl1n.vandermonde import exact_variance
+from fullrank.reproduction.verdicts import Held, Verdict
+from fullrank.types import JSON
+
+TINY = Scale(name="tiny", trials=600, sets=60, exact_sets=2, samples=200, draws=2, rounds=20)
+MACHINES = times.published_machines()
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+    return run(cells(TINY), tmp_path_factory.mktemp("darl1n"))
+
+
+def held(verdicts: list[Verdict]) -> list[Held]:
+    return [verdict.held for verdict in verdicts]
+
+
+def independent(found: Found) -> list[Verdict]:
+    return judge_figure(found, Straggling.BERNOULLI)
+
+
+def fixed(found: Found) -> list[Verdict]:
+    return judge_figure(found, Straggling.FIXED)
+
+
+def convergence(found: Found) -> list[Verdict]:
+    return judge_convergence(found, MACHINES)
+
+
+@pytest.mark.parametrize("scheme", [UNCODED, MDS, REPETITION])
+def test_with_a_fixed_number_of_stragglers_the_closed_form_counts_all_sets(
+    scheme: published.Scheme,
+) -> None:
+    rate = 0.1
+    exact = decodable_given_losses(scheme.make_code(), stragglers(rate))
+    assert exact.standard_error == 0.0
+    assert undisturbed(scheme.name, Straggling.FIXED, rate) == pytest.approx(exact.value)
+
+
+def test_monte_carlo_agrees_with_the_closed_forms(found: Found) -> None:
+    compared = 0
+    for scheme in published.SCHEMES:
+        for straggling in Straggling:
+            sampled = found[f"table-v-{scheme.name}"]["success"][straggling]
+            for rate, entry in zip(RATES, sampled, strict=True):
+                closed = undisturbed(scheme.name, straggling, rate)
+                if closed is not None:
+                    compared += 1
+                    error = math.sqrt(closed * (1.0 - closed) / TINY.trials)
+                    assert abs(entry["value"] - closed) <= 4.0 * error + 1e-12
+    assert compared == 18
+
+
+def test_random_matrices_are_drawn_anew_for_each_trial() -> None:
+    row = resilience.cell(LDGM[1], trials=5, sets=5).compute()
+    overheads = [computation_overhead(LDGM[1].make_code(seed)) for seed in range(5)]
+    assert len(set(overheads)) > 1
+    assert row["overhead"] == pytest.approx(sum(overheads) / 5)
+
+
+def test_rational_and_floating_arithmetic_agree_where_both_can() -> None:
+    code = LDGM[1].make_code()
+    assert exact_variance(code.matrix) == pytest.approx(variance(code, range(24)), abs=1e-9)
+
+
+def test_no_average_is_given_where_too_few_sets_decode(found: Found) -> None:
+    entry = found[f"table-v-{REPETITION.name}"]["variance"][0]
+    assert entry["sets"] < resilience.LEAST_SETS
+    assert entry["mean"] is None
+
+
+@pytest.mark.parametrize(("scheme", "rate"), [(UNCODED, 0.0), (UNCODED, 0.2), (MDS, 0.0)])
+def test_the_machines_take_the_times_that_they_were_solved_from(
+    found: Found, scheme: published.Scheme, rate: float
+) -> None:
+    point = found[f"times-{scheme.name}"][times.point(Straggling.BERNOULLI, 1.0, rate)]
+    said = published.CONVERGENCE_S[scheme.name][RATES.index(rate)]
+    assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.03)
+
+
+def test_three_published_times_predict_the_fourth_of_uncoded(found: Found) -> None:
+    point = found[f"times-{UNCODED.name}"][times.point(Straggling.BERNOULLI, 1.0, 0.5)]
+    said = published.CONVERGENCE_S[UNCODED.name][2]
+    assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.01)
+
+
+def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
+    found: Found,
+) -> None:
+    whole = found[f"noise-{REPETITION.name}"]
+    assert whole["24"]["least"] == pytest.approx(1.0)
+    assert whole["20"]["noise"][1] == pytest.approx((3 * 12 - 20) / 24)
+
+
+def test_the_verdicts_are_those_of_the_page(found: Found) -> None:
+    yes, no, open_ = Held.HELD, Held.NOT_HELD, Held.NOT_TESTABLE
+    assert held(judge_published(found)) == [no, yes, no, no, no]
+    assert held(judge_table(found)) == [yes, yes, yes, yes, no, yes, yes]
+    assert held(judge_noise(found)) == [yes, yes, yes]
+    assert held(independent(found)) == [yes, no, yes, no, yes]
+    assert held(fixed(found))[:2] == [yes, no]
+    assert held(fixed(found))[3:] == [yes, yes]  # the one between is near a draw
+    assert held(convergence(found)) == [yes, no, open_]
+
+
+def table(scheme: published.Scheme) -> str:
+    return f"table-v-{scheme.name}"
+
+
+def succeed(found: dict[str, JSON]) -> None:
+    found[table(UNCODED)]["success"]["fixed"][1]["value"] = 1.0
+    found[table(MDS)]["success"]["fixed"][1]["value"] = 0.9
+
+
+def fail(found: dict[str, JSON]) -> None:
+    found[table(SPARSE[2])]["success"]["fixed"][2]["value"] = 0.1
+
+
+def quieten(found: dict[str, JSON]) -> None:
+    found[table(LDGM[1])]["variance"][2]["mean"] = -9.0
+
+
+def sparse_quieten(found: dict[str, JSON]) -> None:
+    found[table(SPARSE[0])]["variance"][1]["mean"] = -20.0
+
+
+def undercut(found: dict[str, JSON]) -> None:
+    found["noise-mds"]["13"]["least"] = 0.99
+
+
+def clear(found: dict[str, JSON]) -> None:
+    found["noise-mds"]["12"]["noise"][1] = 9.0
+
+
+def drown(found: dict[str, JSON]) -> None:
+    found["noise-harmonic"]["18"]["noise"][1] = 2.1
+
+
+def late(
+    scheme: published.Scheme, delay_s: float, rate: float
+) -> Callable[[dict[str, JSON]], None]:
+    def take_long(found: dict[str, JSON]) -> None:
+        for straggling in Straggling:
+            found[f"times-{scheme.name}"][times.point(straggling, delay_s, rate)]["seconds"] = 99.0
+
+    return take_long
+
+
+def heavy(found: dict[str, JSON]) -> None:
+    found[table(SPARSE[0])]["overhead"] = 24.0
+
+
+@pytest.mark.parametrize(
+    ("judge", "claim", "change"),
+    [
+        (judge_table, 0, heavy),
+        (judge_table, 1, succeed),
+        (judge_table, 2, fail),
+        (judge_table, 5, quieten),
+        (judge_table, 6, sparse_quieten),
+        (judge_noise, 0, undercut),
+        (judge_noise, 1, clear),
+        (judge_noise, 2, drown),
+        (independent, 0, late(UNCODED, 1.0, 0.0)),
+        (independent, 0, late(REPETITION, 1.0, 0.0)),
+        (fixed, 3, late(MDS, 4.0, 0.2)),
+        (fixed, 4, late(MDS, 4.0, 0.5)),
+        (convergence, 0, late(LDGM[1], 1.0, 0.5)),
+    ],
+)
+def test_what_speaks_against_a_claim_is_found(
+    found: Found,
+    judge: Callable[[Found], list[Verdict]],
+    claim: int,
+    change: Callable[[dict[str, JSON]], None],
+) -> None:
+    wrong = copy.deepcopy(dict(found))
+    change(wrong)
+    assert judge(found)[claim].held is Held.HELD
+    assert judge(wrong)[claim].held is Held.NOT_HELD
+
+
+def test_a_scale_is_computed_once(tmp_path: Path) -> None:
+    names = [cell.name for cell in cells(TINY)]
+    assert len(names) == len(set(names))
+    assert names == [
+        *(f"table-v-{scheme.name}" for scheme in published.SCHEMES),
+        "exact-vandermonde",
+        *(f"noise-{name}" for name in noise.CODES),
+        *(f"times-{scheme.name}" for scheme in times.SCHEMES),
+    ]
