@@ -11,9 +11,10 @@ from fullrank.codes.analysis import computation_overhead, decodable_given_losses
 from fullrank.reproduction.cells import run
 from fullrank.reproduction.darl1n import Scale, cells, noise, published, resilience, times
 from fullrank.reproduction.darl1n.claims_noise import judge_noise
-from fullrank.reproduction.darl1n.claims_table import Found, judge_published, judge_table
+from fullrank.reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank.reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
 from fullrank.reproduction.darl1n.vandermonde import exact_variance
 from fullrank.reproduction.verdicts import Held, Verdict

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 
 from fullrank.reproduction.darl1n import noise
-from fullrank.reproduction.darl1n.claims_table import Found
 from fullrank.reproduction.darl1n.published import AGENTS
+from fullrank.reproduction.darl1n.readings import Found, at
 from fullrank.reproduction.verdicts import Verdict, judge
-from fullrank.types import JSON
 
 RECOVERED = 18
 """|J| with which dense codes are usable again."""
@@ -38,12 +37,6 @@ def judge_noise(found: Found) -> list[Verdict]:
             grounds=", ".join(f"{name} {value:.1f}" for name, value in then),
         ),
     ]
-
-
-def at(found: Found, name: str, size: int) -> JSON:
-    """What was found of a code with so many rows."""
-    entry: JSON = found[f"noise-{name}"][str(size)]
-    return entry
 
 
 def median(found: Found, name: str, size: int) -> float:

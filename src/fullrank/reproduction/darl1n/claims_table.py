@@ -1,7 +1,7 @@
 """The claims of [DARL1N, Sec. VI-B] on Table V, and what its numbers say of how they were made."""
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from fullrank.reproduction.darl1n.published import (
@@ -19,6 +19,7 @@ from fullrank.reproduction.darl1n.published import (
     Row,
     Scheme,
 )
+from fullrank.reproduction.darl1n.readings import Found, overhead, success, variance
 from fullrank.reproduction.darl1n.straggling import Straggling, undisturbed
 from fullrank.reproduction.darl1n.vandermonde import VANDERMONDE
 from fullrank.reproduction.verdicts import Verdict, judge
@@ -31,9 +32,6 @@ ERRORS = 3.0
 DRAWS = 10
 """Over which the paper averages overheads."""
 ENOUGH = "at every |J| at which enough sets decode"
-
-Found = Mapping[str, JSON]
-"""Results by cell."""
 
 
 def judge_published(found: Found) -> list[Verdict]:
@@ -102,26 +100,6 @@ def judge_table(found: Found) -> list[Verdict]:
             grounds=f"mean over the densities, {ENOUGH}",
         ),
     ]
-
-
-def overhead(found: Found, scheme: Scheme) -> float:
-    """Mean o_c."""
-    return float(found[f"table-v-{scheme.name}"]["overhead"])
-
-
-def success(found: Found, scheme: Scheme, straggling: Straggling, rate: float) -> JSON:
-    """``value`` and ``standard_error``."""
-    entry: JSON = found[f"table-v-{scheme.name}"]["success"][straggling][RATES.index(rate)]
-    return entry
-
-
-def variance(found: Found, scheme: Scheme, received: int) -> tuple[float, float]:
-    """Average V and its standard error; NaN where too few sets decode."""
-    source = "exact" if scheme is VANDERMONDE else "table-v"
-    entry = found[f"{source}-{scheme.name}"]["variance"][RECEIVED.index(received)]
-    if entry["mean"] is None:
-        return math.nan, math.nan
-    return entry["mean"], entry["standard_error"]
 
 
 def _unlike(straggling: Straggling) -> Iterator[str]:

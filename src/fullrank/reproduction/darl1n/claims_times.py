@@ -3,7 +3,6 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
-from fullrank.reproduction.darl1n.claims_table import Found
 from fullrank.reproduction.darl1n.published import (
     CONVERGENCE_S,
     DELAYS_S,
@@ -16,8 +15,9 @@ from fullrank.reproduction.darl1n.published import (
     UNCODED,
     Scheme,
 )
+from fullrank.reproduction.darl1n.readings import Found, seconds
 from fullrank.reproduction.darl1n.straggling import Straggling
-from fullrank.reproduction.darl1n.times import Machines, point
+from fullrank.reproduction.darl1n.times import Machines
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 
 FLAT = 1.1
@@ -81,14 +81,6 @@ def judge_convergence(found: Found, machines: Machines) -> list[Verdict]:
             reason="needs the training runs of Coded DARL1N",
         ),
     ]
-
-
-def seconds(
-    found: Found, scheme: Scheme, straggling: Straggling, delay_s: float, rate: float
-) -> float:
-    """Of an iteration."""
-    entry = found[f"times-{scheme.name}"][point(straggling, delay_s, rate)]
-    return float(entry["seconds"])
 
 
 def _disordered(found: Found, straggling: Straggling) -> Iterator[str]:

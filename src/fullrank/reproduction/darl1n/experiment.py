@@ -8,9 +8,10 @@ from fullrank.reproduction import verdicts
 from fullrank.reproduction.cells import Cell, Origin, run
 from fullrank.reproduction.darl1n import figures, noise, resilience, tables, times, vandermonde
 from fullrank.reproduction.darl1n.claims_noise import judge_noise
-from fullrank.reproduction.darl1n.claims_table import Found, judge_published, judge_table
+from fullrank.reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank.reproduction.darl1n.published import AGENTS, LEARNERS, OURS, SCHEMES, TOTALLED
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.straggling import Straggling
 from fullrank.reproduction.verdicts import Verdict
 

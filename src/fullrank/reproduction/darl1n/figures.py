@@ -7,10 +7,8 @@ from matplotlib.axes import Axes
 
 from fullrank.reproduction import pictures
 from fullrank.reproduction.darl1n import noise, times
-from fullrank.reproduction.darl1n.claims_noise import at
-from fullrank.reproduction.darl1n.claims_table import Found
-from fullrank.reproduction.darl1n.claims_times import seconds
 from fullrank.reproduction.darl1n.published import AGENTS, DELAYS_S, TOTALLED, Scheme
+from fullrank.reproduction.darl1n.readings import Found, at, seconds
 from fullrank.reproduction.darl1n.straggling import Straggling
 
 _STYLES = {Straggling.BERNOULLI: "-", Straggling.FIXED: ":"}

@@ -4,9 +4,6 @@ import math
 from collections.abc import Sequence
 
 from fullrank.reproduction.darl1n import noise
-from fullrank.reproduction.darl1n.claims_noise import at
-from fullrank.reproduction.darl1n.claims_table import Found, overhead, success, variance
-from fullrank.reproduction.darl1n.claims_times import seconds
 from fullrank.reproduction.darl1n.published import (
     AGENTS,
     CONVERGENCE_S,
@@ -21,6 +18,7 @@ from fullrank.reproduction.darl1n.published import (
     VARIANCE,
     Scheme,
 )
+from fullrank.reproduction.darl1n.readings import Found, at, overhead, seconds, success, variance
 from fullrank.reproduction.darl1n.straggling import Straggling, undisturbed
 from fullrank.reproduction.darl1n.times import Machines, point
 from fullrank.reproduction.darl1n.vandermonde import VANDERMONDE
