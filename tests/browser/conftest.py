@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
@@ -49,8 +50,8 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
 
 
 @pytest.fixture
-def show(tmp_path: Path) -> Show:
-    """Serves dashboards."""
+def show(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Show:
+    """Serves dashboards, which end without a word, also under a page that is open."""
 
     @asynccontextmanager
     async def serving(*runs: str, **settings: object) -> AsyncIterator[str]:
@@ -65,5 +66,6 @@ def show(tmp_path: Path) -> Show:
         yield f"http://{resolve('127.0.0.1:0', place, 'dashboard')}"
         stop.set()
         await task
+        assert [each.message for each in caplog.records if each.levelno >= logging.ERROR] == []
 
     return serving

@@ -56,22 +56,22 @@ class Told:
         return news
 
 
-def page_of(runs: Sequence[Following], *, hosts: Sequence[str]) -> Starlette:
+def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Event) -> Starlette:
     """The application.
 
     Args:
         runs: What it shows.
         hosts: Names by which it may be called: a page of somebody else that has its own name lead
             here gets nothing.
+        stop: Ends what pages listen to.
     """
 
     async def index(request: Request) -> Response:
         return FileResponse(STATIC / "index.html", headers=HEADERS)
 
     async def events(request: Request) -> Response:
-        return StreamingResponse(
-            _events([each.view for each in runs]), media_type="text/event-stream", headers=HEADERS
-        )
+        news = _events([each.view for each in runs], stop)
+        return StreamingResponse(news, media_type="text/event-stream", headers=HEADERS)
 
     async def one_round(request: Request) -> Response:
         number, iteration = request.path_params["run"], request.path_params["iteration"]
@@ -94,10 +94,10 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str]) -> Starlette:
     )
 
 
-async def _events(views: Sequence[RunView]) -> AsyncIterator[str]:
+async def _events(views: Sequence[RunView], stop: asyncio.Event) -> AsyncIterator[str]:
     """Server-sent events, for as long as the page reads; one that is slow gets more at a time."""
     told = [Told() for _ in views]
-    while True:
+    while not stop.is_set():
         for message in _messages(views, told):
             yield message
         await asyncio.sleep(PERIOD_S)

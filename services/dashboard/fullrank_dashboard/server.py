@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import socket
-from contextlib import suppress
 
 import uvicorn
+from starlette.applications import Starlette
 
 from fullrank.config import RunConfig
 from fullrank.errors import AddressInUse, ConfigError
@@ -19,7 +19,7 @@ from fullrank_dashboard.page import page_of
 log = logging.getLogger(__name__)
 
 DRAIN_S = 1
-"""Grace for pages, which listen for as long as they are open."""
+"""Grace for pages that do not read what they asked for, seconds."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -42,9 +42,28 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     runs = [Following(run, config.tls) for run in _runs(launch)]
     listener = _listen(config)
     hosts = LOOPBACK if is_loopback(config.dashboard.address) else ("*",)
-    server = uvicorn.Server(
+    server = _server(page_of(runs, hosts=hosts, stop=stop))
+    async with Health(config.health.address) as health, asyncio.TaskGroup() as group:
+        following = [group.create_task(each.follow()) for each in runs]
+        serving = group.create_task(server.serve(sockets=[listener]))
+        address = _name(listener)
+        announce(launch.run_dir, "dashboard", address)
+        log.info("the dashboard is at http://%s", address)
+        await health.at_work(True)
+        await stop.wait()
+        await health.at_work(False)
+        withdraw(launch.run_dir, "dashboard")
+        server.should_exit = True
+        await serving
+        for task in following:
+            task.cancel()
+
+
+def _server(page: Starlette) -> uvicorn.Server:
+    return uvicorn.Server(
         uvicorn.Config(
-            page_of(runs, hosts=hosts),
+            page,
+            log_config=None,  # as the process logs
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -52,23 +71,6 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
             timeout_graceful_shutdown=DRAIN_S,
         )
     )
-    async with Health(config.health.address) as health:
-        following = [asyncio.create_task(each.follow()) for each in runs]
-        serving = asyncio.create_task(server.serve(sockets=[listener]))
-        address = _name(listener)
-        announce(launch.run_dir, "dashboard", address)
-        log.info("the dashboard is at http://%s", address)
-        await health.at_work(True)
-        stopping = asyncio.create_task(stop.wait())
-        await asyncio.wait({stopping, serving, *following}, return_when=asyncio.FIRST_COMPLETED)
-        await health.at_work(False)
-        withdraw(launch.run_dir, "dashboard")
-        server.should_exit = True
-        await serving
-        for task in (stopping, *following):
-            task.cancel()
-            with suppress(asyncio.CancelledError):
-                await task
 
 
 def _runs(launch: Launch) -> tuple[str, ...]:
