@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.networks.mlp import Mlp, Tape, forward
+from fullrank.networks.mlp import Mlp, Tape, aligned, forward
 from fullrank.types import FloatArray, IntArray
 
-COLUMNS = 208
-"""Rows of one agent that are computed as one matrix."""
+MOST = 208
+"""Rows of one agent at most that are computed as one matrix."""
 
 
 def act_individually(
@@ -22,30 +22,33 @@ def act_individually(
 ) -> FloatArray:
     """Have each row acted on by the policy of its agent, all agents together.
 
-    The rows of an agent are cut into pieces of ``COLUMNS``, the last padded with zeros; each piece
-    is one matrix of a ``bmm``.
+    The rows of an agent are cut into pieces as long as an agent has rows on average, the last
+    padded with zeros, so that the work grows with the rows and not with the agents; each piece is
+    one matrix of a ``bmm``.
 
     Args:
         policy: Where its layers lie in a row of ``parameters``.
         parameters: Of all agents, shape (M, >= policy.end).
         who: Each row's agent, shape (n,).
         observation: What it sees, shape (n, D).
-        choose: From outputs to actions, both of shape (pieces, actions, ``COLUMNS``).
+        choose: From outputs to actions, both of shape (pieces, actions, rows of a piece).
 
     Returns:
         Actions, shape (n, actions).
     """
     order = np.argsort(who, kind="stable")
     agents, counts = np.unique(who, return_counts=True)
-    pieces = -(-counts // COLUMNS)
-    skipped = COLUMNS * pieces - counts
+    length = min(aligned(-(-len(who) // len(agents))), MOST)
+    pieces = -(-counts // length)
+    skipped = length * pieces - counts
     place = np.arange(len(who)) + np.repeat(np.cumsum(skipped) - skipped, counts)
-    rows = np.zeros((COLUMNS * int(pieces.sum()), policy.inputs + 1), dtype=np.float32)
+    rows = np.zeros((length * int(pieces.sum()), policy.inputs + 1), dtype=np.float32)
     rows[place, :-1] = observation[order]
     rows[:, -1] = 1.0
     owners = torch.from_numpy(np.repeat(agents, pieces)).to(parameters.device)
-    inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), COLUMNS, -1)
-    actions = choose(_outputs(policy, parameters[owners], inputs.transpose(1, 2)))
+    inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), length, -1)
+    own = torch.index_select(parameters, 0, owners)
+    actions = choose(_outputs(policy, own, inputs.transpose(1, 2)))
     taken = np.empty((len(who), policy.outputs), dtype=np.float32)
     taken[order] = actions.transpose(1, 2).reshape(len(rows), -1).cpu().numpy()[place]
     return taken

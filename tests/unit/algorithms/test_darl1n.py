@@ -13,7 +13,7 @@ from fullrank.algorithms.local_samples import Samples, make_samples
 from fullrank.environments import make_environment
 from fullrank.environments.local import make_local
 from fullrank.errors import ConfigError
-from fullrank.networks.individuals import COLUMNS, act_individually
+from fullrank.networks.individuals import MOST, act_individually
 from fullrank.networks.mlp import Mlp
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray, Unit
@@ -64,7 +64,7 @@ def test_absent_neighbours_leave_zeros_in_the_critic_s_input() -> None:
 def test_each_row_is_acted_on_by_the_policy_of_its_agent() -> None:
     policy, generator = Mlp(0, 3, 8, 2), np.random.default_rng(0)
     parameters = torch.from_numpy(generator.standard_normal((4, policy.end), dtype=np.float32))
-    who = np.concatenate([np.full(COLUMNS + 3, 2), generator.integers(0, 4, 50)])
+    who = np.concatenate([np.full(MOST + 3, 2), generator.integers(0, 4, 50)])
     generator.shuffle(who)
     observation = generator.standard_normal((len(who), 3), dtype=np.float32)
     actions = act_individually(policy, parameters, who, observation, lambda outputs: outputs)
