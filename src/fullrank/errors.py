@@ -86,7 +86,16 @@ class Unauthenticated(AccessDenied):
 
 
 class Overloaded(ServiceLost):
-    """A peer asks for more at a time than a service grants."""
+    """A peer asks for more at a time than a service grants.
+
+    Args:
+        message: What is too much.
+        retry_after_s: When to ask again; 0 if the service does not know.
+    """
+
+    def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
 
 
 class Stuck(FullrankError):

@@ -1,45 +1,58 @@
-"""Requests to table calls; a minibatch is gathered and encoded once for all learners."""
+"""Requests to table calls, each within bounds: of time, of what waits, of what is sent."""
 
 import asyncio
-from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
-from typing import Any, ParamSpec, TypeAlias, TypeVar
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
 
 import google_crc32c
 import grpc
 
-from fullrank.errors import Corrupted, InvalidContribution
+from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, Overloaded
 from fullrank.failpoints import reach
 from fullrank.history import Notebook, Reopened, Stored, Truncated
-from fullrank.replay import Sample, Table
+from fullrank.replay import RateLimiter, Sample, Table
 from fullrank.rpc.clients import sample_of, tenure_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
 from fullrank.types import FloatArray
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.fence import Fence
+from fullrank_replay.minibatches import MOST_BYTES, Minibatches
 from fullrank_replay.store import Store
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-P = ParamSpec("P")
 T = TypeVar("T")
 
-SAMPLES_KEPT = 2
-"""Encoded minibatches kept: the current iteration's, and the last one's for late learners."""
+APPENDS = 16
+"""Appends that wait at a time, at most: 64 MiB. A controller makes one after the other."""
 
+PATIENCE_S = 5.0
+"""How long an append waits for samples, and a sample for appends."""
 
-SAMPLE_ENTRIES = 2**28
-"""Largest minibatch, in float32: 1 GiB."""
+RETRY_AFTER_S = 1.0
+"""When to try an append again that was not taken."""
+
+SEND_S = 30.0
+"""Longest that a learner may take no chunk of its minibatch."""
 
 
 class ReplayServicer:
-    """ReplayService over a store, written to by whom the fence admits; noted, then acknowledged."""
+    """ReplayService over a store, written to by whom the fence admits; noted, then acknowledged.
+
+    Attributes:
+        waiting: Appends that wait or are being stored.
+    """
 
     def __init__(self, store: Store, fence: Fence, notebook: Notebook) -> None:
         self._store, self._fence, self._notebook = store, fence, notebook
         for name, table in store.tables.items():
             notebook.note(Reopened(table=name, head=table.head))
-        self._samples: OrderedDict[Sample, asyncio.Task[list[bytes]]] = OrderedDict()
+        self._minibatches = Minibatches(self._encoded)
+        self._limiters: dict[str, RateLimiter] = {}
+        self.waiting = 0
+        self._moved = asyncio.Condition()  # a head, of a table or of what was sampled
         self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
     async def OpenTable(
@@ -52,8 +65,9 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            await self._alone(self._truncate, request, table)
-            self._samples.clear()  # a resumed run may write other rows to the same positions
+            await _to_the_end(self._alone(partial(self._truncate, request, table)))
+            self._minibatches.clear()  # a resumed run may write other rows to the same positions
+            self._limiters[request.table] = RateLimiter(window=table.capacity)
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
     def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
@@ -68,8 +82,30 @@ class ReplayServicer:
             if google_crc32c.value(request.rows) != request.crc32c:
                 raise Corrupted("crc32c does not match rows; send them again")
             rows = floats(request.rows, row_size=table.row_size)
-            head = await self._alone(self._append, request, table, rows)
+            if self.waiting >= APPENDS:
+                raise Overloaded(
+                    f"{APPENDS} appends wait already; make one after the other",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            self.waiting += 1
+            head = await _to_the_end(self._appended(request, table, rows))
             return pb.AppendResponse(head=head, repeated=table.repeated)
+
+    async def _appended(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
+        """Store rows as soon as samples are not too far behind; returns the head."""
+        try:
+            limiter, head = self._limiter(request.table), request.first_position + len(rows)
+            if not await self._until(lambda: limiter.admits(head)):
+                raise Overloaded(
+                    f"nobody has sampled the rows that an append up to position {head} would "
+                    "evict; see what holds the learners up",
+                    retry_after_s=RETRY_AFTER_S,
+                )
+            head = await self._alone(partial(self._append, request, table, rows))
+        finally:
+            self.waiting -= 1
+        await self._tell()
+        return head
 
     def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
         self._fence.check(request.table, tenure_of(request.tenure))
@@ -78,14 +114,28 @@ class ReplayServicer:
         self._notebook.note(Stored(table=request.table, first=request.first_position, head=head))
         return head
 
-    async def _alone(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call in a thread, nothing else beside it, to its end even if the caller is gone."""
+    def _limiter(self, table: str) -> RateLimiter:
+        window = self._store.get(table).capacity
+        return self._limiters.setdefault(table, RateLimiter(window=window))
 
-        async def locked() -> T:
-            async with self._lock:
-                return await asyncio.to_thread(call, *args, **kwargs)
+    async def _alone(self, call: Callable[[], T]) -> T:
+        """Call in a thread, nothing else beside it."""
+        async with self._lock:
+            return await asyncio.to_thread(call)
 
-        return await asyncio.shield(asyncio.create_task(locked()))
+    async def _until(self, holds: Callable[[], bool]) -> bool:
+        """Return when this holds, or when patience ends; whether it holds."""
+        if holds():
+            return True
+        try:
+            async with asyncio.timeout(PATIENCE_S), self._moved:
+                return await self._moved.wait_for(holds)
+        except TimeoutError:
+            return False
+
+    async def _tell(self) -> None:
+        async with self._moved:
+            self._moved.notify_all()
 
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
@@ -93,24 +143,48 @@ class ReplayServicer:
         """Write the encoded chunks of each minibatch asked for."""
         async with statuses(context):
             async for request in requests:
-                for message in await self._encoded(sample_of(request.sample)):
-                    await context.write(message)
+                sample = sample_of(request.sample)
+                size_bytes = await self._admitted(sample)
+                with self._minibatches.lent(sample, size_bytes=size_bytes) as encoded:
+                    for message in await asyncio.shield(encoded):
+                        async with _sending():
+                            await context.write(message)
 
-    async def _encoded(self, sample: Sample) -> list[bytes]:
-        """The minibatch as messages; learners that ask at once share one gathering."""
+    async def _admitted(self, sample: Sample) -> int:
+        """Wait until a sample's head is reached; returns the bytes of its minibatch."""
         table = self._store.get(sample.table)
+        await self._until(lambda: sample.head <= table.head)
         table.check(sample)
-        if sample.size * table.row_size > SAMPLE_ENTRIES:
+        size_bytes = 4 * sample.size * table.row_size
+        if size_bytes > MOST_BYTES:
             raise InvalidContribution(
                 f"sample.size {sample.size} of rows of {table.row_size} float32 exceeds "
-                f"{SAMPLE_ENTRIES} entries"
+                f"{MOST_BYTES} bytes"
             )
-        if sample not in self._samples:
-            self._samples[sample] = asyncio.create_task(self._alone(self._gather, sample))
-            while len(self._samples) > SAMPLES_KEPT:
-                self._samples.popitem(last=False)
-        return await asyncio.shield(self._samples[sample])
+        return size_bytes
+
+    async def _encoded(self, sample: Sample) -> list[bytes]:
+        """Gather and encode a minibatch; then its rows may be evicted."""
+        encoded = await self._alone(partial(self._gather, sample))
+        self._limiter(sample.table).sampled(sample.head)
+        await self._tell()
+        return encoded
 
     def _gather(self, sample: Sample) -> list[bytes]:
         rows = self._store.get(sample.table).minibatch(sample)
         return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
+
+
+async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that goes on if its caller is gone."""
+    return await asyncio.shield(asyncio.create_task(work))
+
+
+@asynccontextmanager
+async def _sending() -> AsyncIterator[None]:
+    """End a stream whose reader stands still: what it is sent takes room from others."""
+    try:
+        async with asyncio.timeout(SEND_S):
+            yield
+    except TimeoutError:
+        raise DeadlinePassed(f"no chunk was taken for {SEND_S:.0f} s; ask again") from None

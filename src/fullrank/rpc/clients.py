@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import google_crc32c
 import grpc
 
-from fullrank.errors import ServiceLost
+from fullrank.errors import Overloaded, ServiceLost
 from fullrank.replay import TABLE, Priority, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
@@ -143,7 +143,7 @@ class ReplayClient:
         return head
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call whose connection broke, until the deadline."""
+        """Repeat a call that broke or was put off, until the deadline."""
         last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -153,7 +153,8 @@ class ReplayClient:
                             return await call()
                     except ServiceLost as error:
                         last = error
-                    await asyncio.sleep(AGAIN_S)
+                    after_s = last.retry_after_s if isinstance(last, Overloaded) else 0.0
+                    await asyncio.sleep(max(AGAIN_S, after_s))
         except TimeoutError:
             raise last from None
 

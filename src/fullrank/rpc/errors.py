@@ -41,6 +41,10 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
 """What a caller raises; every other status is a ``ServiceLost``."""
 
 
+RETRY_AFTER = "retry-after-s"
+"""Trailing metadata of a refusal: seconds after which to ask again."""
+
+
 def status_of(error: errors.FullrankError) -> StatusCode:
     """The status that a peer sees."""
     return next((STATUS[cls] for cls in type(error).__mro__ if cls in STATUS), StatusCode.INTERNAL)
@@ -51,6 +55,9 @@ async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator
     """Within a handler: end the call with the right status and message for a Fullrank error."""
     try:
         yield
+    except errors.Overloaded as error:
+        again = ((RETRY_AFTER, f"{error.retry_after_s:.3f}"),)
+        await context.abort(status_of(error), str(error), again)
     except errors.FullrankError as error:
         await context.abort(status_of(error), str(error))
 
@@ -71,7 +78,21 @@ def translated(peer: str) -> Iterator[None]:
             raise errors.VersionMismatch(f"{peer}: {details}") from None
         if code in RAISED:
             raise RAISED[code](f"{peer}: {details}") from None
+        if code is StatusCode.RESOURCE_EXHAUSTED:
+            raise errors.Overloaded(
+                f"{peer}: {code.name}: {details}", retry_after_s=_retry_after_s(error)
+            ) from None
         raise _lost(peer, code, details) from None
+
+
+def _retry_after_s(error: grpc.RpcError) -> float:
+    """What the service asks for, at most a minute; 0 if it asks for nothing that makes sense."""
+    trailing: Any = error.trailing_metadata() or ()
+    said = [value for key, value in trailing if key == RETRY_AFTER]
+    try:
+        return min(60.0, max(0.0, float(said[0])))
+    except (IndexError, ValueError):
+        return 0.0
 
 
 HANDSHAKES = {

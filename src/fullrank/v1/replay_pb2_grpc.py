@@ -70,7 +70,8 @@ class ReplayServiceServicer(object):
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
         does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-        it since.
+        it since. Waits rather than evict rows that no sample could have had; in the end
+        RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -78,8 +79,10 @@ class ReplayServiceServicer(object):
 
     def GetSamples(self, request_iterator, context):
         """One learner's minibatches, a sample after the other over one stream: for each request the
-        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-        with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
+        head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
+        metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
+        it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
         the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)

@@ -43,12 +43,15 @@ class ReplayServiceStub:
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
     does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-    it since.
+    it since. Waits rather than evict rows that no sample could have had; in the end
+    RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
     """One learner's minibatches, a sample after the other over one stream: for each request the
-    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-    with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
+    head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
+    metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
+    it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
     the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
     """
 
@@ -67,12 +70,15 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
     the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
     does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-    it since.
+    it since. Waits rather than evict rows that no sample could have had; in the end
+    RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """One learner's minibatches, a sample after the other over one stream: for each request the
-    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-    with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
+    head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
+    metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
+    it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
     the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
     """
 
@@ -100,7 +106,8 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
         the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
         does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-        it since.
+        it since. Waits rather than evict rows that no sample could have had; in the end
+        RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
         """
 
     @_abc_1.abstractmethod
@@ -110,8 +117,10 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
         """One learner's minibatches, a sample after the other over one stream: for each request the
-        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). The stream ends
-        with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
+        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
+        head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
+        metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
+        it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
         the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
         """
 

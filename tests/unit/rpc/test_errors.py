@@ -9,7 +9,7 @@ from grpc import StatusCode
 
 from fullrank import errors
 from fullrank.errors import FullrankError
-from fullrank.rpc.errors import RAISED, STATUS, status_of, translated
+from fullrank.rpc.errors import RAISED, RETRY_AFTER, STATUS, status_of, translated
 
 
 def every_error(base: type[FullrankError] = FullrankError) -> Iterator[type[FullrankError]]:
@@ -21,9 +21,9 @@ def every_error(base: type[FullrankError] = FullrankError) -> Iterator[type[Full
 TRAVELLING = set(STATUS)
 
 
-def rpc_error(code: StatusCode, details: str) -> grpc.aio.AioRpcError:
+def rpc_error(code: StatusCode, details: str, *trailing: tuple[str, str]) -> grpc.aio.AioRpcError:
     metadata = grpc.aio.Metadata()
-    return grpc.aio.AioRpcError(code, metadata, metadata, details=details)
+    return grpc.aio.AioRpcError(code, metadata, grpc.aio.Metadata(*trailing), details=details)
 
 
 @pytest.mark.parametrize("error", list(every_error()))
@@ -42,6 +42,8 @@ def test_a_caller_raises_what_was_meant(error: type[FullrankError]) -> None:
         assert raised.type is error
     elif status_of(error("")) is StatusCode.FAILED_PRECONDITION:
         assert raised.type is errors.VersionMismatch
+    elif status_of(error("")) is StatusCode.RESOURCE_EXHAUSTED:
+        assert raised.type is errors.Overloaded
     else:
         assert raised.type is errors.ServiceLost
 
@@ -55,6 +57,16 @@ def test_an_unexpected_status_is_a_lost_service_and_named() -> None:
     lost = pytest.raises(errors.ServiceLost, match="replay: UNIMPLEMENTED: what")
     with lost, translated("replay"):
         raise rpc_error(StatusCode.UNIMPLEMENTED, "what")
+
+
+@pytest.mark.parametrize(
+    ("said", "heard_s"),
+    [("1.500", 1.5), ("1e9", 60.0), ("-1", 0.0), ("nan", 0.0), ("soon", 0.0)],
+)
+def test_a_caller_is_told_when_to_ask_again_within_reason(said: str, heard_s: float) -> None:
+    with pytest.raises(errors.Overloaded) as raised, translated("replay"):
+        raise rpc_error(StatusCode.RESOURCE_EXHAUSTED, "full", (RETRY_AFTER, said))
+    assert raised.value.retry_after_s == heard_s
 
 
 def test_writing_to_an_ended_stream_is_a_lost_service() -> None:

@@ -22,6 +22,7 @@ from fullrank.rpc.server import Server
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+from fullrank_replay import servicer
 from fullrank_replay.fence import Fence
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
@@ -197,8 +198,13 @@ def test_the_oversized_append_is_oversized() -> None:
     ],
 )
 async def test_a_sample_that_cannot_be_served_is_refused(
-    replay: Replay, wanted: Sample, error: type[FullrankError], said: str
+    replay: Replay,
+    wanted: Sample,
+    error: type[FullrankError],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(servicer, "PATIENCE_S", 0.05)
     await replay.client.append(0, rows(8))
     await replay.client.append(8, rows(4, first=8))
     message, out = sample_message(wanted), np.empty((1, ROW_SIZE), np.float32)

@@ -1,0 +1,167 @@
+"""Who writes or reads too fast for the other waits; nobody waits for ever, and nothing grows."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import numpy as np
+import pytest
+from tests.integration.cluster import WAIT_S, eventually
+
+from fullrank.errors import OutOfRange
+from fullrank.history import Notebook
+from fullrank.replay import TABLE, Sample
+from fullrank.rpc.channel import open_channel
+from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.errors import RETRY_AFTER
+from fullrank.rpc.security import PLAINTEXT
+from fullrank.rpc.server import Server
+from fullrank.types import FloatArray, Tenure
+from fullrank.v1 import replay_pb2 as pb
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+from fullrank_replay import minibatches, servicer
+from fullrank_replay.fence import Fence
+from fullrank_replay.servicer import ReplayServicer
+from fullrank_replay.store import Store
+
+pytestmark = pytest.mark.integration
+
+ROW_SIZE, CAPACITY, SHORT_S = 2, 10, 0.05
+
+
+@dataclass
+class Pair:
+    """A service, who writes to it and who reads from it."""
+
+    service: ReplayServicer
+    address: str
+    writer: ReplayClient
+    reader: ReplayClient
+
+    async def read(self, *, tail: int, head: int) -> FloatArray:
+        out = np.empty((4, ROW_SIZE), np.float32)
+        sample = Sample(table=TABLE, seed=1, iteration=head, tail=tail, head=head, size=4)
+        await self.reader.get_sample(sample_message(sample), out)
+        assert np.array_equal(out[:, 0], sample.positions())
+        return out
+
+    def write(self, first: int, count: int) -> "asyncio.Task[int]":
+        positions = np.arange(first, first + count, dtype=np.float32)
+        rows = np.repeat(positions[:, None], ROW_SIZE, axis=1)
+        return asyncio.create_task(self.writer.append(first, rows))
+
+    async def stalled(self) -> None:
+        """The reader has seen 10 rows, the writer has stored 20: all that are held are unseen."""
+        await self.write(0, CAPACITY)
+        await self.read(tail=0, head=CAPACITY)
+        await self.write(CAPACITY, CAPACITY)
+
+
+@pytest.fixture
+async def pair() -> AsyncIterator[Pair]:
+    service = ReplayServicer(Store(None, sync=False), Fence(None), Notebook())
+    server = Server(
+        pb.DESCRIPTOR.services_by_name["ReplayService"],
+        service,
+        security=PLAINTEXT,
+        prebuilt=frozenset({"GetSamples"}),
+    )
+    address = await server.start("127.0.0.1:0")
+    writer, reader = (ReplayClient(address, deadline_s=WAIT_S) for _ in range(2))
+    await writer.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=0, tenure=Tenure("run", 1))
+    yield Pair(service, address, writer, reader)
+    await writer.close()
+    await reader.close()
+    await server.stop()
+
+
+async def test_a_writer_that_nobody_reads_from_waits_until_somebody_does(pair: Pair) -> None:
+    await pair.stalled()
+    writing = pair.write(2 * CAPACITY, 3)
+    await eventually(lambda: pair.service.waiting == 1, what="the append waits")
+    await pair.read(tail=CAPACITY, head=2 * CAPACITY)  # nothing was evicted meanwhile
+    assert await asyncio.wait_for(writing, WAIT_S) == 2 * CAPACITY + 3
+
+
+async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "PATIENCE_S", SHORT_S)
+    monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
+    refusals: list[grpc.aio.AioRpcError] = []
+    await pair.stalled()
+    stub = pair.writer._stub
+    append = stub.Append
+
+    async def noted(request: pb.AppendRequest, **kwargs: Any) -> pb.AppendResponse:
+        try:
+            return await append(request, **kwargs)
+        except grpc.aio.AioRpcError as error:
+            refusals.append(error)
+            raise
+
+    monkeypatch.setattr(stub, "Append", noted)
+    writing = pair.write(2 * CAPACITY, 3)
+    await eventually(lambda: len(refusals) >= 2, what="the writer tries again")
+    for each in refusals:
+        assert each.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "an append up to position 23 would evict" in (each.details() or "")
+        assert (RETRY_AFTER, "0.050") in tuple(each.trailing_metadata() or ())
+    await pair.read(tail=CAPACITY, head=2 * CAPACITY)
+    assert await asyncio.wait_for(writing, WAIT_S) == 2 * CAPACITY + 3
+
+
+async def test_appends_that_wait_take_a_bounded_room(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "APPENDS", 3)
+    monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
+    await pair.stalled()
+    writing = [pair.write(2 * CAPACITY, 3) for _ in range(8)]
+    await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
+    await pair.read(tail=CAPACITY, head=2 * CAPACITY)
+    assert await asyncio.gather(*writing) == [2 * CAPACITY + 3] * 8
+    assert pair.service.waiting == 0
+
+
+async def test_a_reader_waits_for_what_is_not_written_yet_and_others_are_served(
+    pair: Pair,
+) -> None:
+    await pair.write(0, 4)
+    reading = asyncio.create_task(pair.read(tail=0, head=6))
+    other = Pair(
+        pair.service, pair.address, pair.writer, ReplayClient(pair.address, deadline_s=WAIT_S)
+    )
+    await other.read(tail=0, head=4)
+    await other.reader.close()
+    assert not reading.done()
+    await pair.write(4, 2)
+    await asyncio.wait_for(reading, WAIT_S)
+
+
+async def test_a_reader_of_what_never_comes_is_told_so(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(servicer, "PATIENCE_S", SHORT_S)
+    await pair.write(0, 4)
+    with pytest.raises(OutOfRange, match="position 5 is not written yet: head 4"):
+        await pair.read(tail=0, head=6)
+    await pair.read(tail=0, head=4)
+
+
+async def test_a_reader_that_stands_still_gives_its_room_to_others(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    size = 4 * 2**20
+    monkeypatch.setattr(servicer, "SEND_S", SHORT_S)
+    monkeypatch.setattr(minibatches, "MOST_BYTES", 4 * size * ROW_SIZE)
+    monkeypatch.setattr(minibatches, "RETRY_AFTER_S", SHORT_S)
+    await pair.write(0, 4)
+    large = Sample(table=TABLE, seed=1, iteration=0, tail=0, head=4, size=size)
+    async with open_channel(pair.address) as channel:
+        still = ReplayServiceStub(channel).GetSamples()
+        await still.write(pb.GetSamplesRequest(sample=sample_message(large)))
+        assert isinstance(await still.read(), pb.GetSamplesResponse)  # and no more
+        await pair.read(tail=0, head=4)

@@ -1,0 +1,67 @@
+"""Minibatches are gathered once, and take no more room than there is."""
+
+import pytest
+
+from fullrank.errors import Overloaded
+from fullrank.replay import TABLE, Sample
+from fullrank_replay import minibatches
+from fullrank_replay.minibatches import Minibatches
+
+
+def sample(iteration: int) -> Sample:
+    return Sample(table=TABLE, seed=0, iteration=iteration, tail=0, head=1, size=1)
+
+
+class Counted:
+    """Encodes, and counts how often each was encoded."""
+
+    def __init__(self) -> None:
+        self.encoded: list[int] = []
+        self.minibatches = Minibatches(self._encode)
+
+    async def _encode(self, sample: Sample) -> list[bytes]:
+        self.encoded.append(sample.iteration)
+        return [bytes(sample.iteration)]
+
+    async def read(self, iteration: int, *, size_bytes: int = 1) -> None:
+        with self.minibatches.lent(sample(iteration), size_bytes=size_bytes) as encoded:
+            assert await encoded == [bytes(iteration)]
+
+
+async def test_the_last_two_are_kept_and_older_ones_encoded_again() -> None:
+    counted = Counted()
+    for iteration in (0, 0, 1, 0, 2, 1, 2, 0):
+        await counted.read(iteration)
+    assert counted.encoded == [0, 1, 2, 0]
+
+
+async def test_what_is_being_read_is_kept_however_old() -> None:
+    counted = Counted()
+    with counted.minibatches.lent(sample(0), size_bytes=1) as encoded:
+        for iteration in (1, 2, 3, 0):
+            await counted.read(iteration)
+        await encoded
+    assert counted.encoded == [0, 1, 2, 3]
+
+
+async def test_there_is_room_as_soon_as_somebody_has_read_to_the_end(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(minibatches, "MOST_BYTES", 10)
+    counted = Counted()
+    await counted.read(0, size_bytes=4)
+    with counted.minibatches.lent(sample(1), size_bytes=6):
+        with pytest.raises(Overloaded, match="6 bytes of minibatches are being sent") as raised:
+            await counted.read(2, size_bytes=5)
+        assert raised.value.retry_after_s > 0
+        await counted.read(1, size_bytes=6)
+    await counted.read(2, size_bytes=5)
+    assert counted.encoded == [0, 1, 2]
+
+
+async def test_what_was_forgotten_is_encoded_again() -> None:
+    counted = Counted()
+    await counted.read(0)
+    counted.minibatches.clear()
+    await counted.read(0)
+    assert counted.encoded == [0, 0]
