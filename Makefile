@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
 PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help setup train dashboard test containers check protos bench
+.PHONY: help setup train dashboard test containers check protos docs bench
 
 help: ## Say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
