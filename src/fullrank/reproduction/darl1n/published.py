@@ -23,8 +23,6 @@ DELAYS_S = (1.0, 4.0)
 """Delta in Fig. 7; Table VI has the first."""
 TOTALLED = 30
 """Iterations whose time Fig. 7 shows."""
-ITERATIONS = 600
-"""Over which Table VI averages V."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
