@@ -1,6 +1,6 @@
 """Claim: DARL1N reaches the optimum of the Ising model, 52 M an episode, with 9 and 16 agents.
 
-Learners make their own samples, B = 256 of each unit in an iteration. Every ten iterations the
+Learners make their own samples in every iteration, B of each unit. Every ten iterations the
 policies play one episode of 26 steps in each of ten copies without exploration; nothing pays more
 than 52 M there. Printed are the most that an evaluation paid in the mean over all copies, when it
 did first, and the CPU seconds until it was 52 M, or to the end, in one process. Exits with 1 if a
@@ -17,7 +17,8 @@ from typing import NamedTuple
 from fullrank.config import load
 from fullrank.local import LocalRun
 
-AGENTS = (9, 16)
+SAMPLES = {9: 512, 16: 256}
+"""B for each M; docs/adr/0028 has what was tried."""
 
 
 class Curve(NamedTuple):
@@ -56,7 +57,7 @@ def train(agents: int, seed: int, iterations: int) -> Curve:
         "environment.copies": 10,
         "environment.extra_step": True,
         "algorithm.name": "darl1n",
-        "algorithm.batch_size": 256,
+        "algorithm.batch_size": SAMPLES[agents],
         "learners": agents,
     }
     run = LocalRun(load(options=options).check().config, coded=False)
@@ -72,7 +73,7 @@ def train(agents: int, seed: int, iterations: int) -> Curve:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--agents", type=int, nargs="+", default=AGENTS)
+    parser.add_argument("--agents", type=int, nargs="+", choices=SAMPLES, default=list(SAMPLES))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--iterations", type=int, default=600)
     return parser.parse_args()
