@@ -32,6 +32,23 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "or without effect",
         (*PYTEST, "tests/integration/test_faults.py", "tests/integration/test_membership.py"),
     ),
+    (
+        "who dials and says nothing, or stops half-way, is sent away and holds up nobody",
+        (*PYTEST, "tests/integration/test_slow_peers.py"),
+    ),
+    (
+        "connections that are cut, fall silent in one direction or both, or pass a byte a second "
+        "heal by themselves: nobody restarts, nothing is committed twice",
+        (*PYTEST, "tests/integration/test_partitions.py"),
+    ),
+    (
+        "as many learners as are tolerated may die in every round, and it takes no longer",
+        ("benchmarks/dying_learners.py",),
+    ),
+    (
+        "ten runs of real processes that are killed, frozen and cut off end as the undisturbed one",
+        ("benchmarks/schedules.py", "--services", "--schedules", "10", "--processes", "1"),
+    ),
     ("100 joins and leaves in 500 iterations lose none", ("benchmarks/churn.py",)),
     (
         "a flipped bit is caught or without effect and its learner named, liars are found out, and "
@@ -42,6 +59,10 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("1,000,000 malformed messages crash, hang and grow nothing", ("benchmarks/fuzz.py",)),
     ("1,000 iterations with 15 learners: nothing grows", ("benchmarks/soak.py",)),
     ("mutual TLS costs little of a round", ("benchmarks/tls.py",)),
+    (
+        "journal, checksums, digests, audit and mutual TLS together cost 5 % of a round at most",
+        ("benchmarks/cost_of_trust.py",),
+    ),
 )
 
 

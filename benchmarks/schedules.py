@@ -6,6 +6,8 @@ end with the digests and parameters of the undisturbed run and keep every invari
 does not is printed with its seed, and ends the program.
 
     python benchmarks/schedules.py --schedules 10000
+
+``--services`` disturbs real processes and connections instead, half a minute each.
 """
 
 import argparse
@@ -20,9 +22,15 @@ def main() -> int:
     parser.add_argument("--schedules", type=int, default=10_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--processes", type=int, default=2)
+    parser.add_argument("--services", action="store_true")
     arguments = parser.parse_args()
     try:
-        chaos(arguments.schedules, arguments.seed, arguments.processes)
+        chaos(
+            arguments.schedules,
+            arguments.seed,
+            arguments.processes,
+            services=arguments.services,
+        )
     except InvariantBroken as error:
         print(error)
         return 1
