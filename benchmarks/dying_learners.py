@@ -1,9 +1,9 @@
 """Learners may die in every round: as many as the code tolerates, and the rounds take no longer.
 
-M = 4, N = 8, ``cyclic`` with tolerance 2, emulated compute of 0.5 s a unit. In every round two
-learners chosen at random are killed (kill -9) while they compute, and started again at once. The
-median round is compared with that of the same run in which nobody dies, in turn, and both runs must
-commit the bits of the run in one process.
+M = 4, N = 6, ``cyclic`` with tolerance 2: two units a learner, 0.5 s each (emulated). In every
+round two learners chosen at random are killed (kill -9) while they compute, and started again at
+once. The median round is compared with that of the same run in which nobody dies, in turn, and both
+runs must commit the bits of the run in one process.
 
     OMP_NUM_THREADS=1 python benchmarks/dying_learners.py --rounds 20
 """
@@ -29,7 +29,7 @@ from fullrank.rpc.launch import Launch
 from local_services import start
 
 CLAIM, TURNS = 1.10, 2
-LEARNERS, DYING = 8, 2
+LEARNERS, DYING = 6, 2
 AT_WORK_S = 1.5
 """A learner that lives so long has certainly joined."""
 SETTINGS = (
