@@ -10,28 +10,50 @@ from tests.e2e.commands import WAIT_S, kill_all, settings, start
 pytestmark = pytest.mark.e2e
 
 HANGING = """
-import time
+import os, time
 from fullrank.environments.parallel import cooperative_navigation_v0
+
+steps = 0
 
 def parallel_env():
     env = cooperative_navigation_v0()
-    env.step = lambda actions: time.sleep(3600)
+    step = env.step
+
+    def slower_and_slower(actions):
+        global steps
+        steps += 1
+        if steps > int(os.environ["STEPS"]):
+            time.sleep(3600)
+        return step(actions)
+
+    env.step = slower_and_slower
     return env
 """
+WARM_UP, ITERATION = 128, 50
+"""Steps that a run begins with, and those of each iteration."""
 
 
-def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("steps", "lag", "phase"), [(0, 0, "warming up"), (WARM_UP + ITERATION, 1, "playing")]
+)
+def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(
+    tmp_path: Path, steps: int, lag: int, phase: str
+) -> None:
+    """Also one that hangs beside an update that must wait for it."""
     (tmp_path / "hanging.py").write_text(HANGING)
-    options = settings("controller.stuck_after_s=1.0", "environment.name=hanging:parallel_env")
+    settled = ("controller.stuck_after_s=4.0", "environment.name=hanging:parallel_env")
+    options = settings(*settled, f"collect.lag={lag}", "learners=3", "code.name=uncoded")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
-    words = [*options, "--run-dir", str(tmp_path)]
+    env, words = {"PYTHONPATH": path, "STEPS": str(steps)}, [*options, "--run-dir", str(tmp_path)]
     try:
         start("serve", "replay", *words, output=subprocess.DEVNULL)
-        controller = start("serve", "controller", *words, env={"PYTHONPATH": path})
+        controller = start("serve", "controller", *words, env=env)
+        if steps:
+            start("serve", "learner", "--replicas", "3", *words, output=subprocess.DEVNULL)
         _, said = controller.communicate(timeout=WAIT_S)
     finally:
         kill_all(tmp_path)
     assert controller.returncode == 14
-    assert "fullrank: warming up has taken" in said
+    assert f"fullrank: {phase} has taken" in said
     assert "iteration 0 of" in said
     assert "hanging.py" in (tmp_path / "stacks-1.txt").read_text()

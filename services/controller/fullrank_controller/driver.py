@@ -271,6 +271,7 @@ class Driver:
             broadcast,
             sample=sample,
             deadline_s=self._deadline_s,
+            watchdog=self._watchdog,
         )
         self._auditing.begin(sample, self._ahead)
         try:

@@ -20,6 +20,7 @@ from fullrank_controller.events import Arrived, Event, MembershipChanged, Report
 from fullrank_controller.membership import Membership
 from fullrank_controller.roster import Member, Parcel
 from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +62,7 @@ class Gathering:
         broadcast: Encoded assignments of this round.
         sample: The minibatch.
         deadline_s: After this long without a decision the policy speaks.
+        watchdog: Told of decoding.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Gathering:
         *,
         sample: Sample,
         deadline_s: float,
+        watchdog: Watchdog,
     ) -> None:
         assert run.round is not None
         self._settings = config.controller
@@ -83,6 +86,7 @@ class Gathering:
         self._broadcast = broadcast
         self._sample = sample
         self._deadline_s = deadline_s
+        self._watchdog = watchdog
         self._ends_at = 0.0
         self._started = 0.0
         self._assigned: dict[LearnerId, int] = {}
@@ -265,7 +269,8 @@ class Gathering:
             return None
         clock = asyncio.get_running_loop().time
         started = clock()
-        self._last = decision = await asyncio.to_thread(self._round.decide)
+        with self._watchdog.phase("decoding"):
+            self._last = decision = await asyncio.to_thread(self._round.decide)
         self._decode_s = clock() - started
         if decision.verdict is Verdict.COMMIT:
             return self._without_culprit(decision)
