@@ -5,7 +5,7 @@ round two learners chosen at random are killed (kill -9) while they compute, and
 once. The median round is compared with that of the same run in which nobody dies, in turn, and both
 runs must commit the bits of the run in one process.
 
-    OMP_NUM_THREADS=1 python benchmarks/dying_learners.py --rounds 20
+    OMP_NUM_THREADS=1 python benchmarks/dying_learners.py --rounds 12
 """
 
 import argparse
