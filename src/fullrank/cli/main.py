@@ -22,7 +22,7 @@ VERBS = {
     "top": ("fullrank.cli.top:top", "Watch a run live: learners, round timeline, returns."),
     "dashboard": ("fullrank.cli.dashboard:dashboard", "Show runs live on a page, and compare."),
     "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
-    "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as a GIF."),
+    "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as GIF or MP4."),
     "export": ("fullrank.cli.export:export", "Write a run's policies for use without Fullrank."),
     "checkpoint": ("fullrank.cli.checkpoint:app", "List, verify and compare checkpoints."),
     "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),

@@ -1,9 +1,11 @@
 """``fullrank render``: an episode of a run's trained policies as an animation."""
 
 from collections.abc import Iterator
+from fractions import Fraction
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from PIL import Image
 
@@ -13,7 +15,7 @@ from fullrank.cli.runs import find_run
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import make_environment, variant_of
 from fullrank.environments.particle.scene import Drawable
-from fullrank.errors import FullrankError
+from fullrank.errors import ConfigError, FullrankError
 from fullrank.rollouts import Act, random_actions
 from fullrank.seeding import derive
 
@@ -24,7 +26,8 @@ LAST_FRAME_MS = 1500
 def render(
     run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
     output: Annotated[
-        Path | None, typer.Option("--output", help="GIF to write; default: <run>/episode.gif.")
+        Path | None,
+        typer.Option("--output", help="GIF or MP4 to write; default: <run>/episode.gif."),
     ] = None,
     episode: Annotated[
         int, typer.Option(help="Which of the episodes that `fullrank eval` plays.", min=0)
@@ -38,8 +41,8 @@ def render(
     directory = find_run(run)
     config = read_config(directory)
     picture = output or directory / "episode.gif"
-    if picture.suffix.lower() != ".gif":
-        raise FullrankError(f"cannot write {picture}: only GIF can be written; name it .gif")
+    if picture.suffix.lower() not in _WRITERS:
+        raise FullrankError(f"cannot write {picture}: name it .gif or .mp4")
     environment = _environment(config)
     if with_random:
         who, act = "random", random_actions(environment.agents, seed=seed)
@@ -87,14 +90,40 @@ def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
 
 
 def save(pictures: list[Image.Image], path: Path) -> None:
-    """Write an animation that repeats for ever and rests on its last picture.
+    """Write an animation that rests on its last picture, in the format of the path's suffix.
 
     Raises:
+        ConfigError: What it takes is not installed.
         FullrankError: It cannot be written.
     """
-    first, *rest = as_gif(pictures)
-    shown_ms = [FRAME_MS] * len(rest) + [LAST_FRAME_MS]
     try:
-        first.save(path, save_all=True, append_images=rest, duration=shown_ms, loop=0)
+        _WRITERS[path.suffix.lower()](pictures, path)
     except OSError as error:
         raise FullrankError(f"cannot write {path}: {error.strerror}") from error
+
+
+def _gif(pictures: list[Image.Image], path: Path) -> None:
+    """It repeats for ever."""
+    first, *rest = as_gif(pictures)
+    shown_ms = [FRAME_MS] * len(rest) + [LAST_FRAME_MS]
+    first.save(path, save_all=True, append_images=rest, duration=shown_ms, loop=0)
+
+
+def _mp4(pictures: list[Image.Image], path: Path) -> None:
+    """H.264 as every browser plays it."""
+    try:
+        import av
+    except ImportError:
+        raise ConfigError("MP4 needs PyAV: pip install 'fullrank[video]'") from None
+
+    rest = [pictures[-1]] * (LAST_FRAME_MS // FRAME_MS - 1)
+    with av.open(path, "w") as container:
+        stream = container.add_stream("h264", rate=Fraction(1000, FRAME_MS))
+        stream.width, stream.height = pictures[0].size
+        stream.pix_fmt = "yuv420p"
+        for picture in [*pictures, *rest]:
+            container.mux(stream.encode(av.VideoFrame.from_ndarray(np.asarray(picture))))
+        container.mux(stream.encode())
+
+
+_WRITERS = {".gif": _gif, ".mp4": _mp4}

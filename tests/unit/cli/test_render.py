@@ -1,8 +1,10 @@
 """``fullrank render``: which episode is drawn, what a picture shows, and what cannot be drawn."""
 
 import json
+import sys
 from pathlib import Path
 
+import av
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
@@ -28,6 +30,30 @@ def test_an_episode_is_written_into_the_run_step_by_step(fullrank: Command, chas
         assert animation.format == "GIF"
         assert len(list(ImageSequence.Iterator(animation))) == 8  # the start, and seven steps
         assert animation.info["loop"] == 0
+
+
+def test_an_mp4_has_the_same_pictures_and_rests_on_the_last(fullrank: Command, chase: Path) -> None:
+    film = chase / "episode.mp4"
+    assert fullrank("render", str(chase), "--output", str(film)) == (0, f"{film}\n", "")
+    fullrank("render", str(chase))
+    with av.open(film) as container, Image.open(chase / "episode.gif") as animation:
+        assert container.streams.video[0].codec_context.name == "h264"
+        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+        pictures = [np.array(each.convert("RGB")) for each in ImageSequence.Iterator(animation)]
+    assert len(shown) == 8 + 11
+    nearest = [
+        int(np.argmin([np.abs(frame - picture.astype(float)).mean() for picture in pictures]))
+        for frame in shown
+    ]
+    assert nearest == [*range(8), *[7] * 11]
+
+
+def test_without_the_extra_an_mp4_says_what_to_install(
+    fullrank: Command, chase: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
+    code, _, error = fullrank("render", str(chase), "--output", str(chase / "film.mp4"))
+    assert (code, "pip install 'fullrank[video]'" in error) == (2, True)
 
 
 def test_equal_options_draw_equal_episodes(fullrank: Command, chase: Path) -> None:
@@ -59,8 +85,9 @@ def test_the_episode_drawn_is_the_one_that_eval_plays(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--output", "film.mp4"), "cannot write film.mp4: only GIF"),
+        (("--output", "film.avi"), "cannot write film.avi: name it .gif or .mp4"),
         (("--output", "/nowhere/film.gif"), "cannot write /nowhere/film.gif: No such file"),
+        (("--output", "/nowhere/film.mp4"), "cannot write /nowhere/film.mp4: No such file"),
     ],
 )
 def test_a_picture_that_cannot_be_written_is_one_line(
