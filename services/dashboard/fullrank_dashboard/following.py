@@ -22,7 +22,7 @@ from fullrank.rpc.seen import CodeInUse
 from fullrank.stragglers import DelayModel, NoDelay, delay_models
 from fullrank_dashboard.view import RunView
 
-PERIOD_S = 0.5
+PERIOD_S = 1.0
 """Time between two looks."""
 LONGEST_PAUSE_S = 10.0
 """Between two attempts to reach a controller that is away."""
