@@ -183,7 +183,7 @@ addEventListener("keydown", (event) => {
 addEventListener("resize", () => runs[selected]?.code && drawCode(runs[selected].code, runs[selected].learners));
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAnew);
 $("#theme").onclick = switchTheme;
-$("#smoothing").oninput = () => { drawReturns(); if (runs[selected]) drawTimes(runs[selected]); };
+$("#smoothing").oninput = () => { drawReturns(); soon(() => runs[selected] && drawTimes(runs[selected])); };
 $("#column").onchange = drawReturns;
 $("#chosen").oninput = () => look(Number($("#chosen").value));
 $("#earlier").onclick = () => step(-1);
