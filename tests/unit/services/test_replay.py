@@ -193,7 +193,6 @@ def test_the_oversized_append_is_oversized() -> None:
         (sample(head=13), OutOfRange, "position 12 is not written yet: head 12"),
         (sample(tail=1, head=12), OutOfRange, "position 1 was evicted: the tail is 2"),
         (sample(tail=5, head=5), OutOfRange, "an empty sample"),
-        (sample(tail=2, head=12, size=0), OutOfRange, "an empty sample"),
         (sample(tail=2, head=12, size=2**30), InvalidContribution, "sample.size 1073741824"),
     ],
 )

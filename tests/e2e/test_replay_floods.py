@@ -1,0 +1,110 @@
+"""Whoever floods replay is refused; its memory stays bounded, and others get their minibatches."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import grpc
+import numpy as np
+import psutil
+import pytest
+from grpc import StatusCode
+from tests.e2e.commands import WAIT_S, free_address, settings
+
+from fullrank.replay import TABLE, Sample
+from fullrank.rpc.channel import UNLIMITED, open_channel
+from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.server import METADATA_BYTES
+from fullrank.types import FloatArray, Tenure
+from fullrank.v1 import replay_pb2 as pb
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+
+pytestmark = pytest.mark.e2e
+
+GROWTH_BYTES = 64 * 2**20
+MESSAGE_BYTES = 64 * 2**20
+ROWS: FloatArray = np.arange(200, dtype=np.float32).reshape(50, 4)
+SAMPLE = Sample(table=TABLE, seed=0, iteration=0, tail=0, head=50, size=1024)
+
+
+class Flooded:
+    """A replay service in a process of its own, with a table of 50 rows."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]", address: str) -> None:
+        self.process, self.address = psutil.Process(process.pid), address
+        self.client = ReplayClient(address, deadline_s=WAIT_S)
+
+    async def serves(self) -> None:
+        """Another client gets its minibatch."""
+        out = np.empty((SAMPLE.size, ROWS.shape[1]), np.float32)
+        await self.client.get_sample(sample_message(SAMPLE), out)
+        assert np.array_equal(out, ROWS[SAMPLE.positions()])
+
+
+def started(run_dir: Path, address: str) -> "subprocess.Popen[bytes]":
+    words = ["serve", "replay", "--run-dir", str(run_dir), *settings(f"replay.address={address}")]
+    return subprocess.Popen([sys.executable, "-m", "fullrank", *words])
+
+
+@pytest.fixture
+async def replay(tmp_path: Path) -> AsyncIterator[Flooded]:
+    address = free_address()
+    process = started(tmp_path, address)
+    flooded = Flooded(process, address)
+    tenure = Tenure("run", 1)
+    await flooded.client.open_table(row_size=4, capacity=1000, head=0, tenure=tenure)
+    await flooded.client.append(0, ROWS)
+    await flooded.serves()
+    yield flooded
+    await flooded.client.close()
+    process.send_signal(signal.SIGTERM)
+    assert await asyncio.to_thread(process.wait, WAIT_S) == 0
+
+
+async def oversized(address: str) -> None:
+    """Messages far beyond the limit."""
+    async with grpc.aio.insecure_channel(address, options=UNLIMITED) as channel:
+        stub = ReplayServiceStub(channel)
+        request = pb.AppendRequest(table=TABLE, rows=bytes(MESSAGE_BYTES))
+        for _ in range(3):
+            assert (
+                await stub.Append(request, timeout=WAIT_S).code() is StatusCode.RESOURCE_EXHAUSTED
+            )
+
+
+async def metadata(address: str) -> None:
+    """Calls with metadata beyond the limit."""
+    async with open_channel(address) as channel:
+        stub = ReplayServiceStub(channel)
+        for _ in range(20):
+            call = stub.Append(
+                pb.AppendRequest(), metadata=(("x", "y" * METADATA_BYTES),), timeout=WAIT_S
+            )
+            assert await call.code() is StatusCode.RESOURCE_EXHAUSTED
+
+
+async def bombs(address: str) -> None:
+    """Messages that are small until they are inflated; none is."""
+    async with grpc.aio.insecure_channel(
+        address, compression=grpc.Compression.Gzip, options=UNLIMITED
+    ) as channel:
+        stub = ReplayServiceStub(channel)
+        request = pb.AppendRequest(table=TABLE, rows=bytes(MESSAGE_BYTES))
+        for _ in range(3):
+            assert await stub.Append(request, timeout=WAIT_S).code() is StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize("flood", [oversized, metadata, bombs], ids=lambda f: f.__name__)
+async def test_a_flood_is_refused_within_bounded_memory_and_others_are_served(
+    replay: Flooded, flood: Callable[[str], Awaitable[None]]
+) -> None:
+    before = replay.process.memory_info().rss
+    flooding = asyncio.ensure_future(flood(replay.address))
+    while not flooding.done():
+        await replay.serves()
+    await flooding
+    await replay.serves()
+    assert replay.process.memory_info().rss - before < GROWTH_BYTES
