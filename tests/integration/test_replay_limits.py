@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import Any
 
+import google_crc32c
 import grpc
 import numpy as np
 import pytest
@@ -117,12 +118,16 @@ async def test_appends_that_wait_take_a_bounded_room(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(servicer, "APPENDS", 3)
-    monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
     await pair.stalled()
-    writing = [pair.write(2 * CAPACITY, 3) for _ in range(8)]
+    writing = [pair.write(2 * CAPACITY, 3) for _ in range(3)]
     await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
+    data = bytes(4 * ROW_SIZE)
+    surplus = pb.AppendRequest(table=TABLE, rows=data, crc32c=google_crc32c.value(data))
+    call = pair.writer._stub.Append(surplus, timeout=WAIT_S)
+    assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "3 appends wait already" in await call.details()
     await pair.read(tail=CAPACITY, head=2 * CAPACITY)
-    assert await asyncio.gather(*writing) == [2 * CAPACITY + 3] * 8
+    assert await asyncio.gather(*writing) == [2 * CAPACITY + 3] * 3
     assert pair.service.waiting == 0
 
 
