@@ -28,8 +28,14 @@ _REQUIRED = (
     "safetensors",
     "tensorboard",
 )
-_OPTIONAL = {"mpe2": "mpe"}
-_SERVICES = {"controller", "learner", "replay", "straggler"}
+_OPTIONAL = {
+    "mpe2": "mpe",
+    "starlette": "dashboard",
+    "onnxruntime": "onnx",
+    "av": "video",
+    "wandb": "wandb",
+}
+_SERVICES = {"controller", "dashboard", "learner", "replay", "straggler"}
 _LEAST_MEMORY_BYTES = 2 * 2**30
 
 
