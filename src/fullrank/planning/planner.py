@@ -226,6 +226,12 @@ class Planner:
         """The share that a change must save: the more, the fewer changes are left."""
         return self._auto.margin * (1.0 + CHANGES - self._allowance)
 
+    @staticmethod
+    def _price(chosen: Candidate, current: Candidate) -> float:
+        """Changes that must be left: who lowers the tolerance keeps one to raise it again."""
+        lowers = chosen.code.tolerance.value < current.code.tolerance.value
+        return 2.0 if lowers else 1.0
+
     def _choose(
         self, known: Sequence[Candidate], forecasts: Sequence[Forecast], current: Candidate
     ) -> Plan:
@@ -233,15 +239,15 @@ class Planner:
         ranked = tuple(sorted(forecasts, key=lambda each: each.cautious_s))
         now = next(each for each in ranked if each.label == current.label)
         best = ranked[0]
+        chosen = next(each for each in known if each.label == best.label)
         if best is now:
             reason = f"nothing is quicker than {now}"
         elif best.cautious_s > (1.0 - self._margin) * now.cautious_s:
             reason = f"{best} saves too little over {now}"
-        elif self._allowance < 1.0:
+        elif self._allowance < self._price(chosen, current):
             reason = f"{best} would be quicker than {now}, but the last changes were recent"
         else:
             self._allowance -= 1.0
-            chosen = next(each for each in known if each.label == best.label)
             self._using, self._expected = chosen.label, best
             return Plan(chosen, True, f"{best} instead of {now}", ranked)
         self._using, self._expected = current.label, now

@@ -55,6 +55,19 @@ def test_changes_are_rationed(seed: int) -> None:
     assert len(run.changes) <= CHANGES + 180 / REFILL
 
 
+@pytest.mark.parametrize("seed", range(3))
+def test_who_lowers_the_tolerance_may_raise_it_again_at_once(seed: int) -> None:
+    nervous = [late(7), NOBODY, late(7), NOBODY, late(3), NOBODY]
+    run = planned(*nervous, iterations=240, seed=seed)
+    left, before, using = float(CHANGES), 0, 1
+    for iteration, plan in run.changes:
+        left = min(CHANGES, left + (iteration - before) / REFILL) - 1.0
+        tolerance = plan.candidate.code.tolerance.value
+        assert left >= 1.0 - 1e-9 or tolerance >= using
+        before, using = iteration, tolerance
+    assert run.changes
+
+
 def test_the_plan_names_the_times_it_compared() -> None:
     run = planned(late(7), iterations=20)
     _, plan = run.changes[0]
