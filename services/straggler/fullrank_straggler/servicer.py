@@ -54,10 +54,10 @@ class StragglerServicer:
 
 
 def _with_model(injection: Injection, model: pb.DelayModel) -> Injection:
-    settings = decode_model(model)
-    field = "model.params" if settings.name in delay_models else "model.name"
-    origin = {f"stragglers.{key}": "the request" for key in settings.params}
+    field = "model.params" if model.name in delay_models else "model.name"
     try:
+        settings = decode_model(model)
+        origin = {f"stragglers.{key}": "the request" for key in settings.params}
         return injection_of(settings, injection.faults, origin=origin)
     except ConfigError as error:
         raise InvalidContribution(f"{field}: {error}") from None

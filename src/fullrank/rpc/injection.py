@@ -6,6 +6,7 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from fullrank.config import Fault, PluginSettings, fault_of
+from fullrank.errors import ConfigError
 from fullrank.v1 import straggler_pb2 as pb
 
 
@@ -22,8 +23,16 @@ def encode_model(settings: PluginSettings) -> pb.DelayModel:
 
 
 def decode_model(model: pb.DelayModel) -> PluginSettings:
-    """A delay model's settings, not yet validated, from their message."""
-    return PluginSettings(name=model.name, params=_whole(MessageToDict(model.params)))
+    """A delay model's settings, not yet validated, from their message.
+
+    Raises:
+        ConfigError: A parameter is no value that TOML or JSON could say, such as infinity.
+    """
+    try:
+        params = MessageToDict(model.params)
+    except ValueError as error:
+        raise ConfigError(f"cannot be read: {error}") from None
+    return PluginSettings(name=model.name, params=_whole(params))
 
 
 def _whole(value: Any) -> Any:
