@@ -101,8 +101,12 @@ class Planner:
         A code that waits for few cuts off lateness; what a code that waited showed is kept until
         rounds contradict it.
         """
-        codes = [observation.load.tobytes() for observation in self._window]
+        codes = self._codes()
         return codes.index(max(codes, key=Counter(codes).__getitem__))
+
+    def _codes(self) -> list[bytes]:
+        """Of each iteration what tells its code from others: the loads."""
+        return [observation.load.tobytes() for observation in self._window]
 
     def _forget(self, index: int) -> None:
         observation = self._window[index]
@@ -113,20 +117,22 @@ class Planner:
         """When recent rounds are not as forecast, keep only those since the change."""
         self._recent.append((expected.rank(round_s), round_s))
         if since := contradicting(self._recent, expected.mean_s):
-            while len(self._window) > since:
-                self._forget(0)
-            self._recent.clear()
+            self._keep(since)
             self._expected = None
+
+    def _keep(self, newest: int) -> None:
+        """Forget all but so many iterations."""
+        while len(self._window) > newest:
+            self._forget(0)
+        self._recent.clear()
 
     def _forget_other_paces(self, learners: Sequence[LearnerId]) -> None:
         """When learners have come to another pace, keep only what was seen since."""
-        alike = [each.load.tobytes() == self._window[-1].load.tobytes() for each in self._window]
+        codes = self._codes()
+        alike = [code == codes[-1] for code in codes]
         window = Window.of(deque(compress(self._window, alike)), learners)
         if since := repaced(window.compute_s / np.maximum(window.load, 1)):
-            first = np.flatnonzero(alike)[-since]
-            for _ in range(first):
-                self._forget(0)
-            self._recent.clear()
+            self._keep(len(self._window) - int(np.flatnonzero(alike)[-since]))
 
     def plan(self, learners: Sequence[LearnerId]) -> Plan:
         """The code for the next iterations, row r held by the r-th of the learners."""
@@ -146,7 +152,7 @@ class Planner:
 
         What a code that waited for many showed is not out of date for rounds that waited for few.
         """
-        codes = np.unique([each.load.tobytes() for each in self._window], return_inverse=True)[1]
+        codes = np.unique(self._codes(), return_inverse=True)[1]
         newer = np.triu(np.where(codes[:, None] == codes, 1.0, OTHERS), k=1)
         return np.asarray(newer.sum(axis=1))
 
