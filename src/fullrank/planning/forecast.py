@@ -11,6 +11,8 @@ from fullrank.traffic import Times, Traffic, Wires
 from fullrank.types import IntArray
 
 FREE = Wires()
+ALIKE = 1e-6
+"""Relative difference of times that are the same but for rounding."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,7 +28,9 @@ class Forecast:
 
     def rank(self, round_s: float) -> float:
         """The share of scenarios that is quicker than a round, and half of those that are alike."""
-        return float(((self.round_s < round_s).mean() + (self.round_s <= round_s).mean()) / 2)
+        quicker = self.round_s < round_s * (1.0 - ALIKE)
+        not_longer = self.round_s <= round_s * (1.0 + ALIKE)
+        return float((quicker.mean() + not_longer.mean()) / 2)
 
     def __str__(self) -> str:
         return f"{self.label} ({self.mean_s:.4g} s)"

@@ -5,7 +5,14 @@ from hypothesis import strategies as st
 
 from fullrank.payload import Payload
 from fullrank.planning import candidates
-from fullrank.planning.forecast import FREE, fitted_wires, forecast, shared_link, travelled
+from fullrank.planning.forecast import (
+    FREE,
+    Forecast,
+    fitted_wires,
+    forecast,
+    shared_link,
+    travelled,
+)
 from fullrank.planning.machines import Scenarios
 from fullrank.simulation import Cluster, play
 from fullrank.stragglers import Exponential
@@ -73,3 +80,11 @@ def test_wires_that_cost_nothing_are_not_looked_into() -> None:
         )
         == FREE
     )
+
+
+@pytest.mark.parametrize("rounding", [-1e-15, 0.0, 1e-15])
+def test_a_round_that_differs_by_rounding_from_a_sure_forecast_ranks_in_its_middle(
+    rounding: float,
+) -> None:
+    sure = Forecast(label="mds", round_s=np.full(8, 0.188), mean_s=0.188, cautious_s=0.188)
+    assert sure.rank(0.188 + rounding) == 0.5
