@@ -25,7 +25,8 @@ from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.metrics import read_records
 from fullrank.rollouts import Act, evaluate, random_actions
-from fullrank.statistics import Interval, bootstrap
+from fullrank.statistics import bootstrap
+from fullrank.types import Interval
 
 EVALUATION_SEED = 1000
 WINDOW = 25

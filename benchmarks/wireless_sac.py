@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from fullrank.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank.environments.lattice.wireless import Uplink, Wireless
 from fullrank.rollouts import Act, evaluate, random_actions
-from fullrank.statistics import Interval, bootstrap
-from fullrank.types import FloatArray
+from fullrank.statistics import bootstrap
+from fullrank.types import FloatArray, Interval
 
 DEADLINES = (2, 10)
 JUDGED = 2

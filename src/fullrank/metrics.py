@@ -4,14 +4,15 @@ import json
 import logging
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.errors import FullrankError
+from fullrank.evaluated import Evaluated
 from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
@@ -144,14 +145,29 @@ def follow(path: Path) -> Iterator[list[IterationRecord]]:
         yield [_RECORD.validate_json(line) for line in whole.splitlines()]
 
 
-class MetricsSink(Protocol):
-    """Takes records, in order."""
+def begun(records: Iterable[IterationRecord]) -> dict[int, int]:
+    """Each term's first iteration: an iteration of an earlier term is superseded from there on."""
+    first: dict[int, int] = {}
+    for record in records:
+        first.setdefault(record.term, record.iteration)
+    return first
 
-    def write(self, record: IterationRecord) -> None:
+
+T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
+
+
+class Sink(Protocol[T_contra]):
+    """Takes records of a kind, in order."""
+
+    def write(self, record: T_contra) -> None:
         """Take one record."""
 
     def close(self) -> None:
         """Flush and release what the sink holds."""
+
+
+MetricsSink: TypeAlias = Sink[IterationRecord]
 
 
 class JsonLines:
@@ -177,13 +193,13 @@ class JsonLines:
         self._file.close()
 
 
-class Fanout:
+class Fanout(Generic[T]):
     """Several sinks as one; a sink that raises is dropped with one warning."""
 
-    def __init__(self, sinks: Sequence[MetricsSink]) -> None:
+    def __init__(self, sinks: Sequence[Sink[T]]) -> None:
         self._sinks = list(sinks)
 
-    def write(self, record: IterationRecord) -> None:
+    def write(self, record: T) -> None:
         """Give the record to every sink that still works."""
         for sink in list(self._sinks):
             try:
@@ -202,7 +218,7 @@ class Fanout:
         self._sinks.clear()
 
 
-def _warn_dropped(sink: MetricsSink) -> None:
+def _warn_dropped(sink: Sink[Any]) -> None:
     logger.warning("metrics_sink_dropped sink=%s", type(sink).__name__, exc_info=True)
 
 
@@ -237,9 +253,23 @@ def _finite(value: Any) -> Any:
     return value
 
 
-def scalars(record: IterationRecord) -> dict[str, float]:
+def scalars(record: IterationRecord | Evaluated) -> dict[str, float]:
     """Tags and values, as TensorBoard and its like show them."""
-    values = {
+    values = _played(record) if isinstance(record, Evaluated) else _committed(record)
+    return {tag: float(value) for tag, value in values.items() if value is not None}
+
+
+def _played(evaluated: Evaluated) -> dict[str, float]:
+    intervals = {"mean": evaluated.returns, **evaluated.sides}
+    return {
+        f"{tag}/{side}": value
+        for side, interval in intervals.items()
+        for tag, value in zip(("return", "return_low", "return_high"), interval, strict=True)
+    }
+
+
+def _committed(record: IterationRecord) -> dict[str, float | None]:
+    return {
         "return/mean": record.return_mean,
         **{f"return/{side}": value for side, value in record.side_returns.items()},
         "time/round_s": record.round_s,
@@ -254,4 +284,3 @@ def scalars(record: IterationRecord) -> dict[str, float]:
         **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
         **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
     }
-    return {tag: float(value) for tag, value in values.items() if value is not None}

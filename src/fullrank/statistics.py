@@ -1,29 +1,19 @@
 """Means with honest intervals."""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import trim_mean
 
 from fullrank.seeding import stream
+from fullrank.types import Interval
 
 Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Of the entries of each row, shape (rows, n) to (rows,)."""
 
 RESAMPLES = 10_000
-
-
-class Interval(NamedTuple):
-    """A mean and its bootstrap interval, of 95 % unless said otherwise."""
-
-    mean: float
-    low: float
-    high: float
-
-    def __str__(self) -> str:
-        return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"
 
 
 def row_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:

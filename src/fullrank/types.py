@@ -33,3 +33,14 @@ class Tenure(NamedTuple):
 
     run: str
     term: int
+
+
+class Interval(NamedTuple):
+    """A mean and its bootstrap interval, of 95 % unless said otherwise."""
+
+    mean: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} [{self.low:.1f}, {self.high:.1f}]"

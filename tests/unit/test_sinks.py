@@ -3,6 +3,7 @@
 import subprocess
 import sys
 import threading
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -11,11 +12,13 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from tests.unit.test_metrics import Broken, Listing, record
 
 from fullrank.errors import ConfigError
+from fullrank.evaluated import Evaluated
 from fullrank.metrics import METRICS, IterationRecord, MetricsSink, read_records, scalars
-from fullrank.sinks import Aside, open_sinks
+from fullrank.sinks import Aside, open_evaluation_sinks, open_sinks, register
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
+from fullrank.types import JSON, Interval
 
 
 def events(directory: Path) -> EventAccumulator:
@@ -193,6 +196,50 @@ def test_wandb_gets_the_run_s_scalars_and_goes_on_with_the_same_run(
     assert settings["config"] == {"seed": 3}
     assert run.logged == [(7, scalars(record(7)))]
     assert run.finished
+
+
+@register("half")
+@dataclass(frozen=True)
+class Half:
+    """A sink that takes no evaluations."""
+
+    def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> MetricsSink:
+        raise AssertionError("the run's own sink is the controller's")
+
+
+def evaluated(iteration: int, mean: float) -> Evaluated:
+    sides = {"prey": Interval(-mean, -mean - 1, -mean + 1)}
+    returns = Interval(mean, mean - 1, mean + 1)
+    return Evaluated(iteration=iteration, term=1, returns=returns, sides=sides)
+
+
+def test_evaluations_stand_beside_the_run_s_returns_in_sinks_that_take_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, begun = FakeRun(), list[dict[str, object]]()
+
+    def init(**settings: object) -> FakeRun:
+        begun.append(settings)
+        return run
+
+    monkeypatch.setitem(sys.modules, "wandb", SimpleNamespace(init=init))
+    (tmp_path / "run.json").write_text('{"run": "abc"}')
+    names = ["tensorboard", "wandb", "half"]
+    opened = open_evaluation_sinks(tmp_path, names, first_iteration=0, config={})
+    opened.write(evaluated(9, 4.0))
+    opened.close()
+    found = events(tmp_path / "tensorboard" / "evaluations")
+    values = {tag: found.Scalars(tag)[0].value for tag in found.Tags()["scalars"]}
+    assert values == {
+        "return/mean": 4.0,
+        "return_low/mean": 3.0,
+        "return_high/mean": 5.0,
+        "return/prey": -4.0,
+        "return_low/prey": -5.0,
+        "return_high/prey": -3.0,
+    }
+    assert run.logged == [(9, values)]
+    assert (begun[0]["id"], begun[0]["group"]) == ("abc-evaluations", "abc")
 
 
 def test_wandb_that_is_not_installed_is_asked_for_in_one_line(

@@ -120,7 +120,9 @@ def _policies(checkpoints: Path) -> list[bytes]:
         checkpoint = newest(checkpoints)
     except CheckpointUnusable as error:
         raise NotFound(str(error)) from None
-    head = pb.GetPoliciesResponse(iteration=checkpoint.iteration).SerializeToString()
+    head = pb.GetPoliciesResponse(
+        iteration=checkpoint.iteration, term=checkpoint.facts.get("term", 0)
+    ).SerializeToString()
     return [
         joined([Field(head), chunk])
         for name, array in checkpoint.arrays.items()

@@ -15,7 +15,7 @@ from fullrank.config import RunConfig, as_tables, to_toml
 from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, Deposed, ServiceLost
 from fullrank.history import Began, Notebook
 from fullrank.journal import Entry, Journal, read, survey
-from fullrank.metrics import Fanout
+from fullrank.metrics import Fanout, IterationRecord
 from fullrank.progress import Lines
 from fullrank.recovery import checkpoints_lost, drop_superseded
 from fullrank.rpc.addresses import announce, resolve
@@ -171,7 +171,8 @@ async def _serve(
         config=as_tables(config),
     )
     tally = Tally()
-    sinks = Fanout([kept, tally, Lines(log.info, iterations=run.iterations, clock=time.monotonic)])
+    lines = Lines(log.info, iterations=run.iterations, clock=time.monotonic)
+    sinks = Fanout[IterationRecord]([kept, tally, lines])
     security = Security.of(config.tls, Role.CONTROLLER)
     server = Server(
         pb.DESCRIPTOR.services_by_name["ControllerService"],

@@ -17,8 +17,7 @@ from fullrank.cli.runs import find_run
 from fullrank.comparison import Sample, centre, difference, flat, grouped, labels
 from fullrank.config import as_tables, read_config
 from fullrank.errors import ConfigError
-from fullrank.statistics import Interval
-from fullrank.types import JSON
+from fullrank.types import JSON, Interval
 
 
 def compare(

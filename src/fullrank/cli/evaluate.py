@@ -2,22 +2,28 @@
 
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.following import append, read_evaluations
 from fullrank.cli.following import follow as newer_policies
 from fullrank.cli.options import CertificatesOption, JsonOption
-from fullrank.cli.policies import play
+from fullrank.cli.policies import Version, play
 from fullrank.cli.sources import Source, source_of
-from fullrank.config import RunConfig
+from fullrank.config import RunConfig, as_tables
 from fullrank.environments import variant_of
+from fullrank.evaluated import Evaluated, append, from_facts, read_evaluations
+from fullrank.metrics import METRICS, Fanout, begun, read_records
 from fullrank.rollouts import Act, Evaluation
+from fullrank.sinks import open_evaluation_sinks
 from fullrank.statistics import bootstrap
 from fullrank.types import JSON
+
+NONE = Version(0, -1)
+"""Before all policies."""
 
 
 def evaluate(
@@ -37,7 +43,7 @@ def evaluate(
         typer.Option(
             "--follow",
             help="Play each policies that the run publishes, to its end; a run directory gets them "
-            "as evaluations.jsonl. The random policy is left out.",
+            "as evaluations.jsonl and in its metrics sinks. The random policy is left out.",
         ),
     ] = False,
     patience: Annotated[
@@ -51,7 +57,7 @@ def evaluate(
     if follow:
         _follow(source, episodes=episodes, seed=seed, patience_s=patience, as_json=as_json)
         return
-    found = source.newer(-1)
+    found = source.newer(NONE)
     assert found is not None
     policies: dict[str, Act | None] = {"trained": found.algorithm.act_greedily}
     if with_random:
@@ -61,7 +67,7 @@ def evaluate(
         for name, act in policies.items()
     }
     if as_json:
-        print(json.dumps(_facts(source.config, found.iteration, played, seed=seed)))
+        print(json.dumps(_facts(source.config, found.version, played, seed=seed)))
     else:
         variant = variant_of(source.config.environment.name, source.config.environment.params)
         what = f"{source.name} ({variant})"
@@ -70,28 +76,54 @@ def evaluate(
 
 def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_json: bool) -> None:
     """Evaluate, note and print each policies that come."""
-    known = read_evaluations(source.directory) if source.directory else []
-    seen = max((evaluated.iteration for evaluated in known), default=-1)
-    for found in newer_policies(source, seen=seen, patience_s=patience_s):
-        act = found.algorithm.act_greedily
-        played = play(source.config, act, episodes=episodes, seed=seed)
-        facts = _facts(source.config, found.iteration, {"trained": played}, seed=seed)
-        if source.directory:
-            append(source.directory, facts)
-        if as_json:
-            print(json.dumps(facts), flush=True)
-        else:
-            print(f"iteration {found.iteration}: {_in_words(played)}", flush=True)
+    seen = _seen(source.directory) if source.directory else NONE
+    sinks = _open_sinks(source, seen)
+    try:
+        for found in newer_policies(source, seen=seen, patience_s=patience_s):
+            act = found.algorithm.act_greedily
+            played = play(source.config, act, episodes=episodes, seed=seed)
+            facts = _facts(source.config, found.version, {"trained": played}, seed=seed)
+            if source.directory:
+                append(source.directory, facts)
+                sinks.write(from_facts(facts))
+            if as_json:
+                print(json.dumps(facts), flush=True)
+            else:
+                print(f"iteration {found.iteration}: {_in_words(played)}", flush=True)
+    finally:
+        sinks.close()
+
+
+def _seen(directory: Path) -> Version:
+    """The last policies that were evaluated and are still the run's."""
+    metrics = directory / METRICS
+    terms = begun(read_records(metrics)) if metrics.exists() else {}
+    known = [each for each in read_evaluations(directory) if not each.superseded(terms)]
+    return max((Version(each.term, each.iteration) for each in known), default=NONE)
+
+
+def _open_sinks(source: Source, seen: Version) -> Fanout[Evaluated]:
+    """Those of the run; none where its directory is elsewhere."""
+    if source.directory is None:
+        return Fanout(())
+    config = source.config
+    return open_evaluation_sinks(
+        source.directory,
+        config.metrics.sinks,
+        first_iteration=seen.iteration + 1,
+        config=as_tables(config),
+    )
 
 
 def _facts(
-    config: RunConfig, iteration: int, played: Mapping[str, Evaluation], *, seed: int
+    config: RunConfig, version: Version, played: Mapping[str, Evaluation], *, seed: int
 ) -> JSON:
     (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
     return {
         "environment": config.environment.name,
         "variant": variant_of(config.environment.name, config.environment.params),
-        "iteration": iteration,
+        "iteration": version.iteration,
+        "term": version.term,
         "episodes": episodes,
         "seed": seed,
         **{name: _returns(evaluation) for name, evaluation in played.items()},

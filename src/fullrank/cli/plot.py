@@ -1,8 +1,10 @@
-"""``fullrank plot``: a run's returns and round times as a picture."""
+"""``fullrank plot``: returns and round times of runs as a picture."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import cycle
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self, TypeAlias
 
 import numpy as np
 import typer
@@ -11,16 +13,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from fullrank.cli.following import Evaluated, read_evaluations
 from fullrank.cli.runs import find_run, named
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
 from fullrank.errors import FullrankError
-from fullrank.metrics import METRICS, IterationRecord, read_records
+from fullrank.evaluated import Evaluated, read_evaluations
+from fullrank.metrics import METRICS, IterationRecord, begun, read_records
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """By number of late learners: none, one, two, more."""
-_SIDE_COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9")
+_COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#d55e00", "#4a4f55")
+"""Of the sides of a run, or of runs side by side; the first comes again after the last."""
+_STYLES = ("-", "--", ":", "-.")
+"""Of the sides of runs that are drawn side by side."""
 _WINDOWS_PER_RUN = 40
 """The moving mean spans one part in this many of the run."""
 _LOGARITHMIC_FROM = 20.0
@@ -28,24 +33,60 @@ _LOGARITHMIC_FROM = 20.0
 
 
 def plot(
-    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, or their names below runs/.")
+    ],
     output: Annotated[
-        Path | None, typer.Option("--output", help="PNG to write; default: <run>/plot.png.")
+        Path | None,
+        typer.Option(
+            "--output", help="PNG to write; default: <run>/plot.png, of several plot.png."
+        ),
     ] = None,
 ) -> None:
-    """Draw return and round time by iteration, with late learners marked."""
-    directory = find_run(run)
-    records = read_records(directory / METRICS)
-    if not records:
-        raise FullrankError(f"{directory} has no finished iteration yet; there is nothing to plot")
-    picture = output or directory / "plot.png"
-    evaluations = read_evaluations(directory)
-    figure = draw(records, evaluations, title=_title(read_config(directory)))
+    """Draw return and round time by iteration: of a run with its late learners, or of several."""
+    stories = [Story.read(find_run(run)) for run in runs]
+    if len(stories) == 1:
+        (story,) = stories
+        figure = draw(story.records, story.evaluations, title=_title(story.config))
+        picture = output or story.directory / "plot.png"
+    else:
+        figure = draw_together(stories)
+        picture = output or Path("plot.png")
     try:
         figure.savefig(picture, dpi=150)
     except (OSError, ValueError) as error:
         raise FullrankError(f"cannot write {picture}: {error}") from error
     print(picture)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Story:
+    """What is drawn of a run."""
+
+    directory: Path
+    config: RunConfig
+    records: Sequence[IterationRecord]
+    """At least one."""
+    evaluations: Sequence[Evaluated]
+
+    @classmethod
+    def read(cls, directory: Path) -> Self:
+        """The run's files.
+
+        Raises:
+            FullrankError: One is missing or damaged, or there is no iteration yet.
+        """
+        records = read_records(directory / METRICS)
+        if not records:
+            raise FullrankError(
+                f"{directory} has no finished iteration yet; there is nothing to plot"
+            )
+        return cls(
+            directory=directory,
+            config=read_config(directory),
+            records=records,
+            evaluations=read_evaluations(directory),
+        )
 
 
 def draw(
@@ -55,53 +96,100 @@ def draw(
 
     Args:
         records: Iterations, at least one.
-        evaluations: Of greedy policies, drawn with their intervals over the returns.
+        evaluations: Of greedy policies, drawn with their intervals over the returns; those of
+            iterations that were taken back are hollow.
         title: Above both.
     """
+    figure, returns, rounds = _panels(title)
+    looks = [(colour, "-") for colour in _COLOURS]
+    _draw_returns(returns, records, looks)
+    _draw_evaluations(returns, evaluations, looks, terms=begun(records))
+    _explain(returns)
+    _draw_rounds(rounds, records)
+    return figure
+
+
+def draw_together(stories: Sequence[Story]) -> Figure:
+    """The same two panels with moving means of each run: a colour a run, a style a side."""
+    tasks = dict.fromkeys(_task(story.config) for story in stories)
+    figure, returns, rounds = _panels(" · ".join(tasks))
+    for story, colour in zip(stories, cycle(_COLOURS), strict=False):
+        name, looks = story.directory.name, [(colour, style) for style in _STYLES]
+        _draw_returns(returns, story.records, looks, name=name)
+        terms = begun(story.records)
+        _draw_evaluations(returns, story.evaluations, looks, terms=terms, name=name)
+        iterations = [record.iteration for record in story.records]
+        round_s = np.array([record.round_s for record in story.records])
+        rounds.plot(iterations, _moving_mean(round_s, _window(round_s)), color=colour)
+    _explain(returns)
+    rounds.set_ylim(bottom=0)
+    return figure
+
+
+def _panels(title: str) -> tuple[Figure, Axes, Axes]:
+    """For returns, and for round times."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     FigureCanvasAgg(figure)
     returns, rounds = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
     figure.suptitle(title, fontsize=11)
-    _draw_returns(returns, records)
-    _draw_evaluations(returns, evaluations)
-    _explain(returns)
-    _draw_rounds(rounds, records)
+    returns.set_ylabel("mean episode return")
+    rounds.set_ylabel("round time (s)")
+    rounds.set_xlabel("iteration")
     for axes in (returns, rounds):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-    rounds.set_xlabel("iteration")
-    return figure
+    return figure, returns, rounds
 
 
-def _draw_returns(axes: Axes, records: Sequence[IterationRecord]) -> None:
-    axes.set_ylabel("mean episode return")
-    for (side, values), colour in zip(_returns(records).items(), _SIDE_COLOURS, strict=False):
+Looks: TypeAlias = Sequence[tuple[str, str]]
+"""Colour and line style of each side."""
+
+
+def _draw_returns(
+    axes: Axes, records: Sequence[IterationRecord], looks: Looks, *, name: str = ""
+) -> None:
+    """A curve for each side, over what it smooths; with a name the team is called by it."""
+    found = _returns(records)
+    for (side, values), (colour, style) in zip(found.items(), looks, strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
-        window = max(1, len(raw) // _WINDOWS_PER_RUN)
-        axes.plot(iterations, raw, color=colour, alpha=0.25, linewidth=0.8)
-        label = f"{side}, mean of {window}" if window > 1 else side
-        axes.plot(iterations, _moving_mean(raw, window), color=colour, linewidth=1.8, label=label)
+        window = _window(raw)
+        axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)
+        called = f"{name} {side if len(found) > 1 else ''}".strip() if name else side
+        label = f"{called}, mean of {window}" if window > 1 else called
+        smooth = _moving_mean(raw, window)
+        axes.plot(iterations, smooth, color=colour, linestyle=style, linewidth=1.8, label=label)
 
 
-def _draw_evaluations(axes: Axes, evaluations: Sequence[Evaluated]) -> None:
-    if not evaluations:
-        return
-    iterations = [evaluated.iteration for evaluated in evaluations]
-    several = list(evaluations[0].sides) if len(evaluations[0].sides) > 1 else []
-    for side, colour in zip(several or [""], _SIDE_COLOURS, strict=False):
-        drawn = [each.sides[side] if side else each.returns for each in evaluations]
-        mean, low, high = np.array(drawn).T
-        axes.errorbar(
-            iterations,
-            mean,
-            yerr=(mean - low, high - mean),
-            fmt="o",
-            markersize=4,
-            color=colour,
-            capsize=2,
-            label=f"{side} greedily".strip(),
-        )
+def _draw_evaluations(
+    axes: Axes,
+    evaluations: Sequence[Evaluated],
+    looks: Looks,
+    *,
+    terms: Mapping[int, int],
+    name: str = "",
+) -> None:
+    """Points with intervals, for each side; hollow where a later term supersedes them."""
+    gone = [each for each in evaluations if each.superseded(terms)]
+    stand = [each for each in evaluations if not each.superseded(terms)]
+    for chosen, fill, what in ((stand, None, "greedily"), (gone, "none", "greedily, superseded")):
+        if not chosen:
+            continue
+        several = list(chosen[0].sides) if len(chosen[0].sides) > 1 else []
+        for side, (colour, _) in zip(several or [""], looks, strict=False):
+            drawn = [each.sides[side] if side else each.returns for each in chosen]
+            mean, low, high = np.array(drawn).T
+            axes.errorbar(
+                [each.iteration for each in chosen],
+                mean,
+                yerr=(mean - low, high - mean),
+                fmt="o",
+                markersize=4,
+                markerfacecolor=fill,
+                color=colour,
+                capsize=2,
+                label=" ".join(filter(None, (name, side, what))),
+            )
 
 
 def _explain(axes: Axes) -> None:
@@ -125,6 +213,11 @@ def _returns(records: Sequence[IterationRecord]) -> Mapping[str, Mapping[int, fl
     return {name: values for name, values in found.items() if values}
 
 
+def _window(values: NDArray[np.float64]) -> int:
+    """How many entries a moving mean spans."""
+    return max(1, len(values) // _WINDOWS_PER_RUN)
+
+
 def _moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:
     """Centred mean over ``window`` entries, fewer at the ends; same length as ``values``."""
     ones = np.ones(min(window, len(values)))
@@ -132,7 +225,6 @@ def _moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64
 
 
 def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
-    axes.set_ylabel("round time (s)")
     late = np.minimum([len(record.late) for record in records], len(_LATE_COLOURS) - 1)
     iterations = np.array([record.iteration for record in records])
     round_s = np.array([record.round_s for record in records])
@@ -156,9 +248,14 @@ def _draw_rounds(axes: Axes, records: Sequence[IterationRecord]) -> None:
 
 def _title(config: RunConfig) -> str:
     units = f", M = {config.environment.agents}" if config.environment.agents else ""
-    variant = variant_of(config.environment.name, config.environment.params)
     return (
-        f"{config.algorithm.name} on {config.environment.name} ({variant}), seed {config.seed}\n"
+        f"{_task(config)}, seed {config.seed}\n"
         f"code: {named(config.code)} · N = {config.learners}{units} · "
         f"stragglers: {named(config.stragglers)}"
     )
+
+
+def _task(config: RunConfig) -> str:
+    """What is learnt, and how."""
+    variant = variant_of(config.environment.name, config.environment.params)
+    return f"{config.algorithm.name} on {config.environment.name} ({variant})"

@@ -1,7 +1,7 @@
 """A run's newest policies, and how they play."""
 
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
 from fullrank.checkpoint import newest
@@ -9,18 +9,38 @@ from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.recovery import CHECKPOINTS
 from fullrank.rollouts import Act, Evaluation, evaluate, random_actions
+from fullrank.types import JSON
 from fullrank.wiring import training_of
 
 COPIES = 50
 """Episodes played at a time."""
 
 
+class Version(NamedTuple):
+    """Which of a run's policies, in order: what a later term publishes supersedes."""
+
+    term: int
+    """0 where it is not known."""
+    iteration: int
+    """The last one that they learnt from."""
+
+    @classmethod
+    def of(cls, iteration: int, facts: JSON) -> Self:
+        """That of a checkpoint."""
+        return cls(facts.get("term", 0), iteration)
+
+
 class Trained(NamedTuple):
     """What a checkpoint holds of the policies."""
 
-    iteration: int
+    version: Version
     agents: tuple[AgentSpec, ...]
     algorithm: Algorithm
+
+    @property
+    def iteration(self) -> int:
+        """The last one that they learnt from."""
+        return self.version.iteration
 
 
 def trained(directory: Path, config: RunConfig) -> Trained:
@@ -35,7 +55,8 @@ def trained(directory: Path, config: RunConfig) -> Trained:
         training.load_algorithm(checkpoint.arrays)
     finally:
         training.close()
-    return Trained(checkpoint.iteration, training.agents, training.algorithm)
+    version = Version.of(checkpoint.iteration, checkpoint.facts)
+    return Trained(version, training.agents, training.algorithm)
 
 
 def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:

@@ -1,14 +1,16 @@
 """Where a run's policies come from: checkpoints in its directory, or its controller's monitor."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fullrank.checkpoint import saved
+from fullrank.checkpoint import read_manifest, saved
 from fullrank.cli.locate import locate
-from fullrank.cli.policies import Trained, trained
+from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
 from fullrank.config import RunConfig, read_config
+from fullrank.errors import CheckpointUnusable
 from fullrank.recovery import CHECKPOINTS
 from fullrank.rpc.located import is_address
 from fullrank.rpc.monitor import Monitor
@@ -23,8 +25,8 @@ class Source(Protocol):
     directory: Path | None
     """The run's, if it is here."""
 
-    def newer(self, than: int) -> Trained | None:
-        """The newest policies, or None if they have learnt from no iteration after ``than``.
+    def newer(self, than: Version) -> Trained | None:
+        """The newest policies, or None if they are not after ``than``.
 
         Raises:
             CheckpointUnusable: The directory holds none.
@@ -41,13 +43,15 @@ class Checkpoints:
         self.directory: Path | None = directory
         self._run = directory
 
-    def newer(self, than: int) -> Trained | None:
-        """As ``Source.newer``; only newer ones are read."""
-        paths = saved(self._run / CHECKPOINTS)
-        if paths and int(paths[0].name) <= than:
-            return None
+    def newer(self, than: Version) -> Trained | None:
+        """As ``Source.newer``; only of newer ones more than the manifest is read."""
+        for path in saved(self._run / CHECKPOINTS)[:1]:
+            with suppress(CheckpointUnusable):  # a damaged one is passed over below
+                manifest = read_manifest(path)
+                if Version.of(manifest["iteration"], manifest["facts"]) <= than:
+                    return None
         found = trained(self._run, self.config)
-        return found if found.iteration > than else None
+        return found if found.version > than else None
 
 
 class Published:
@@ -70,18 +74,19 @@ class Published:
         self._training = training_of(self.config)
         self._training.close()
 
-    def newer(self, than: int) -> Trained | None:
+    def newer(self, than: Version) -> Trained | None:
         """As ``Source.newer``."""
         with self._dial() as monitor:
             policies = monitor.policies()
-        if policies.iteration <= than:
+        version = Version(policies.term, policies.iteration)
+        if version <= than:
             return None
         algorithm = self._training.algorithm
         for section in algorithm.sections:
             if section.role == "policy":
                 algorithm.view(section.id)[:] = policies.parameters[section.unit]
         algorithm.written()
-        return Trained(policies.iteration, self._training.agents, algorithm)
+        return Trained(version, self._training.agents, algorithm)
 
 
 def source_of(run: str, certificates: Path | None) -> Source:

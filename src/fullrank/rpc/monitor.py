@@ -31,6 +31,8 @@ class Policies:
 
     iteration: int
     """The last one that they learnt from."""
+    term: int
+    """In which they were saved."""
     parameters: dict[int, FloatArray]
     """Agent to flat parameters, laid out as monitor.proto says."""
 
@@ -46,17 +48,17 @@ def _records(response: pb.WatchResponse, on_lost: Callable[[int], None]) -> list
 
 
 def _policies(responses: Iterable[pb.GetPoliciesResponse]) -> Policies:
-    iteration, assemblers = 0, dict[int, Assembler]()
+    iteration, term, assemblers = 0, 0, dict[int, Assembler]()
     parameters: dict[int, FloatArray] = {}
     for response in responses:
-        iteration, chunk = response.iteration, response.chunk
+        iteration, term, chunk = response.iteration, response.term, response.chunk
         if chunk.array not in parameters:
             parameters[chunk.array] = np.empty(chunk.total // 4, np.float32)
             assemblers[chunk.array] = Assembler(parameters[chunk.array], array_id=chunk.array)
         assemblers[chunk.array].add(chunk)
     if not all(assembler.complete for assembler in assemblers.values()):
         raise ServiceLost("the policies are not whole; ask again")
-    return Policies(iteration=iteration, parameters=parameters)
+    return Policies(iteration=iteration, term=term, parameters=parameters)
 
 
 class Monitor:

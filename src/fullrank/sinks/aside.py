@@ -4,8 +4,9 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
+from typing import Generic
 
-from fullrank.metrics import IterationRecord, MetricsSink
+from fullrank.metrics import Sink, T
 
 log = logging.getLogger(__name__)
 
@@ -15,7 +16,7 @@ CLOSE_S = 10.0
 """Longest wait for a sink to take what waits."""
 
 
-class Aside:
+class Aside(Generic[T]):
     """Passes records on to a sink that is opened, written and closed elsewhere.
 
     Args:
@@ -23,15 +24,15 @@ class Aside:
         open_sink: Opens it.
     """
 
-    def __init__(self, name: str, open_sink: Callable[[], MetricsSink]) -> None:
+    def __init__(self, name: str, open_sink: Callable[[], Sink[T]]) -> None:
         self._name, self._open = name, open_sink
-        self._waiting: queue.Queue[IterationRecord | None] = queue.Queue(KEPT)
+        self._waiting: queue.Queue[T | None] = queue.Queue(KEPT)
         self._lost = 0
         self._failed = False
         self._thread = threading.Thread(target=self._run, name=f"sink-{name}", daemon=True)
         self._thread.start()
 
-    def write(self, record: IterationRecord) -> None:
+    def write(self, record: T) -> None:
         """Take a record at once; too many of them are left out and counted."""
         if self._failed:
             return

@@ -3,9 +3,10 @@
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from fullrank.metrics import METRICS, Fanout, JsonLines, MetricsSink
+from fullrank.evaluated import Evaluated
+from fullrank.metrics import METRICS, Fanout, IterationRecord, JsonLines, MetricsSink, Sink
 from fullrank.registry import Registry
 from fullrank.sinks.aside import Aside
 from fullrank.types import JSON
@@ -27,13 +28,27 @@ class SinkKind(Protocol):
         """
 
 
+@runtime_checkable
+class EvaluationSinkKind(Protocol):
+    """A kind that takes evaluations, too; other kinds do without them."""
+
+    def open_evaluations(
+        self, run_dir: Path, *, first_iteration: int, config: JSON
+    ) -> Sink[Evaluated]:
+        """As ``SinkKind.open``, in another process, while the run writes to its own sink.
+
+        An evaluation of an iteration that is not later than the one before supersedes those from
+        there on: a rollback took them back.
+        """
+
+
 sinks: Registry[SinkKind] = Registry("metrics sink", "fullrank.sinks")
 register = sinks.register
 
 
 def open_sinks(
     run_dir: Path, names: Iterable[str], *, first_iteration: int, config: JSON
-) -> Fanout:
+) -> Fanout[IterationRecord]:
     """``metrics.jsonl``, and beside it the sinks that are named.
 
     Raises:
@@ -51,5 +66,34 @@ def open_sinks(
                 )
                 for name, kind in kinds.items()
             ),
+        ]
+    )
+
+
+def open_evaluation_sinks(
+    run_dir: Path, names: Iterable[str], *, first_iteration: int, config: JSON
+) -> Fanout[Evaluated]:
+    """Those of the named sinks that take evaluations.
+
+    Args:
+        run_dir: The run's directory.
+        names: Of sinks.
+        first_iteration: What was evaluated from here on is superseded.
+        config: The resolved configuration.
+
+    Raises:
+        ConfigError: There is no sink of such a name.
+    """
+    kinds = {name: sinks.build(name) for name in names}
+    return Fanout(
+        [
+            Aside(
+                name,
+                partial(
+                    kind.open_evaluations, run_dir, first_iteration=first_iteration, config=config
+                ),
+            )
+            for name, kind in kinds.items()
+            if isinstance(kind, EvaluationSinkKind)
         ]
     )

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import ConfigError
+from fullrank.evaluated import Evaluated
 from fullrank.metrics import IterationRecord, scalars
 from fullrank.sinks.base import register
 from fullrank.types import JSON
@@ -20,6 +21,10 @@ class TensorBoard:
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "Events":
         """An event file of this start."""
         return Events(run_dir / "tensorboard", first_iteration=first_iteration)
+
+    def open_evaluations(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "Events":
+        """Beside them, so that TensorBoard draws both returns in one chart."""
+        return Events(run_dir / "tensorboard" / "evaluations", first_iteration=first_iteration)
 
 
 class Events:
@@ -49,11 +54,15 @@ class Events:
         self._event, self._summary = event_pb2.Event, summary_pb2.Summary
         self._clock = clock
         self._writer = EventFileWriter(str(directory), flush_secs=5)
-        start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
-        self._add(first_iteration, session_log=start)
+        self._start = event_pb2.SessionLog(status=event_pb2.SessionLog.START)
+        self._next = first_iteration
+        self._add(first_iteration, session_log=self._start)
 
-    def write(self, record: IterationRecord) -> None:
-        """Add the record's scalars at its iteration."""
+    def write(self, record: IterationRecord | Evaluated) -> None:
+        """Add the record's scalars at its iteration; later ones that there are get hidden."""
+        if record.iteration < self._next:
+            self._add(record.iteration, session_log=self._start)
+        self._next = record.iteration + 1
         values = [
             self._summary.Value(tag=tag, simple_value=value)
             for tag, value in scalars(record).items()

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.errors import ConfigError
+from fullrank.evaluated import Evaluated
 from fullrank.metrics import IterationRecord, scalars
 from fullrank.sinks.base import register
 from fullrank.types import JSON
@@ -22,13 +23,25 @@ class Wandb:
         Raises:
             ConfigError: The package is not installed.
         """
-        try:
-            import wandb
-        except ImportError:
-            raise ConfigError("W&B is not installed: pip install 'fullrank[wandb]'") from None
-        run = str(json.loads((run_dir / "run.json").read_text())["run"])
-        settings = {"dir": run_dir, "id": run, "name": run_dir.name, "resume": "allow"}
-        return WandbRun(wandb.init(config=config, **settings))
+        return _run(run_dir, "", config)
+
+    def open_evaluations(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "WandbRun":
+        """Begin or go on with a W&B run of their own, for a W&B run has one writer.
+
+        Raises:
+            ConfigError: The package is not installed.
+        """
+        return _run(run_dir, "-evaluations", config)
+
+
+def _run(run_dir: Path, suffix: str, config: JSON) -> "WandbRun":
+    try:
+        import wandb
+    except ImportError:
+        raise ConfigError("W&B is not installed: pip install 'fullrank[wandb]'") from None
+    run = str(json.loads((run_dir / "run.json").read_text())["run"])
+    names = {"id": run + suffix, "name": run_dir.name + suffix, "group": run}
+    return WandbRun(wandb.init(config=config, dir=run_dir, resume="allow", **names))
 
 
 class WandbRun:
@@ -41,7 +54,7 @@ class WandbRun:
     def __init__(self, run: Any) -> None:
         self._run = run
 
-    def write(self, record: IterationRecord) -> None:
+    def write(self, record: IterationRecord | Evaluated) -> None:
         """Log the record's scalars at its iteration."""
         self._run.log(scalars(record), step=record.iteration)
 

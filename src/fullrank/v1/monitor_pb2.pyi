@@ -567,8 +567,11 @@ class GetPoliciesResponse(_message.Message):
 
     ITERATION_FIELD_NUMBER: _builtins.int
     CHUNK_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     """The last iteration that these policies learnt from; the same in every message."""
+    term: _builtins.int
+    """The term in which they were saved; those of a later term supersede."""
     @_builtins.property
     def chunk(self) -> _tensor_pb2.Chunk: ...
     def __init__(
@@ -576,10 +579,11 @@ class GetPoliciesResponse(_message.Message):
         *,
         iteration: _builtins.int = ...,
         chunk: _tensor_pb2.Chunk | None = ...,
+        term: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "iteration", b"iteration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "iteration", b"iteration", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

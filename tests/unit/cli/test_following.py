@@ -6,15 +6,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from fullrank import checkpoint
 from fullrank.cli import following
-from fullrank.cli.following import append, read_evaluations
 from fullrank.cli.plot import draw
-from fullrank.cli.policies import Trained
+from fullrank.cli.policies import Trained, Version
 from fullrank.cli.sources import Checkpoints
 from fullrank.errors import FullrankError
-from fullrank.metrics import IterationRecord
+from fullrank.evaluated import Evaluated, append, read_evaluations
+from fullrank.metrics import METRICS, IterationRecord, begun, read_records, to_line
+from fullrank.types import Interval
 
 from .conftest import Command, finished
 from .test_plot import record
@@ -31,10 +33,12 @@ def run(tmp_path: Path) -> Path:
     return run
 
 
-def publish(run: Path, iteration: int) -> None:
+def publish(run: Path, iteration: int, *, term: int = 0) -> None:
     """The run's policies once more, as those of a later iteration."""
     found = checkpoint.newest(run / "checkpoints")
-    checkpoint.save(run / "checkpoints", iteration=iteration, arrays=found.arrays, facts={}, keep=9)
+    checkpoint.save(
+        run / "checkpoints", iteration=iteration, arrays=found.arrays, facts={"term": term}, keep=9
+    )
 
 
 @pytest.fixture
@@ -44,7 +48,7 @@ def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
     looks = 0
     newer = Checkpoints.newer
 
-    def look(self: Checkpoints, than: int) -> Trained | None:
+    def look(self: Checkpoints, than: Version) -> Trained | None:
         nonlocal looks
         found = newer(self, than)
         looks += 1
@@ -80,6 +84,46 @@ def test_what_was_played_before_is_not_played_again(
     assert [evaluated.iteration for evaluated in read_evaluations(run)] == [4]
 
 
+def test_what_a_later_term_publishes_is_played_and_supersedes(
+    fullrank: Command, run: Path, after_look: Callable[[int, Callable[[], None]], None]
+) -> None:
+    publish(run, 3, term=1)
+    metrics(run, *(record(each) for each in range(4)))
+
+    def take_back() -> None:
+        (run / "checkpoints" / "000003").rename(run / "taken_back")
+        publish(run, 2, term=2)
+        metrics(run, record(0), record(1, term=2), record(2, term=2))
+
+    after_look(1, take_back)
+    after_look(3, lambda: publish(run, 4, term=2))
+    assert fullrank("eval", str(run), *WORDS).code == 0
+    found = read_evaluations(run)
+    assert [(each.term, each.iteration) for each in found] == [(1, 3), (2, 2), (2, 4)]
+    terms = begun(read_records(run / METRICS))
+    assert [each.superseded(terms) for each in found] == [True, False, False]
+    shown = EventAccumulator(str(run / "tensorboard" / "evaluations"))
+    shown.Reload()
+    steps = [event.step for event in shown.Scalars("return/mean")]
+    assert steps == [2, 4]
+
+
+def test_a_run_whose_last_policies_were_taken_back_is_followed_again(
+    fullrank: Command, run: Path
+) -> None:
+    publish(run, 4, term=1)
+    metrics(run, *(record(each) for each in range(5)))
+    assert fullrank("eval", str(run), *WORDS).output.startswith("iteration 4: ")
+    assert fullrank("eval", str(run), *WORDS) == (0, "", "")
+    publish(run, 4, term=2)
+    metrics(run, record(0), *(record(each, term=2) for each in range(1, 5)))
+    assert fullrank("eval", str(run), *WORDS).output.startswith("iteration 4: ")
+
+
+def metrics(run: Path, *records: IterationRecord) -> None:
+    (run / METRICS).write_text("".join(to_line(each) + "\n" for each in records))
+
+
 @pytest.mark.parametrize("published", [True, False])
 def test_a_run_that_publishes_nothing_more_is_given_up_in_one_line(
     fullrank: Command, run: Path, published: bool
@@ -104,6 +148,21 @@ def test_a_line_that_is_cut_short_is_left_out_and_a_damaged_one_named(
     append(run, {})
     with pytest.raises(FullrankError, match="is damaged"):
         read_evaluations(run)
+
+
+def test_superseded_evaluations_are_drawn_hollow_and_said_to_be() -> None:
+    interval = Interval(1.0, 0.0, 2.0)
+    evaluations = [
+        Evaluated(iteration=2, term=term, returns=interval, sides={"team": interval})
+        for term in (1, 2)
+    ]
+    returns = draw([record(0), record(1, term=2)], evaluations, title="").axes[0]
+    points = [line for line in returns.lines if line.get_marker() == "o"]
+    assert [line.get_markerfacecolor() == "none" for line in points] == [False, True]
+    legend = returns.get_legend()
+    assert legend is not None
+    texts = [text.get_text() for text in legend.get_texts()]
+    assert texts[-2:] == ["greedily", "greedily, superseded"]
 
 
 def test_evaluations_are_drawn_by_side_with_their_intervals(fullrank: Command, run: Path) -> None:

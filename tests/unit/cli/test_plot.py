@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.cli.plot import _moving_mean, draw
+from fullrank.cli.plot import Story, _moving_mean, draw, draw_together
 from fullrank.config import load, to_toml
 from fullrank.metrics import IterationRecord, to_line
 
@@ -63,6 +63,36 @@ def test_an_unwritable_picture_is_one_line(fullrank: Command, run: Path) -> None
     code, _, error = fullrank("plot", str(run), "--output", str(run / "nowhere" / "plot.png"))
     assert code == 1
     assert error.startswith("fullrank: cannot write")
+
+
+def test_several_runs_are_drawn_into_one_picture(
+    fullrank: Command, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    for name in ("config.toml", "metrics.jsonl"):
+        (other / name).write_text((run / name).read_text())
+    monkeypatch.chdir(tmp_path)
+    assert fullrank("plot", str(run), str(other)) == (0, "plot.png\n", "")
+    assert (tmp_path / "plot.png").read_bytes().startswith(b"\x89PNG")
+    code, _, error = fullrank("plot", str(run), "gone")
+    assert (code, error.startswith("fullrank: there is no run")) == (1, True)
+
+
+def test_each_run_has_its_name_and_colour_and_each_side_its_style() -> None:
+    sides = {"chasers": 1.0, "prey": -1.0}
+    both = [record(0, side_returns=sides), record(1, side_returns=sides)]
+    returns, rounds = draw_together([story("first", both), story("second", both)]).axes
+    shown = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in returns.lines}
+    names = ["first chasers", "first prey", "second chasers", "second prey"]
+    first, prey, second, _ = (shown[name] for name in names)
+    assert first[0] == prey[0] != second[0]
+    assert first[1] == second[1] != prey[1]
+    assert [line.get_color() for line in rounds.lines] == [first[0], second[0]]
+
+
+def story(name: str, records: list[IterationRecord]) -> Story:
+    return Story(directory=Path(name), config=load().config, records=records, evaluations=())
 
 
 def test_a_missing_run_is_one_line(fullrank: Command, tmp_path: Path) -> None:
