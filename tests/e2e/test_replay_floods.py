@@ -17,6 +17,7 @@ from tests.e2e.commands import WAIT_S, free_address, settings
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED, open_channel
 from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.limits import AT_ONCE
 from fullrank.rpc.server import METADATA_BYTES
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import replay_pb2 as pb
@@ -26,6 +27,7 @@ pytestmark = pytest.mark.e2e
 
 GROWTH_BYTES = 64 * 2**20
 MESSAGE_BYTES = 64 * 2**20
+STREAMS = 10_000
 ROWS: FloatArray = np.arange(200, dtype=np.float32).reshape(50, 4)
 SAMPLE = Sample(table=TABLE, seed=0, iteration=0, tail=0, head=50, size=1024)
 
@@ -97,7 +99,22 @@ async def bombs(address: str) -> None:
             assert await stub.Append(request, timeout=WAIT_S).code() is StatusCode.UNIMPLEMENTED
 
 
-@pytest.mark.parametrize("flood", [oversized, metadata, bombs], ids=lambda f: f.__name__)
+async def streams(address: str) -> None:
+    """Ten thousand streams that ask for nothing."""
+    async with open_channel(address) as channel:
+        stub = ReplayServiceStub(channel)
+        ends = {asyncio.ensure_future(stub.GetSamples().code()) for _ in range(STREAMS)}
+        refused = set[StatusCode]()
+        while len(ends) > AT_ONCE:
+            ended, ends = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            refused |= {each.result() for each in ended}
+        assert refused <= {StatusCode.RESOURCE_EXHAUSTED, StatusCode.UNAVAILABLE}
+        assert StatusCode.RESOURCE_EXHAUSTED in refused
+        for each in ends:
+            each.cancel()
+
+
+@pytest.mark.parametrize("flood", [oversized, metadata, bombs, streams], ids=lambda f: f.__name__)
 async def test_a_flood_is_refused_within_bounded_memory_and_others_are_served(
     replay: Flooded, flood: Callable[[str], Awaitable[None]]
 ) -> None:

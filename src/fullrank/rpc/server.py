@@ -11,15 +11,26 @@ from grpc_reflection.v1alpha import reflection
 from fullrank.errors import AddressInUse
 from fullrank.rpc.access import Gatekeeper
 from fullrank.rpc.channel import COMMON_OPTIONS
+from fullrank.rpc.limits import AT_ONCE
 from fullrank.rpc.security import Security
 
 METADATA_BYTES = 8 * 1024
 """Longest metadata of a call."""
 
+CALLS = 10_000
+"""Calls that a server serves at a time, and those that wait to be looked at, whoever makes them."""
+
+STREAMS = AT_ONCE + AT_ONCE // 2
+"""Calls of one connection that reach us; those beyond ``AT_ONCE`` are told that they are too many.
+More of them wait at the client, where they take no room of ours, or HTTP/2 refuses them."""
+
 OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),  # a second service on the same port must fail, not share it
-    ("grpc.max_concurrent_streams", 10_000),
+    ("grpc.max_concurrent_streams", STREAMS),
+    # By default gRPC cancels, by chance and without a word, of more than a thousand that wait.
+    ("grpc.server.max_pending_requests", CALLS),
+    ("grpc.server.max_pending_requests_hard_limit", CALLS),
     # Who dials and does not speak HTTP/2 and, if asked to, TLS so soon is sent away.
     ("grpc.server_handshake_timeout_ms", 10_000),
     # Beyond this many bytes a call's metadata are refused, always and not now and then.
@@ -31,9 +42,6 @@ OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
-
-CALLS = 10_000
-"""Calls that a server serves at a time, whoever makes them."""
 
 DRAIN_S = 5.0
 """Grace that calls in flight get when a service is told to stop."""
