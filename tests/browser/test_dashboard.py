@@ -8,10 +8,12 @@ from urllib.request import Request, urlopen
 import pytest
 from playwright.async_api import Page, expect
 from tests.browser.conftest import Show
+from tests.certificates import certify
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.test_metrics import record, write
 
 from fullrank.config import RunConfig, to_toml
+from fullrank.evaluated import append
 from fullrank.metrics import METRICS
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
@@ -133,6 +135,50 @@ async def test_runs_are_compared_and_earlier_rounds_looked_at_by_keyboard(
         await expect(page.locator("#iteration")).to_have_text("4")
         await page.keyboard.press("t")
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+async def test_greedy_returns_stand_in_the_chart_as_they_come_and_superseded_ones_say_so(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    run = _written_run(tmp_path / "run", iterations=5)
+    labels = page.locator("#returns .u-legend .u-series:not(.raw) th")
+    async with show(run) as address:
+        await page.goto(address)
+        await expect(labels).to_have_text(["iteration", "run"])
+        _evaluate(tmp_path / "run", 1)
+        await expect(labels).to_have_text(["iteration", "run", "run greedily"])
+        drawn = await page.evaluate(DRAWN)
+        _evaluate(tmp_path / "run", 3)
+        await _until(page, f"{DRAWN} !== '{drawn}'")
+    write(tmp_path / "run" / METRICS, record(2, term=2), first_iteration=2)
+    async with show(run) as address:
+        await page.goto(address)
+        greedily = ["run greedily", "run greedily, superseded"]
+        await expect(labels).to_have_text(["iteration", "run", *greedily])
+
+
+def _evaluate(run: Path, iteration: int) -> None:
+    interval = {"mean": -1.0, "low": -2.0, "high": 0.0}
+    facts = {"iteration": iteration, "term": 1, "trained": {**interval, "sides": {}}}
+    append(run, facts)
+
+
+async def test_certificates_of_another_authority_are_said_in_words_and_tried_again(
+    page: Page, show: Show, tmp_path: Path
+) -> None:
+    own, foreign = certify(tmp_path / "own"), certify(tmp_path / "foreign")
+    settings = resolved(ENDLESS, f"tls.certificates={own}")
+    async with Cluster(tmp_path / "run", settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        run = await _directory(cluster)
+        async with show(run, **{"tls.certificates": str(foreign)}) as address:
+            await page.goto(address)
+            await expect(page.locator("#problem")).to_contain_text("not of our authority")
+            await expect(page.locator("#problem")).to_contain_text("trying again in")
+        async with show(run) as address:
+            await page.goto(address)
+            await expect(page.locator("#problem")).to_be_empty()
 
 
 async def test_a_telephone_shows_everything_below_one_another(

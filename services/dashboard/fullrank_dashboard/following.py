@@ -15,6 +15,7 @@ from tenacity import (
 
 from fullrank.config import PluginSettings, RunConfig, TlsSettings, read_config
 from fullrank.errors import ConfigError, FullrankError, NotFound
+from fullrank.evaluated import EVALUATIONS, read_evaluations
 from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.rpc.located import is_address, monitor_of
 from fullrank.rpc.monitor import AsyncMonitor
@@ -41,6 +42,7 @@ class Following:
     def __init__(self, run: str, tls: TlsSettings) -> None:
         self._run, self._tls = run, tls
         self._monitor: AsyncMonitor | None = None
+        self._evaluations_bytes = 0
         self.view = RunView(run if is_address(run) else Path(run).name)
 
     async def follow(self) -> NoReturn:
@@ -63,6 +65,7 @@ class Following:
         Raises:
             FullrankError: Nothing can be seen: the controller is away, or the run is none.
         """
+        await self._look_at_evaluations()
         try:
             monitor = self._monitor or await self._dial()
             new = await self._new(monitor)
@@ -76,6 +79,14 @@ class Following:
         self.view.committed(new)
         self.view.stands(now, code)
         return len(new) < AT_ONCE
+
+    async def _look_at_evaluations(self) -> None:
+        """See what is new in the run's directory; a damaged file is said once."""
+        path = Path(self._run) / EVALUATIONS
+        size = path.stat().st_size if path.exists() else 0
+        if size != self._evaluations_bytes:
+            self._evaluations_bytes = size
+            self.view.evaluated(await asyncio.to_thread(read_evaluations, path.parent))
 
     async def _dial(self) -> AsyncMonitor:
         if self.view.last is None and not is_address(self._run):

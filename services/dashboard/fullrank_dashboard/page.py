@@ -39,6 +39,7 @@ class Told:
     generation: int = -1
     points: int = 0
     epoch: int = -1
+    evaluations: list[JSON] | None = None
 
     def news(self, view: RunView) -> JSON | None:
         """What it does not know yet; None where that is nothing."""
@@ -49,6 +50,8 @@ class Told:
         news = view.facts() | {
             "curve": {"start": start, "width": curve.width, "columns": curve.columns(start)}
         }
+        if (evaluations := view.evaluations()) != self.evaluations:
+            news["evaluations"] = self.evaluations = evaluations
         if view.code is not None and view.code.epoch != self.epoch:
             news["code"] = code_facts(view.code)
             self.epoch = view.code.epoch

@@ -1,13 +1,14 @@
 """One run as a page is told of it."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 
 import numpy as np
 
 from fullrank.budget import bottleneck, spans, spent
+from fullrank.evaluated import Evaluated
 from fullrank.metrics import IterationRecord
 from fullrank.progress import SMOOTHED
 from fullrank.rpc.seen import CodeInUse, LearnerStatus, RunStatus
@@ -48,6 +49,8 @@ class RunView:
         self._seed, self._learners = 0, 0
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
         self._log: deque[Entry] = deque(maxlen=LINES)
+        self._begun: dict[int, int] = {}
+        self._evaluations: Sequence[Evaluated] = ()
 
     def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
         """Learn what is trained, and by what the run itself delays its learners."""
@@ -78,8 +81,26 @@ class RunView:
                 self._recent.pop()
             self._recent.append(record)
             self.curve.add(record.iteration, self._numbers(record))
+            self._begun.setdefault(record.term, record.iteration)
             self.last = record
         self.revision += 1
+
+    def evaluated(self, evaluations: Sequence[Evaluated]) -> None:
+        """Take all that is known of its policies when they play greedily."""
+        self._evaluations = evaluations
+        self.revision += 1
+
+    def evaluations(self) -> list[JSON]:
+        """Intervals of returns, by the curve's columns; superseded where a later term went on."""
+        return [
+            {
+                "iteration": each.iteration,
+                "superseded": each.superseded(self._begun),
+                "return": each.returns,
+                **{f"return of {side}": interval for side, interval in each.sides.items()},
+            }
+            for each in self._evaluations
+        ]
 
     def _numbers(self, record: IterationRecord) -> Mapping[str, float | None]:
         return {
@@ -104,7 +125,7 @@ class RunView:
         return next((each for each in self._recent if each.iteration == iteration), None)
 
     def facts(self) -> JSON:
-        """All but the curve and the code."""
+        """All but the curve, the evaluations and the code."""
         recent = list(self._recent)[-SMOOTHED:]
         phases = {name: total_s / len(recent) for name, total_s in spent(recent).items()}
         longest = bottleneck(phases)

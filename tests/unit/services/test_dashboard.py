@@ -11,11 +11,13 @@ from tests.unit.test_budget import timed
 from tests.unit.test_metrics import record, write
 
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
-from fullrank.errors import AddressInUse, ConfigError, NotFound, ServiceLost
+from fullrank.errors import AddressInUse, ConfigError, FullrankError, NotFound, ServiceLost
+from fullrank.evaluated import Evaluated, append
 from fullrank.metrics import METRICS
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.seen import LearnerStatus, RunState, RunStatus
 from fullrank.stragglers import FixedK
+from fullrank.types import JSON, Interval
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import Told
@@ -47,6 +49,44 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
     assert view.curve.columns(0)["return"] == [1.0, 1.0, 5.0]
     assert (view.find(3), view.last) == (None, view.find(2))
     assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were taken back"
+
+
+def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> None:
+    view, told = RunView("run"), Told()
+    view.committed(map(record, range(3)))
+    interval = Interval(1.0, 0.0, 2.0)
+    view.evaluated([Evaluated(iteration=2, term=1, returns=interval, sides={"prey": interval})])
+
+    def evaluations() -> list[JSON]:
+        news = told.news(view)
+        assert news is not None
+        found: list[JSON] = news.get("evaluations", [])
+        return found
+
+    (shown,) = evaluations()
+    assert (shown["iteration"], shown["superseded"]) == (2, False)
+    assert shown["return"] == shown["return of prey"] == interval
+    view.committed([record(3)])
+    assert evaluations() == []
+    view.committed([record(1, term=2)])
+    assert [each["superseded"] for each in evaluations()] == [True]
+
+
+async def test_evaluations_of_a_run_are_seen_and_a_damaged_file_is_said_once(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "config.toml").write_text(to_toml(RunConfig()))
+    interval = {"mean": 1.0, "low": 0.0, "high": 2.0}
+    append(tmp_path, {"iteration": 9, "term": 1, "trained": {**interval, "sides": {}}})
+    following = Following(str(tmp_path), TlsSettings())
+    with pytest.raises(ServiceLost):
+        await following.look()
+    assert [each["iteration"] for each in following.view.evaluations()] == [9]
+    append(tmp_path, {})
+    with pytest.raises(FullrankError, match="is damaged"):
+        await following.look()
+    with pytest.raises(ServiceLost):
+        await following.look()
 
 
 def test_a_late_learner_would_have_come_its_delay_after_the_middle_one() -> None:

@@ -45,6 +45,18 @@ export function smooth(values, window) {
   return means;
 }
 
+/** Dots with bounds of what was evaluated, for a chart: the middle, and [iteration, low, high] of each. */
+export function dots(curve, evaluations, column) {
+  const values = Array(curve.length).fill(null), bounds = [];
+  for (const { iteration, [column]: [mean, low, high] } of evaluations) {
+    const point = Math.floor(iteration / curve.width);
+    if (point >= curve.length) continue;
+    values[point] = mean;
+    bounds.push([point * curve.width, low, high]);
+  }
+  return { curve, values, bounds };
+}
+
 /** Common iterations of lines, and the values of each; quick where their points are equally wide. */
 function aligned(lines) {
   const longest = lines.reduce((most, { curve }) => (curve.length > most.length ? curve : most), lines[0].curve);
@@ -55,7 +67,27 @@ function aligned(lines) {
   return [longest.iterations, ...lines.map(padded)];
 }
 
-/** A chart of lines: {label, curve, values, colour, faint?}; drag to zoom, double-click to see all. */
+/** Intervals, below the dots that are drawn upon them. */
+function drawBounds(plot, { show }, { bounds, colour: stroke }) {
+  if (!bounds || !show) return;
+  const { ctx, bbox } = plot;
+  ctx.save();
+  ctx.beginPath();
+  ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
+  ctx.clip();
+  ctx.beginPath();
+  for (const [iteration, low, high] of bounds) {
+    const x = plot.valToPos(iteration, "x", true);
+    ctx.moveTo(x, plot.valToPos(low, "y", true));
+    ctx.lineTo(x, plot.valToPos(high, "y", true));
+  }
+  ctx.strokeStyle = stroke;
+  ctx.lineWidth = devicePixelRatio;
+  ctx.stroke();
+  ctx.restore();
+}
+
+/** A chart of lines: {label, curve, values, colour, faint?}, or dots: {..., bounds, hollow}; drag to zoom, double-click to see all. */
 export class Chart {
   constructor(element, { unit = number, legend = true } = {}) {
     this.element = element;
@@ -79,6 +111,7 @@ export class Chart {
 
   show(lines) {
     const data = aligned(lines);
+    this.lines = lines;
     const shape = JSON.stringify(lines.map(({ label, colour, faint }) => [label, colour, faint])) + colour("--text");
     if (shape !== this.shape) {
       this.plot?.destroy();
@@ -104,6 +137,7 @@ export class Chart {
       padding: [8, 8, 0, 0],
       legend: { show: this.legend },
       cursor: { points: { size: 7 }, y: false },
+      hooks: { drawAxes: [(plot) => this.lines.forEach((line, index) => drawBounds(plot, plot.series[index + 1], line))] },
       scales: { x: { time: false } },
       axes: [
         { ...axis, space: 70, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? tick.toLocaleString("en") : "")) },
@@ -113,7 +147,8 @@ export class Chart {
         { label: "iteration" },
         ...lines.map((line) => ({
           label: line.label, stroke: line.colour, width: line.faint ? 1 : 2, alpha: line.faint ? 0.28 : 1,
-          class: line.faint ? "raw" : null, spanGaps: true, points: { show: false },
+          class: line.faint ? "raw" : null, spanGaps: true, paths: line.bounds && (() => null),
+          points: line.bounds ? { show: true, size: 7, fill: line.hollow ? colour("--panel") : line.colour } : { show: false },
           value: (_, value) => (value == null ? "–" : this.unit(value)),
         })),
       ],

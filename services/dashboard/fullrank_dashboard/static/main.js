@@ -1,6 +1,6 @@
 // What the server tells, what the person chose, and who draws what.
 import { $, colour, forgetColours, h, renew, seconds, whole } from "./dom.js";
-import { Chart, Curve, smooth } from "./curves.js";
+import { Chart, Curve, dots, smooth } from "./curves.js";
 import { drawBudget, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
 import { drawCode } from "./matrix.js";
 import { drawRound } from "./rounds.js";
@@ -87,7 +87,12 @@ function drawReturns() {
     const values = run.curve.values(column);
     return [{ ...line, values, faint: true }, { ...line, values: smooth(values, window) }];
   });
-  charts.returns.show(window > 1 ? lines : lines.map((line) => ({ ...line, faint: false })).filter((_, each) => each % 2));
+  const played = known.flatMap(({ run, index }) => [false, true].flatMap((superseded) => {
+    const chosen = run.evaluations.filter((each) => each.superseded === superseded && column in each);
+    const label = `${run.name} greedily${superseded ? ", superseded" : ""}`;
+    return chosen.length ? [{ label, colour: hue(index), hollow: superseded, ...dots(run.curve, chosen, column) }] : [];
+  }));
+  charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
 }
 
 /** The kinds of return that there are; which one is chosen. */
