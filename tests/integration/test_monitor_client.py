@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.certificates import certify
 from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
 
@@ -68,7 +69,7 @@ async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
     assert (told[0].state, told[0].committed) == (RunState.FINISHED, 6)
     assert told[1].config == cluster.config
     assert np.array_equal(code.matrix, make_code("cyclic", rows=4, units=3).matrix)
-    assert policies.iteration == 5
+    assert (policies.iteration, policies.term) == (5, 1)
 
 
 async def test_a_controller_that_is_away_is_a_service_lost(tmp_path: Path) -> None:
@@ -164,6 +165,35 @@ async def test_top_outlasts_a_controller_that_is_away_and_misses_nothing(
     written = (tmp_path / METRICS).read_text().splitlines()
     assert list(map(json.loads, out)) == list(map(json.loads, written))
     assert all(line.startswith("controller away: ") for line in told)
+
+
+async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(top_module, "PERIOD_S", 0.01)
+    certificates, foreign = (certify(tmp_path / name) for name in ("own", "foreign"))
+    run, shown = tmp_path / "run", tmp_path / "shown"
+    told: list[str] = []
+
+    def says(words: str) -> bool:
+        told.extend(capsys.readouterr().err.splitlines())
+        return any(words in line for line in told)
+
+    words = ("top", str(run), "--json", "--certificates", str(shown))
+    watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
+    await eventually(lambda: says("nothing to see: there is no run"), what="it is unknown")
+    shown.symlink_to(foreign)
+    async with Cluster(run, resolved(f"tls.certificates={certificates}")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await monitor_of(cluster)
+        await eventually(lambda: says("nothing to see: monitor 127.0.0.1"), what="it is refused")
+        assert says("its certificate is expired or not of our authority; trying again")
+        shown.unlink()
+        shown.symlink_to(certificates)
+        cluster.learners(4)
+        assert await asyncio.wait_for(watching, WAIT_S) == 0
+    assert not any("Traceback" in line for line in told)
 
 
 async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(

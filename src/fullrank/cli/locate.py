@@ -36,13 +36,12 @@ def meant(run: str | None) -> str:
 def locate(run: str | None, certificates: Path | None) -> Callable[[], Monitor]:
     """What dials the run's monitor where it listens now; a restarted one may listen elsewhere.
 
-    Raises:
-        FullrankError: There is no such run.
+    The run itself is looked for when it is dialled, too: ``FullrankError`` if there is none.
     """
-    place, tls = meant(run), tls_of(certificates)
+    tls = tls_of(certificates)
 
     def dial() -> Monitor:
-        address, security = monitor_of(place, tls)
+        address, security = monitor_of(meant(run), tls)
         return Monitor(address, security=security)
 
     return dial

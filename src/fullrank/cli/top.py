@@ -19,7 +19,7 @@ from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
 from fullrank.cli.status import headline
-from fullrank.errors import ServiceLost
+from fullrank.errors import FullrankError, ServiceLost
 from fullrank.metrics import IterationRecord, to_line
 from fullrank.progress import SMOOTHED
 from fullrank.rpc.monitor import Monitor
@@ -38,7 +38,7 @@ LONGEST_PAUSE_S = 10.0
 def top(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show a run until it is finished; a controller that is away is waited for."""
+    """Show a run until it is finished; what cannot be seen, and why, is said and tried again."""
     follower = Follower(locate(run, certificates))
     console = Console()
     shown: Shown = Screen(console) if console.is_terminal else Plain(console)
@@ -69,14 +69,14 @@ class Follower:
         """Where the run stands, and what was committed since the last look.
 
         Raises:
-            ServiceLost: The controller is away.
+            FullrankError: The controller is away, or does not let us in, or there is no such run.
         """
         try:
             if self._monitor is None:
                 self._monitor = self._dial()
             now = self._monitor.status()
             return now, self._new(self._monitor, now)
-        except ServiceLost:
+        except FullrankError:
             self.hang_up()
             raise
 
@@ -98,14 +98,16 @@ class Follower:
 def _looks(
     follower: Follower, say: Callable[[str], None]
 ) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
-    """For ever; ``say`` hears of a controller that is away."""
+    """For ever; ``say`` hears why nothing is seen."""
 
     def away(attempt: RetryCallState) -> None:
         assert attempt.outcome is not None
-        say(f"controller away: {attempt.outcome.exception()}; trying again")
+        error = attempt.outcome.exception()
+        what = "controller away" if isinstance(error, ServiceLost) else "nothing to see"
+        say(f"{what}: {error}; trying again")
 
     patient = Retrying(
-        retry=retry_if_exception_type(ServiceLost),
+        retry=retry_if_exception_type(FullrankError),
         wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
         before_sleep=away,
     )
