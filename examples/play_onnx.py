@@ -3,17 +3,20 @@
 python examples/play_onnx.py runs/mine/export/onnx
 """
 
+import json
 import sys
 from pathlib import Path
 
 from onnxruntime import InferenceSession
 
-from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.environments.parallel import parallel_env
 
 
 def main(folder: str) -> None:
     policies = [InferenceSession(path) for path in sorted(Path(folder).glob("*.onnx"))]
-    environment = cooperative_navigation_v0(agents=len(policies))
+    about = policies[0].get_modelmeta().custom_metadata_map
+    task = json.loads(about["parameters"])
+    environment = parallel_env(about["environment"], agents=len(policies), **task)
     players = dict(zip(environment.possible_agents, policies, strict=True))
     seen, _ = environment.reset(seed=0)
     earned = 0.0

@@ -1,5 +1,6 @@
 """``fullrank export``: a run's policies as files that need no Fullrank, with a model card."""
 
+import json
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -13,7 +14,7 @@ from fullrank import __version__
 from fullrank.cli.card import Card
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run
-from fullrank.config import read_config
+from fullrank.config import RunConfig, read_config
 from fullrank.errors import FullrankError
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy
@@ -49,7 +50,7 @@ def export(
         raise FullrankError(f"{folder} exists already; choose another --output")
     found = trained(directory, config)
     with _whole(folder) as partial:
-        files, difference = _write(found, form, partial, run=directory.name)
+        files, difference = _write(found, form, partial, about=_about(found, directory, config))
         acts = {"trained": found.algorithm.act_greedily, "random": None}
         card = Card(
             run=directory.name,
@@ -68,18 +69,30 @@ def export(
     print(folder)
 
 
-def _write(found: Trained, form: Format, folder: Path, *, run: str) -> tuple[list[str], float]:
+def _about(found: Trained, directory: Path, config: RunConfig) -> Mapping[str, str]:
+    """What every file says of itself: enough to make the environment again."""
+    return {
+        "fullrank": __version__,
+        "run": directory.name,
+        "iterations": str(found.iteration + 1),
+        "environment": config.environment.name,
+        "parameters": json.dumps(dict(config.environment.params)),
+    }
+
+
+def _write(
+    found: Trained, form: Format, folder: Path, *, about: Mapping[str, str]
+) -> tuple[list[str], float]:
     """The files by agent, and how far they are from the run's policies."""
     policies = [
         Policy(agent=agent, layers=found.algorithm.policy(unit))
         for unit, agent in enumerate(found.agents)
     ]
     files = [f"policy_{unit:03d}.{form}" for unit in range(len(policies))]
-    facts = {"fullrank": __version__, "run": run, "iterations": str(found.iteration + 1)}
     kind, exported = _FORMS[form], []
     for policy, file in zip(policies, files, strict=True):
-        about = {**facts, "agent": policy.agent.name, "side": policy.agent.side}
-        kind.save(policy, folder / file, facts=about)
+        facts = {**about, "agent": policy.agent.name, "side": policy.agent.side}
+        kind.save(policy, folder / file, facts=facts)
         exported.append(kind.load(policy, folder / file))
     return files, parity.check(policies, exported, found.algorithm.act_greedily, seed=0)
 

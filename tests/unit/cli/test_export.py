@@ -8,9 +8,9 @@ import pytest
 
 from fullrank.cli.policies import trained
 from fullrank.config import read_config
-from fullrank.environments.parallel import cooperative_navigation_v0
+from fullrank.environments import make_environment
 from fullrank.export import tensors
-from fullrank.types import FloatArray
+from fullrank.types import JSON, FloatArray
 
 from .conftest import Command, finished
 
@@ -55,9 +55,22 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
     assert [line.count("[") for line in returns] == [3, 3]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"environment__name": "predator_prey", "environment__adversaries": 2},
+        {
+            "environment__name": "mpe2.simple_speaker_listener_v4:parallel_env",
+            "environment__agents": 0,
+            "environment__max_cycles": 7,
+        },
+    ],
+)
 def test_the_example_plays_an_episode_as_the_run_does(
-    fullrank: Command, run: Path, monkeypatch: pytest.MonkeyPatch
+    fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, options: JSON
 ) -> None:
+    run = finished(tmp_path / "mine", **options)
     fullrank("export", str(run), "--format", "onnx", "--episodes", "1")
     printed: list[str] = []
     monkeypatch.setattr(sys, "argv", ["play_onnx.py", str(run / "export" / "onnx")])
@@ -67,8 +80,9 @@ def test_the_example_plays_an_episode_as_the_run_does(
 
 
 def _return_of_an_episode(run: Path) -> float:
-    act = trained(run, read_config(run)).algorithm.act_greedily
-    environment = cooperative_navigation_v0()._environment
+    config = read_config(run)
+    act, task = trained(run, config).algorithm.act_greedily, config.environment
+    environment = make_environment(task.name, agents=task.agents, copies=1, **task.params)
     observation, earned, ended = environment.reset([0], [0]), 0.0, False
     while not ended:
         step = environment.step(act(observation))
