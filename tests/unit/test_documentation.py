@@ -64,6 +64,13 @@ def test_every_verb_is_shown_in_the_readme(verb: str) -> None:
     assert f"fullrank {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_make_target_in_a_page_exists(page: Path) -> None:
+    targets = re.findall(r"^([a-z]+):.*##", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    used = re.findall(r"(?:^\$ |`)make ([a-z]+)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(used) <= set(targets)
+
+
 @pytest.fixture(scope="module")
 def application() -> Any:
     return get_command(build(mounted=VERBS))

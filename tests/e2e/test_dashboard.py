@@ -1,0 +1,59 @@
+"""`make train` and `make dashboard`, by what they call: a run, and a page on which it moves."""
+
+import json
+from collections.abc import Iterator
+from contextlib import closing
+from http.client import HTTPResponse
+from pathlib import Path
+from urllib.error import URLError
+from urllib.request import urlopen
+
+import pytest
+from tests.e2e.commands import end, eventually, free_address, interrupt, settings, start
+
+pytestmark = pytest.mark.e2e
+
+
+def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = run_dir / "runs" / "first"
+    run.parent.mkdir(parents=True)
+    monkeypatch.chdir(run_dir)
+    address = free_address()
+    training = start("train", "--run-dir", str(run), *settings("iterations=1000000"))
+    eventually(lambda: (run / "config.toml").exists(), what="there is a run")
+    dashboard = start("dashboard", "--port", address.partition(":")[2])
+    try:
+        with closing(_events(address)) as events:
+            lengths = _lengths(events)
+            first = next(each for each in lengths if each)
+            assert next(each for each in lengths if each > first)
+    finally:
+        dashboard.terminate()
+        interrupt(training)
+        shown, _ = end(dashboard), end(training)
+    assert (shown.code, "Traceback" in shown.error) == (0, False)
+
+
+def _events(address: str) -> HTTPResponse:
+    """What the page listens to, as soon as it is served."""
+    opened: list[HTTPResponse] = []
+
+    def answers() -> bool:
+        try:
+            opened.append(urlopen(f"http://{address}/events", timeout=50))
+        except URLError:
+            return False
+        return True
+
+    eventually(answers, what="the page is served")
+    return opened[0]
+
+
+def _lengths(events: HTTPResponse) -> Iterator[int]:
+    """How many points the curve of returns has, message by message."""
+    for line in events:
+        if line.startswith(b"data: "):
+            curve = json.loads(line.removeprefix(b"data: "))["curve"]
+            yield curve["start"] + len(curve["columns"].get("return", []))
