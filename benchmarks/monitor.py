@@ -1,26 +1,30 @@
-"""Watching costs nothing: iterations with fifty monitors attached, and with one that never reads.
+"""Watching costs nothing: fifty monitors and the dashboard attached, and one that never reads.
 
-The default task on real services, with nobody, with fifty clients in one process that read all that
-is committed, and with one that asks for the whole run and never reads. One run goes through the
-three in turn, again and again, so that all see the same machine; each turn counts by the median of
-collecting and round together. What the clients themselves compute is kept small: they do not decode
-what they read. The memory is the controller's, at both ends of the turns in which nobody reads.
+The default task on real services, with nobody; with fifty clients in one process that read all that
+is committed; with these and a dashboard, a process that shows the run to a page; and with a client
+that asks for the whole run and never reads. One run goes through the four in turn, again and again,
+so that all see the same machine; each turn counts by the median of collecting and round together.
+What clients and page themselves compute is kept small: they do not decode what they read. The
+memory is the controller's, at both ends of the turns in which nobody reads.
 
     python benchmarks/monitor.py --turns 8 --iterations 150
 """
 
 import argparse
 import asyncio
+import json
 import multiprocessing
 import sys
 import tempfile
+import threading
 import time
-from collections import defaultdict
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.synchronize import Event
 from pathlib import Path
 from statistics import median
+from urllib.request import urlopen
 
 import grpc
 import psutil
@@ -117,6 +121,30 @@ def fifty(run: Run, address: str) -> Iterator[None]:
 
 
 @contextmanager
+def page(run: Run) -> Iterator[None]:
+    """A dashboard, and somebody who has its page open and has seen the run there."""
+    shown = json.dumps([str(run.directory)])
+    resolved = load(overrides=[f"dashboard.runs={shown}", "dashboard.address=127.0.0.1:0"])
+    with tempfile.TemporaryDirectory() as scratch:
+        process = start("dashboard", resolved, Path(scratch))
+        events = urlopen(f"http://{announced(Path(scratch), 'dashboard')}/events")
+        while b'"problem": ""' not in events.readline():
+            pass
+        reading = threading.Thread(target=deque, args=(events, 0))
+        reading.start()
+        yield
+        process.terminate()
+        process.join()
+        reading.join()
+
+
+@contextmanager
+def fifty_and_page(run: Run, address: str) -> Iterator[None]:
+    with fifty(run, address), page(run):
+        yield
+
+
+@contextmanager
 def deaf(run: Run, address: str) -> Iterator[None]:
     with grpc.insecure_channel(address) as channel:
         watch: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
@@ -125,7 +153,12 @@ def deaf(run: Run, address: str) -> Iterator[None]:
         call.cancel()
 
 
-TURNS = {"nobody": nobody, "fifty clients": fifty, "one that never reads": deaf}
+TURNS = {
+    "nobody": nobody,
+    "fifty clients": fifty,
+    "fifty clients and the dashboard": fifty_and_page,
+    "one that never reads": deaf,
+}
 
 
 def measure(turns: int, iterations: int) -> tuple[dict[str, list[float]], int]:
