@@ -16,7 +16,6 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from statistics import median
-from types import SimpleNamespace
 from unittest.mock import patch
 
 from fullrank.rpc.certificates import initialise, today
@@ -49,14 +48,12 @@ def believe(times: Path) -> None:
     def nothing(*words: object, **named: object) -> None:
         return None
 
-    constant = SimpleNamespace(digest=partial(bytes, DIGEST_BYTES))
     for target, stand_in in (
         ("fullrank.journal.Journal.append", nothing),
         ("fullrank.history.Notebook.note", nothing),
         ("google_crc32c.value", lambda data: 0),
         ("fullrank.rounds.unit_digest", lambda update: bytes(DIGEST_BYTES)),
         ("fullrank_learner.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),
-        ("fullrank_learner.worker.hashlib", SimpleNamespace(blake2b=lambda *_, **named: constant)),
     ):
         patch(target, stand_in).start()
 

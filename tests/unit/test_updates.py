@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from fullrank.types import FloatArray
-from fullrank.updates import DIGEST_BYTES, GRID, snap, unit_digest, update_digest
+from fullrank.updates import DIGEST_BYTES, GRID, batch_digest, snap, unit_digest, update_digest
 
 CLIPPED = arrays(
     np.float32,
@@ -78,6 +78,21 @@ def test_any_flipped_bit_changes_the_digest(update: FloatArray, data: st.DataObj
 def test_memory_layout_does_not_change_a_digest() -> None:
     block = np.arange(12, dtype=np.float32).reshape(3, 4)
     assert unit_digest(block[:, 1]) == unit_digest(block[:, 1].copy())
+
+
+def test_a_minibatch_digest_tells_any_flipped_bit() -> None:
+    batch = np.arange(12, dtype=np.float32).reshape(3, 4)
+    digest = batch_digest(batch)
+    for bit in range(8 * batch.nbytes):
+        flipped = np.frombuffer(batch.tobytes(), np.uint8).copy()
+        flipped[bit // 8] ^= 1 << bit % 8
+        assert batch_digest(flipped.view(np.float32).reshape(3, 4)) != digest
+
+
+def test_the_digest_of_a_minibatch_is_the_standard_crc() -> None:
+    zeros = np.zeros((2, 4), np.float32)
+    assert batch_digest(zeros).hex() == "8a9136aa"  # RFC 3720, section B.4
+    assert batch_digest(zeros[:0]) == bytes(4)
 
 
 def test_the_iteration_digest_depends_on_every_unit_and_their_order() -> None:

@@ -1,6 +1,5 @@
 """The computing half of a learner: assignment and minibatch to coded vectors; no network."""
 
-import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.types import FloatArray, Unit, Vector
-from fullrank.updates import DIGEST_BYTES, add_scaled, unit_digest
+from fullrank.updates import add_scaled, batch_digest, unit_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +76,7 @@ class Worker:
         return Computed(
             coded=coded,
             last=done[-1],
-            batch_digest=hashlib.blake2b(batch.data, digest_size=DIGEST_BYTES).digest(),
+            batch_digest=batch_digest(batch),
             compute_s=time.perf_counter() - start,
         )
 

@@ -467,7 +467,7 @@ class Coded(_message.Message):
     SENT_S_FIELD_NUMBER: _builtins.int
     row: _builtins.int
     batch_digest: _builtins.bytes
-    """BLAKE2b-128 of the minibatch that was used."""
+    """CRC-32C of the minibatch that was used, four bytes, the highest first."""
     compute_s: _builtins.float
     """Seconds of computing, without waiting for the minibatch and without an injected delay."""
     started_s: _builtins.float
