@@ -6,8 +6,10 @@ import numpy as np
 
 from fullrank.environments.arena.config import ArenaConfig, Plan
 from fullrank.environments.arena.crowd import FOOD, Crowd
+from fullrank.environments.arena.entities import entities
 from fullrank.environments.arena.turns import Verdict, in_turn, together
 from fullrank.environments.base import Step
+from fullrank.environments.entities import Entities
 from fullrank.environments.particle.scene import Scene
 from fullrank.environments.proximity import Array
 from fullrank.environments.time_limit import TimeLimit
@@ -75,6 +77,10 @@ class Arena:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         everybody = np.ones_like(self.crowd.live)
         return self._config.look(self.crowd, self.plan, everybody).reshape(self.copies, -1)
+
+    def entities(self) -> Entities:
+        """See ``Described``."""
+        return entities(self.plan)
 
     def scene(self, copy: int) -> Scene:
         """What there is to draw of one copy."""

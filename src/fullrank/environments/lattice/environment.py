@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.environments.base import AgentSpec, Step
+from fullrank.environments.entities import Entities, Kind
 from fullrank.environments.lattice.grid import NOBODY
 from fullrank.environments.time_limit import TimeLimit
 from fullrank.seeding import stream
@@ -65,6 +66,19 @@ class LatticeEnvironment(ABC):
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         return observe(self.state, self.hood).reshape(self.copies, -1)
+
+    def entities(self) -> Entities:
+        """See ``Described``; a neighbour without bits is there."""
+        agents, places = self.hood.shape
+        bits = self.state.shape[2]
+        columns = np.arange(places * bits).reshape(places, bits)
+        neighbours = Kind(
+            name="neighbour",
+            columns=np.broadcast_to(columns[1:], (agents, places - 1, bits)),
+            placed=self.hood[:, 1:] != NOBODY,
+            blank=False,
+        )
+        return Entities(own=columns[0], kinds=(neighbours,))
 
     def close(self) -> None:  # noqa: B027
         """Nothing is held."""
