@@ -6,22 +6,30 @@ the local driver and an evaluation play the same episodes.
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.algorithms.base import Algorithm
 from fullrank.environments.base import AgentSpec, Discrete, Environment, Step
 from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
 from fullrank.seeding import derive, stream
-from fullrank.types import FloatArray, IntArray
+from fullrank.types import BoolArray, FloatArray, IntArray
 
 Array = NDArray[np.float64]
 
 Act: TypeAlias = Callable[[FloatArray], FloatArray]
 """Joint observations (E, sum of observation sizes) to joint actions (E, sum of action sizes)."""
+
+
+class Player(Protocol):
+    """Who explores, for example an ``Algorithm``."""
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        """See ``Algorithm.act``."""
 
 
 class Collected(NamedTuple):
@@ -92,9 +100,9 @@ class Rollout:
     """
 
     def __init__(
-        self, environment: Environment, algorithm: Algorithm, layout: Layout, *, seed: int
+        self, environment: Environment, player: Player, layout: Layout, *, seed: int
     ) -> None:
-        self._environment, self._algorithm, self._layout = environment, algorithm, layout
+        self._environment, self._player, self._layout = environment, player, layout
         self._seed = seed
         self._finished = np.zeros(environment.copies, dtype=np.int64)
         self._steps = np.zeros(environment.copies, dtype=np.int64)
@@ -114,7 +122,7 @@ class Rollout:
         for step in range(steps):
             self._begin()
             observation, alive = episodes.observation, episodes.alive
-            action = self._algorithm.act(observation, iteration=iteration, step=step, alive=alive)
+            action = self._player.act(observation, iteration=iteration, step=step, alive=alive)
             outcome = episodes.advance(action)
             self._layout.pack(
                 observation=observation,

@@ -1,0 +1,81 @@
+"""What fixes the result of EPC: stages of growing teams, and how runs are trained and chosen."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from typing import Any
+
+from fullrank.baselines.epc.practice import Practice
+from fullrank.baselines.epc.team import Team, sides_of
+from fullrank.environments import Environment, make_environment
+from fullrank.environments.entities import entities_of
+from fullrank.environments.lattice.environment import LatticeEnvironment
+from fullrank.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """Teams of one size."""
+
+    agents: int
+    """M."""
+    iterations: int
+    """Of each run."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Curriculum:
+    """Stages, populations and everything else that fixes the result."""
+
+    environment: str
+    """Registered name, of a task on a lattice or in an arena."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The environment's."""
+    stages: tuple[Stage, ...]
+    """Each with twice the agents of the one before, on a lattice with more."""
+    runs: int = 3
+    """Of the first stage."""
+    selected: int = 2
+    """k, runs of a stage that are parents; the next stage has k (k + 1) / 2."""
+    seed: int = 0
+    practice: Practice = field(default_factory=Practice)
+
+    def __post_init__(self) -> None:
+        if not self.stages or min(stage.iterations for stage in self.stages) < 1:
+            raise ConfigError("a curriculum needs a stage, and each of them an iteration")
+        if not 1 <= self.selected <= self.runs:
+            raise ConfigError(
+                f"of {self.runs} runs {self.selected} cannot be selected; "
+                "let selected be from 1 to runs"
+            )
+        for before, after in pairwise(stage.agents for stage in self.stages):
+            self._require_growth(before, after)
+
+    def _require_growth(self, before: int, after: int) -> None:
+        """``ConfigError`` unless a team of the one size can follow one of the other."""
+        teams = [self.make(agents, 1) for agents in (before, after)]
+        small, large = ([part.stop - part.start for part in sides_of(t.agents)] for t in teams)
+        if isinstance(teams[0], LatticeEnvironment):
+            if large <= small:
+                raise ConfigError(
+                    f"a stage of {after} agents follows one of {before}; on a lattice every stage "
+                    "needs more agents than the one before, as 9, 16, 25, 64"
+                )
+        elif large != [2 * size for size in small]:
+            raise ConfigError(
+                f"sides of {large} agents follow sides of {small}; every stage must double every "
+                "side of the one before, as 3, 6, 12, 24"
+            )
+
+    def scratch(self) -> "Curriculum":
+        """EPC from scratch: a single run of the last stage."""
+        return replace(self, stages=self.stages[-1:], runs=1, selected=1)
+
+    def make(self, agents: int, copies: int) -> Environment:
+        """The environment of a team of some size."""
+        return make_environment(self.environment, agents=agents, copies=copies, **self.params)
+
+    def team(self, agents: int, *, seed: int = 0) -> Team:
+        """A team that learnt nothing; ``Team.begin`` gives it the parameters of a run."""
+        world = self.make(agents, 1)
+        return Team(world.agents, entities_of(world, self.environment), seed=seed)

@@ -1,0 +1,128 @@
+"""How a team learns: MADDPG with the networks of EPC.
+
+The losses are those of ``fullrank.algorithms.maddpg``, with both gradients at the same parameters,
+in environments where nothing is terminal. They come by automatic differentiation over all agents
+at once, so that an agent's bits may depend on its company.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.baselines.epc.networks import HIDDEN
+from fullrank.baselines.epc.team import Team
+from fullrank.baselines.epc.views import View
+from fullrank.networks.adam import Adam
+from fullrank.replay.layout import Layout
+from fullrank.seeding import stream
+from fullrank.types import FloatArray
+
+TILE = 2**22
+"""Entries at most of what is computed at a time of all entities that all agents see."""
+
+
+class Transitions(NamedTuple):
+    """Some transitions of M agents, and what their new actions draw."""
+
+    view: View
+    action: Tensor
+    """Shape (B, M, actions)."""
+    reward: Tensor
+    """Shape (B, M)."""
+    after: View
+    noise: Tensor
+    """Of the next actions and the new ones, shape (2, B, M, actions)."""
+
+    def rows(self, span: slice) -> "Transitions":
+        """Some of them."""
+        return Transitions(
+            self.view.rows(span),
+            self.action[span],
+            self.reward[span],
+            self.after.rows(span),
+            self.noise[:, span],
+        )
+
+
+class Learner:
+    """Optimises a team's networks.
+
+    Args:
+        team: Is changed.
+        layout: Of its transitions.
+        config: Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect.
+        seed: Of the draws.
+    """
+
+    def __init__(self, team: Team, layout: Layout, config: ActorCriticConfig, *, seed: int) -> None:
+        self._team, self._layout, self._config, self._seed = team, layout, config, seed
+        self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
+        self._steps = 0
+
+    def update(self, batch: FloatArray, *, iteration: int) -> None:
+        """One step of all networks, then of their targets.
+
+        Args:
+            batch: Packed transitions, shape (B, row_size).
+            iteration: Keys the draws.
+        """
+        networks = self._team.networks
+        data = self._transitions(torch.from_numpy(batch), iteration)
+        leaves = {name: own.rows.online.detach().requires_grad_() for name, own in networks.items()}
+        gradients = [torch.zeros_like(leaf) for leaf in leaves.values()]
+        length = self._tile(data.view)
+        for start in range(0, len(batch), length):
+            loss = self._loss(leaves, data.rows(slice(start, start + length)))
+            for total, part in zip(
+                gradients, torch.autograd.grad(loss, list(leaves.values())), strict=True
+            ):
+                total += part / len(batch)
+        self._steps += 1
+        for own, gradient in zip(networks.values(), gradients, strict=True):
+            own.step(gradient, self._adam, count=self._steps, clip_norm=self._config.clip_norm)
+
+    def _transitions(self, rows: Tensor, iteration: int) -> Transitions:
+        layout, eyes = self._layout, self._team.eyes
+        action = rows[:, layout.action].view(len(rows), layout.agents, -1)
+        generator = stream(self._seed, "update", iteration)
+        noise = self._team.head.draw(generator, (2, *action.shape))
+        return Transitions(
+            eyes.view(rows[:, layout.observation]),
+            action,
+            rows[:, layout.reward],
+            eyes.view(rows[:, layout.next_observation]),
+            torch.from_numpy(noise),
+        )
+
+    @staticmethod
+    def _tile(view: View) -> int:
+        """How many transitions are computed at a time."""
+        agents = view.own.shape[1]
+        entities = 1 + sum(others.present.shape[2] for others in view.kinds)
+        return max(1, TILE // (HIDDEN * entities * agents**2))
+
+    def _loss(self, leaves: dict[str, Tensor], data: Transitions) -> Tensor:
+        """Sum of all losses; each agent's depends on its own networks alone."""
+        team, config = self._team, self._config
+        joint = data.view.with_actions(data.action)
+        others = team.encode(leaves["encoder"], joint)
+        error = self._expected(data) - team.values(leaves["critic"], joint, others)
+        logits = team.logits(leaves["policy"], data.view)
+        action = torch.softmax(logits.transpose(0, 1) + data.noise[1], dim=-1)
+        own = data.view.with_actions(action)
+        value = team.values(leaves["critic"].detach(), own, others.detach())
+        penalty = config.logit_penalty * logits.square().mean(dim=-1)
+        return error.square().sum() - value.sum() + penalty.sum()
+
+    @torch.no_grad()
+    def _expected(self, data: Transitions) -> Tensor:
+        """r_i + discount Q'_i(s', a'), shape (M, B)."""
+        team = self._team
+        target = {name: own.rows.target for name, own in team.networks.items()}
+        logits = team.logits(target["policy"], data.after)
+        action = torch.softmax(logits.transpose(0, 1) + data.noise[0], dim=-1)
+        joint = data.after.with_actions(action)
+        value = team.values(target["critic"], joint, team.encode(target["encoder"], joint))
+        return data.reward.t() + self._config.discount * value

@@ -1,0 +1,148 @@
+"""Networks that fit a team of any size: others are encoded alike and pooled by attention.
+
+[Long20], Sec. 4.1. What is written here is one agent's; shapes begin with any axes. Widths are
+those of [DARL1N]'s experiments: entities become e = relu(W2 relu(W1 x)) of 32 numbers, those of a
+kind one vector sum_j softmax_j(e_own . e_j / sqrt(32)) e_j, normalised as a layer and rectified.
+
+Differs from the authors' code in that all heads have leaky rectifiers, where that has plain ones in
+the critic's encoders.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from fullrank.baselines.epc.views import View
+
+HIDDEN = 64
+"""Width of what lies between."""
+WIDTH = 32
+"""Entries of what is encoded."""
+NEVER = -1e9
+"""Score of what is not there: its exponential is 0."""
+
+
+class Pool(nn.Module):
+    """Attention of one vector to some of n others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(WIDTH)
+
+    def forward(self, query: Tensor, others: Tensor, present: Tensor) -> Tensor:
+        """Shape (..., WIDTH), from (..., WIDTH), (..., n, WIDTH) and (..., n) bool."""
+        scores = (others * query.unsqueeze(-2)).sum(-1) / WIDTH**0.5
+        attention = torch.softmax(scores.masked_fill(~present, NEVER), dim=-1) * present
+        return torch.relu(self.norm((attention.unsqueeze(-1) * others).sum(-2)))
+
+
+class EntityNetwork(nn.Module):
+    """From what an agent sees to some numbers: the policy, and the encoders of the critic.
+
+    Args:
+        own: Entries that an agent sees of itself, for an encoder its action among them.
+        kinds: Entries that it sees of an entity of each kind.
+        outputs: How many numbers.
+    """
+
+    def __init__(self, own: int, kinds: Sequence[int], outputs: int) -> None:
+        super().__init__()
+        self.own = _encoder(own)
+        self.kinds = nn.ModuleList(_encoder(size) for size in kinds)
+        self.pools = nn.ModuleList(Pool() for _ in kinds)
+        self.head = _head(1 + len(kinds), outputs)
+
+    def forward(self, view: View) -> Tensor:
+        """Shape (..., outputs)."""
+        own = self.own(view.own)
+        pooled = [
+            pool(own, encode(others.features), others.present)
+            for encode, pool, others in zip(self.kinds, self.pools, view.kinds, strict=True)
+        ]
+        outputs: Tensor = self.head(torch.cat([own, *pooled], dim=-1))
+        return outputs
+
+
+class SideEncoders(nn.Module):
+    """What everybody sees and does, encoded side by side, for one agent's critic.
+
+    Args:
+        sides: Which agents play for each side.
+        own: As in ``EntityNetwork``.
+        kinds: As there.
+    """
+
+    def __init__(self, sides: Sequence[slice], own: int, kinds: Sequence[int]) -> None:
+        super().__init__()
+        self.slices = sides
+        self.encoders = nn.ModuleList(EntityNetwork(own, kinds, WIDTH) for _ in sides)
+
+    def forward(self, view: View) -> Tensor:
+        """Shape (B, M, WIDTH), from what M agents see and do."""
+        parts = [
+            encode(_of(view, side)) for encode, side in zip(self.encoders, self.slices, strict=True)
+        ]
+        return torch.cat(parts, dim=-2)
+
+
+class Critic(nn.Module):
+    """The value of what one agent and all others see and do.
+
+    Everybody attends to everybody once, then the agent to each side.
+
+    Args:
+        sides: Which agents play for each side.
+        own: As in ``EntityNetwork``.
+        kinds: As there.
+    """
+
+    def __init__(self, sides: Sequence[slice], own: int, kinds: Sequence[int]) -> None:
+        super().__init__()
+        self.slices = sides
+        self.own = EntityNetwork(own, kinds, WIDTH)
+        self.query, self.key, self.content = (nn.Linear(WIDTH, WIDTH) for _ in range(3))
+        self.norm = nn.LayerNorm(WIDTH)
+        self.pools = nn.ModuleList(Pool() for _ in sides)
+        self.head = _head(1 + len(sides), 1)
+
+    def forward(self, view: View, others: Tensor, mine: Tensor) -> Tensor:
+        """Values, shape (B,).
+
+        Args:
+            view: What the agent sees and does, without an axis of agents.
+            others: What ``SideEncoders`` gave, shape (B, M, WIDTH).
+            mine: Which of them is the agent itself, shape (M,) bool.
+        """
+        own = self.own(view)
+        everybody = torch.where(mine.unsqueeze(-1), own.unsqueeze(-2), others)
+        scores = self.query(everybody) @ self.key(everybody).transpose(-1, -2)
+        attended = torch.softmax(scores / WIDTH**0.5, dim=-1) @ self.content(everybody)
+        attended = torch.relu(self.norm(attended))
+        query = (attended * mine.unsqueeze(-1)).sum(-2)
+        pooled = [
+            pool(query, attended[..., side, :], ~mine[side])
+            for pool, side in zip(self.pools, self.slices, strict=True)
+        ]
+        value: Tensor = self.head(torch.cat([own, *pooled], dim=-1)).squeeze(-1)
+        return value
+
+
+def _of(view: View, side: slice) -> View:
+    """What the agents of one side see."""
+    kinds = tuple(type(others)(*(part[:, side] for part in others)) for others in view.kinds)
+    return View(view.own[:, side], kinds)
+
+
+def _encoder(size: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(size, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, WIDTH), nn.ReLU())
+
+
+def _head(vectors: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(
+        nn.Linear(vectors * WIDTH, HIDDEN),
+        nn.LeakyReLU(),
+        nn.Linear(HIDDEN, HIDDEN),
+        nn.LeakyReLU(),
+        nn.Linear(HIDDEN, outputs),
+    )

@@ -1,0 +1,181 @@
+"""Evolutionary population curriculum (EPC): teams that grow, of which the best are mixed.
+
+Long, Zhou, Gupta, Fang, Wu, Wang: Evolutionary Population Curriculum for Scaling Multi-Agent
+Reinforcement Learning, ICLR 2020, arXiv:2003.10423, as the baseline of [DARL1N], Sec. VI. In the
+first stage some runs train teams of M agents, each by itself. Of every stage's runs the best k are
+kept; each pair of them, a run with itself included, is the parents of a run in the next stage,
+whose team has twice the agents: the first half of a side begins with the networks of the one
+parent's side, the second half with those of the other's.
+
+Differs from the sources in:
+
+- In a contest both sides learn together, and parents are chosen by the return of the side of the
+  last agent, in [DARL1N] the good one; [Long20] chooses parents for each side by playing all
+  against all.
+- On a lattice, whose teams are squares and cannot double, agent j of the new team begins with the
+  networks of agent j mod M, of the parents in turn for each M agents.
+- Targets begin equal to the networks, and optimiser and transitions begin anew in each stage.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+from itertools import combinations_with_replacement
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.baselines.epc.curriculum import Curriculum
+from fullrank.baselines.epc.practice import Point, practise
+from fullrank.baselines.epc.team import sides_of
+from fullrank.checkpoint import newest, save
+from fullrank.environments.base import AgentSpec
+from fullrank.errors import CheckpointUnusable
+from fullrank.seeding import derive
+from fullrank.types import FloatArray
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """A team that was trained."""
+
+    stage: int
+    """0-based."""
+    number: int
+    """Within its stage, 0-based."""
+    parents: tuple[int, ...]
+    """Numbers of two runs of the stage before; none in the first."""
+    points: tuple[Point, ...]
+    """Its evaluations."""
+    parameters: Mapping[str, FloatArray]
+    """Of each network one row for each agent."""
+
+    @property
+    def score(self) -> float:
+        """Mean return of the last evaluation."""
+        return self.points[-1].mean_return
+
+
+def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]) -> Iterator[Run]:
+    """Train all runs of all stages that have not been trained yet.
+
+    Args:
+        curriculum: What to train.
+        directory: Keeps every run that is finished; a curriculum that was interrupted goes on from
+            those, to the same result.
+        clock: Tells the seconds that iterations take, for example ``time.process_time``.
+
+    Yields:
+        All runs, stage by stage; the best of the last stage is the result.
+
+    Raises:
+        CheckpointUnusable: The directory holds runs of another curriculum.
+    """
+    population: list[Run] = []
+    for stage in range(len(curriculum.stages)):
+        origins: list[tuple[Run, ...]] = [()] * curriculum.runs
+        if stage:
+            chosen = best(population, curriculum.selected)
+            origins = list(combinations_with_replacement(chosen, 2))
+        population = []
+        for number, parents in enumerate(origins):
+            entry = _Entry(curriculum, directory, stage, number, parents)
+            run = entry.stored() or entry.train(clock)
+            population.append(run)
+            yield run
+
+
+def best(population: Sequence[Run], count: int) -> list[Run]:
+    """Those with the highest scores, the best first, of equal ones the earlier."""
+    return sorted(population, key=lambda run: -run.score)[:count]
+
+
+def mixed(
+    parents: Sequence[Run], before: Sequence[AgentSpec], after: Sequence[AgentSpec]
+) -> dict[str, FloatArray]:
+    """Parameters of a larger team: sides of the parents in turn, until it is full.
+
+    Args:
+        parents: Runs of one stage.
+        before: The agents of their teams.
+        after: Those of the larger one.
+    """
+    parent, row = list[int](), list[int]()
+    for old, new in zip(sides_of(before), sides_of(after), strict=True):
+        turn, place = np.divmod(np.arange(new.stop - new.start), old.stop - old.start)
+        parent += (turn % len(parents)).tolist()
+        row += (old.start + place).tolist()
+    return {
+        name: np.stack([run.parameters[name] for run in parents])[parent, row]
+        for name in parents[0].parameters
+    }
+
+
+class _Entry(NamedTuple):
+    """One run of a curriculum and where it is kept."""
+
+    curriculum: Curriculum
+    directory: Path
+    stage: int
+    number: int
+    parents: tuple[Run, ...]
+
+    @property
+    def place(self) -> Path:
+        """The directory of this run."""
+        return self.directory / f"stage-{self.stage}" / f"run-{self.number}"
+
+    @property
+    def plan(self) -> str:
+        """All that fixes this run; later stages do not."""
+        known = self.curriculum.stages[: self.stage + 1]
+        return json.dumps(asdict(replace(self.curriculum, stages=known)), sort_keys=True)
+
+    def stored(self) -> Run | None:
+        """The run, if it was finished; what is damaged is trained again."""
+        try:
+            found = newest(self.place)
+        except CheckpointUnusable:
+            return None
+        if found.facts["plan"] != self.plan:
+            raise CheckpointUnusable(
+                f"{self.place}: a run of another curriculum; use another directory, or remove it"
+            )
+        points = [Point(*point) for point in found.facts["points"]]
+        return self._run(points, found.arrays)
+
+    def train(self, clock: Callable[[], float]) -> Run:
+        """Train the run and keep it."""
+        curriculum, size = self.curriculum, self.curriculum.stages[self.stage]
+        seed = derive(curriculum.seed, "run", self.stage, self.number)
+        team = curriculum.team(size.agents, seed=seed)
+        if self.parents:
+            smaller = curriculum.stages[self.stage - 1].agents
+            sizes = (curriculum.make(agents, 1).agents for agents in (smaller, size.agents))
+            team.begin(mixed(self.parents, *sizes))
+        points = list(
+            practise(
+                team,
+                partial(curriculum.make, size.agents),
+                curriculum.practice,
+                iterations=size.iterations,
+                seed=seed,
+                evaluation_seed=curriculum.seed,
+                clock=clock,
+            )
+        )
+        facts = {"plan": self.plan, "points": points}
+        arrays = team.parameters()
+        save(self.place, iteration=size.iterations, arrays=arrays, facts=facts, keep=1)
+        return self._run(points, arrays)
+
+    def _run(self, points: Sequence[Point], parameters: Mapping[str, FloatArray]) -> Run:
+        return Run(
+            stage=self.stage,
+            number=self.number,
+            parents=tuple(parent.number for parent in self.parents),
+            points=tuple(points),
+            parameters=parameters,
+        )

@@ -1,0 +1,133 @@
+"""One run of a team: play, learn, and be judged now and then."""
+
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import dataclass, field
+from math import ceil
+from typing import NamedTuple
+
+from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.algorithms.sections import layout_of
+from fullrank.baselines.epc.learner import Learner
+from fullrank.baselines.epc.team import Team
+from fullrank.environments.base import Environment
+from fullrank.errors import ConfigError
+from fullrank.replay import TABLE, Layout, Memory, Sample, Table
+from fullrank.rollouts import Rollout, evaluate
+
+WARM_UP = -1
+"""The iteration that keys the exploration of the warm-up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Practice:
+    """How a team plays, learns and is judged; by default as often as the authors' does."""
+
+    copies: int = 25
+    """E, environments played in at once."""
+    steps: int = 4
+    """Steps of each of them in an iteration, which has one update."""
+    warmup: int = 25_600
+    """Transitions collected before the first iteration."""
+    capacity: int = 100_000
+    """Transitions held at most."""
+    evaluate_every: int = 100
+    """Iterations from one evaluation to the next; there is one before the first and after the last,
+    too."""
+    episodes: int = 10
+    """Of an evaluation, the same ones each time."""
+    learning: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    """Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect."""
+
+    def __post_init__(self) -> None:
+        for key in ("copies", "steps", "warmup", "capacity", "evaluate_every", "episodes"):
+            if getattr(self, key) < 1:
+                raise ConfigError(f"practice.{key} must be at least 1: {getattr(self, key)}")
+
+
+class Point(NamedTuple):
+    """An evaluation without exploration."""
+
+    iteration: int
+    """Updates before it."""
+    seconds: float
+    """That the iterations before it took, by the clock that was given; without evaluations."""
+    mean_return: float
+    """Of an episode, summed over the team, in a contest over the side of the last agent."""
+
+
+def practise(
+    team: Team,
+    make: Callable[[int], Environment],
+    practice: Practice,
+    *,
+    iterations: int,
+    seed: int,
+    evaluation_seed: int,
+    clock: Callable[[], float],
+) -> Iterator[Point]:
+    """Improve a team.
+
+    Args:
+        team: Is changed.
+        make: Makes so many copies of its environment.
+        practice: How.
+        iterations: How long.
+        seed: Of play and draws.
+        evaluation_seed: Of the evaluations' episodes.
+        clock: Tells seconds.
+
+    Yields:
+        Every evaluation.
+    """
+    with closing(make(practice.copies)) as world, closing(make(practice.episodes)) as court:
+        lesson = _Lesson(team, world, practice, iterations=iterations, seed=seed)
+        begun, seconds = clock(), 0.0
+        lesson.collect(ceil(practice.warmup / practice.copies), WARM_UP)
+        for iteration in range(iterations + 1):
+            if iteration % practice.evaluate_every == 0 or iteration == iterations:
+                seconds += clock() - begun
+                played = evaluate(court, team.act_greedily, practice.episodes, evaluation_seed)
+                judged = played.side_returns[court.agents[-1].side]
+                yield Point(iteration, seconds, float(judged.mean()))
+                begun = clock()
+            if iteration < iterations:
+                lesson.collect(practice.steps, iteration)
+                lesson.update(iteration)
+
+
+class _Lesson:
+    """What a run holds besides its team: episodes, transitions, optimiser."""
+
+    def __init__(
+        self, team: Team, world: Environment, practice: Practice, *, iterations: int, seed: int
+    ) -> None:
+        layout = layout_of(world.agents)
+        self._seed, self._batch_size = seed, practice.learning.batch_size
+        self._rollout = Rollout(world, team, layout, seed=seed)
+        self._learner = Learner(team, layout, practice.learning, seed=seed)
+        self._table = _table(layout, practice, iterations=iterations)
+
+    def collect(self, steps: int, iteration: int) -> None:
+        """Play."""
+        self._table.append(self._table.head, self._rollout.collect(steps, iteration).rows)
+
+    def update(self, iteration: int) -> None:
+        """Learn from a minibatch of what was played."""
+        sample = Sample(
+            table=TABLE,
+            seed=self._seed,
+            iteration=iteration,
+            tail=self._table.tail,
+            head=self._table.head,
+            size=self._batch_size,
+        )
+        self._learner.update(self._table.minibatch(sample), iteration=iteration)
+
+
+def _table(layout: Layout, practice: Practice, *, iterations: int) -> Table:
+    """As large as a run can fill, at most the capacity."""
+    warmup = ceil(practice.warmup / practice.copies) * practice.copies
+    filled = warmup + iterations * practice.copies * practice.steps
+    capacity = min(practice.capacity, filled)
+    return Table(Memory(capacity, layout.row_size), capacity=capacity)

@@ -1,0 +1,112 @@
+"""M agents whose networks fit any M ([Long20], Sec. 4.1): their parameters, and how they act."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.baselines.epc.copies import Copies
+from fullrank.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
+from fullrank.baselines.epc.views import Eyes, View
+from fullrank.environments.base import AgentSpec, Discrete
+from fullrank.environments.entities import Entities
+from fullrank.errors import ConfigError
+from fullrank.networks.heads import Relaxed
+from fullrank.seeding import stream
+from fullrank.types import BoolArray, FloatArray
+
+
+class Team:
+    """Policies and critics of M agents, each agent with its own.
+
+    Args:
+        specs: The agents, with the same discrete actions.
+        entities: What they see.
+        seed: Of parameters and exploration.
+
+    Attributes:
+        networks: By name: ``policy``; ``critic``, and ``encoder`` of what it is told of others.
+        head: Makes actions.
+        eyes: Take observations apart.
+
+    Raises:
+        ConfigError: Actions are not discrete.
+    """
+
+    def __init__(self, specs: Sequence[AgentSpec], entities: Entities, *, seed: int) -> None:
+        action, agents, sides = specs[0].action, len(specs), sides_of(specs)
+        if not isinstance(action, Discrete):
+            raise ConfigError("the baseline EPC plays discrete actions; choose another task")
+        self._seed, self._actions = seed, action.n
+        self._mine = torch.eye(agents, dtype=torch.bool)
+        self.head = Relaxed(action)
+        self.eyes = Eyes(entities, agents=agents)
+        kinds = [kind.columns.shape[2] for kind in entities.kinds]
+        own = len(entities.own)
+        acting = own + action.n
+        self.networks = {
+            "policy": Copies(lambda: EntityNetwork(own, kinds, action.n), agents),
+            "encoder": Copies(lambda: SideEncoders(sides, acting, kinds), agents),
+            "critic": Copies(lambda: Critic(sides, acting, kinds), agents),
+        }
+        for name, networks in self.networks.items():
+            networks.initialise(seed, name)
+
+    def parameters(self) -> dict[str, FloatArray]:
+        """Copies of the networks, one row for each agent."""
+        return {name: own.rows.online.numpy().copy() for name, own in self.networks.items()}
+
+    def begin(self, parameters: Mapping[str, FloatArray]) -> None:
+        """Begin with networks such as ``parameters`` gives; targets equal them."""
+        for name, networks in self.networks.items():
+            networks.begin(parameters[name])
+
+    def logits(self, policies: Tensor, view: View) -> Tensor:
+        """What all policies say, shape (M, B, actions)."""
+        return self.networks["policy"].compute(policies, view, along=[1])
+
+    def encode(self, encoders: Tensor, view: View) -> Tensor:
+        """What all critics are told of what everybody sees and does, shape (M, B, M, width)."""
+        return self.networks["encoder"].compute(encoders, view, along=[None])
+
+    def values(self, critics: Tensor, view: View, others: Tensor) -> Tensor:
+        """All critics' values, shape (M, B).
+
+        Args:
+            critics: Parameters.
+            view: What each agent sees and does itself.
+            others: From ``encode``; of the agent itself it is not used.
+        """
+        return self.networks["critic"].compute(critics, view, others, self._mine, along=[1, 0, 0])
+
+    def act(
+        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
+    ) -> FloatArray:
+        """Exploring joint actions, keyed by (seed, iteration, step); see ``Algorithm.act``."""
+        generator = stream(self._seed, "act", iteration, step)
+        actions = self.head.explore(self._outputs(observation), generator)
+        return _packed(actions) * np.repeat(alive, self._actions, axis=1)
+
+    def act_greedily(self, observation: FloatArray) -> FloatArray:
+        """The likeliest actions as one-hot."""
+        return _packed(self.head.mode(self._outputs(observation)))
+
+    @torch.no_grad()
+    def _outputs(self, observation: FloatArray) -> Tensor:
+        """Logits as heads take them, shape (M, actions, E)."""
+        view = self.eyes.view(torch.tensor(observation))
+        return self.logits(self.networks["policy"].rows.online, view).transpose(1, 2)
+
+
+def sides_of(specs: Sequence[AgentSpec]) -> list[slice]:
+    """Runs of agents that play for one side, in order."""
+    sizes = [len(list(group)) for _, group in groupby(specs, key=lambda spec: spec.side)]
+    ends = np.cumsum(sizes).tolist()
+    return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+
+
+def _packed(actions: Tensor) -> FloatArray:
+    """Joint actions, shape (E, M actions), from (M, actions, E)."""
+    return np.ascontiguousarray(actions.permute(2, 0, 1).flatten(1).numpy())
