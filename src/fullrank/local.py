@@ -4,7 +4,7 @@ With ``coded=False`` it is the centralised reference: all units computed togethe
 a code it commits the same bits, whoever straggles; learners and arrivals are then simulated.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -70,12 +70,18 @@ class LocalRun:
     """
 
     def __init__(
-        self, config: RunConfig, *, coded: bool = True, independent_learners: bool = False
+        self,
+        config: RunConfig,
+        *,
+        coded: bool = True,
+        independent_learners: bool = False,
+        frozen: Collection[Unit] = (),
     ) -> None:
         torch.set_num_threads(config.compute.threads)
         self._config = config
         self._coded = coded
         self._independent = independent_learners
+        self._frozen = frozenset(frozen)
         self._delays = delays_of(config)
         self.training = training_of(config)
         self._algorithm = self.training.algorithm
@@ -140,13 +146,23 @@ class LocalRun:
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
         units = range(self._algorithm.units)
-        computed = dict(self._algorithm.updates(batch, units, iteration=iteration))
+        computed = self._updates(batch, units, iteration)
         return _Outcome(
             updates=np.stack([self._combine({unit: 1.0}, computed) for unit in units]).astype(
                 np.float32
             ),
             digests=[unit_digest(computed[unit]) for unit in units],
         )
+
+    def _updates(
+        self, batch: FloatArray, units: Collection[Unit], iteration: int
+    ) -> dict[Unit, FloatArray]:
+        """u_i of each unit; zero of those that are frozen."""
+        learning = [unit for unit in units if unit not in self._frozen]
+        computed = dict(self._algorithm.updates(batch, learning, iteration=iteration))
+        sizes = self._algorithm.unit_sizes
+        nothing = {unit: np.zeros(sizes[unit], np.float32) for unit in self._frozen & set(units)}
+        return computed | nothing
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
         round_ = Round(iteration, self.code, unit_sizes=self._algorithm.unit_sizes)
@@ -158,7 +174,7 @@ class LocalRun:
             units = support(row)
             computed = {} if self._independent else shared
             missing = [unit for unit in units if unit not in computed]
-            computed.update(self._algorithm.updates(batch, missing, iteration=iteration))
+            computed.update(self._updates(batch, missing, iteration))
             for unit in units:
                 round_.report(unit, unit_digest(computed[unit]), learner=learner)
             coefficients = {unit: float(row[unit]) for unit in units}

@@ -161,3 +161,21 @@ def test_without_transitions_returns_come_from_evaluations() -> None:
     returns = [iteration.return_mean for iteration in run]
     assert [value is None for value in returns] == [False, True, True, False, True, True]
     assert run._table.head == 0
+
+
+@pytest.mark.parametrize("coded", [False, True])
+@pytest.mark.parametrize("algorithm", ["maddpg", "darl1n"])
+def test_frozen_agents_keep_what_they_have_while_the_others_learn(
+    algorithm: str, coded: bool
+) -> None:
+    settings = config(
+        algorithm__name=algorithm, environment__name="grassland", environment__agents=4, learners=6
+    )
+    run = LocalRun(settings, coded=coded, frozen={0, 1})
+    before = run.training.algorithm.state()
+    run.train()
+    after = run.training.algorithm.state()
+    same = {
+        unit: np.array_equal(before[f"policy/{unit}"], after[f"policy/{unit}"]) for unit in range(4)
+    }
+    assert same == {0: True, 1: True, 2: False, 3: False}
