@@ -7,9 +7,17 @@ from typer.testing import CliRunner
 
 from fullrank.cli.reproduce import app
 from fullrank.reproduction import darl1n
+from fullrank.reproduction.darl1n.training import Effort
 
 SLICE = darl1n.Scale(
-    name="slice", trials=300, sets=40, exact_sets=2, samples=100, draws=2, rounds=5
+    name="slice",
+    effort=Effort(sizes=1, iterations=4, every=2, batch=32, seeds=1),
+    trials=300,
+    sets=40,
+    exact_sets=2,
+    samples=100,
+    draws=2,
+    rounds=5,
 )
 
 
@@ -22,10 +30,10 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     command = ["darl1n", "--output", str(tmp_path)]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0)
-    assert first.stdout.count(": computed") == len(darl1n.cells(SLICE))
+    assert first.stdout.count(": computed") == darl1n.size(SLICE)
     assert second.stdout == f"claims, tables and pictures: {tmp_path}/README.md\n"
     page = (tmp_path / "README.md").read_text()
-    for picture in ("noise", "times"):
+    for picture in ("noise", "times", "learning"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
         assert f"({picture}.png)" in page
     assert "Exactly round(eta N) learners straggle. | **held**" in page

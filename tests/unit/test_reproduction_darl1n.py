@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -9,26 +10,38 @@ import pytest
 
 from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
 from fullrank.reproduction.cells import run
-from fullrank.reproduction.darl1n import Scale, cells, noise, published, resilience, times
+from fullrank.reproduction.darl1n import Scale, noise, published, resilience, times
 from fullrank.reproduction.darl1n.claims_noise import judge_noise
 from fullrank.reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
+from fullrank.reproduction.darl1n.experiment import cells
 from fullrank.reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
 from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
+from fullrank.reproduction.darl1n.training import Effort
 from fullrank.reproduction.darl1n.vandermonde import exact_variance
 from fullrank.reproduction.verdicts import Held, Verdict
 from fullrank.types import JSON
 
 pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
 
-TINY = Scale(name="tiny", trials=400, sets=60, exact_sets=2, samples=150, draws=2, rounds=20)
+NO_TRAINING = Effort(sizes=0, iterations=1, every=1, batch=16, seeds=1)
+TINY = Scale(
+    name="tiny",
+    effort=NO_TRAINING,
+    trials=400,
+    sets=60,
+    exact_sets=2,
+    samples=150,
+    draws=2,
+    rounds=20,
+)
 MACHINES = times.published_machines()
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run(cells(TINY), tmp_path_factory.mktemp("darl1n"))
+    return run(cells(TINY, time.process_time), tmp_path_factory.mktemp("darl1n"))
 
 
 def held(verdicts: list[Verdict]) -> list[Held]:
@@ -201,7 +214,7 @@ def test_what_speaks_against_a_claim_is_found(
 
 
 def test_a_scale_is_computed_once(tmp_path: Path) -> None:
-    names = [cell.name for cell in cells(TINY)]
+    names = [cell.name for cell in cells(TINY, time.process_time)]
     assert len(names) == len(set(names))
     assert names == [
         *(f"table-v-{scheme.name}" for scheme in published.SCHEMES),

@@ -59,11 +59,11 @@ def coded_maddpg_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = N
 
 @app.command("darl1n")
 def darl1n_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -> None:
-    """[DARL1N]: which codes survive what, how noisy they decode, and time in virtual time."""
+    """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode."""
     directory = _directory("darl1n", scale, output)
     chosen = darl1n.SCALES[scale]
-    with _shown(scale, len(darl1n.cells(chosen))) as done:
-        page = darl1n.reproduce(chosen, directory, done=done)
+    with _shown(scale, darl1n.size(chosen)) as done:
+        page = darl1n.reproduce(chosen, directory, clock=time.process_time, done=done)
     _tell(page)
 
 

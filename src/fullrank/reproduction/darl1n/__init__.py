@@ -1,8 +1,9 @@
-"""The reproduction of [DARL1N, Sec. VI-B]: codes for learners that have data of their own.
+"""The reproduction of [DARL1N, Sec. VI].
 
-Table V, the noise of decoded gradients, and the times of Fig. 7 and Table VI in virtual time.
+Training in Tables I to IV; Table V, the noise of decoded gradients, and the times of Fig. 7 and
+Table VI in virtual time.
 """
 
-from fullrank.reproduction.darl1n.experiment import SCALES, Scale, cells, reproduce
+from fullrank.reproduction.darl1n.experiment import SCALES, Scale, reproduce, size
 
-__all__ = ["SCALES", "Scale", "cells", "reproduce"]
+__all__ = ["SCALES", "Scale", "reproduce", "size"]

@@ -6,13 +6,22 @@ from pathlib import Path
 
 from fullrank.reproduction import verdicts
 from fullrank.reproduction.cells import Cell, Origin, run
-from fullrank.reproduction.darl1n import figures, noise, resilience, tables, times, vandermonde
+from fullrank.reproduction.darl1n import (
+    figures,
+    noise,
+    resilience,
+    tables,
+    times,
+    training,
+    vandermonde,
+)
 from fullrank.reproduction.darl1n.claims_noise import judge_noise
 from fullrank.reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank.reproduction.darl1n.published import AGENTS, LEARNERS, OURS, SCHEMES, TOTALLED
 from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.straggling import Straggling
+from fullrank.reproduction.darl1n.training import Clock, Effort
 from fullrank.reproduction.verdicts import Verdict
 
 PAGE = "README.md"
@@ -20,9 +29,10 @@ PAGE = "README.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is sampled."""
+    """How much is sampled and trained."""
 
     name: str
+    effort: Effort
     trials: int
     """Of each probability in Table V."""
     sets: int
@@ -38,20 +48,34 @@ class Scale:
 
 
 SMOKE = Scale(
-    name="smoke", trials=2_000, sets=100, exact_sets=10, samples=2_000, draws=5, rounds=20
+    name="smoke",
+    effort=Effort(sizes=1, iterations=150, every=10, batch=256, seeds=1),
+    trials=2_000,
+    sets=100,
+    exact_sets=10,
+    samples=2_000,
+    draws=5,
+    rounds=20,
 )
-"""Half a minute; as many sets J as in the paper."""
+"""Minutes; as many sets J as in the paper, and its smallest teams."""
 
 PAPER = Scale(
-    name="paper", trials=20_000, sets=1_000, exact_sets=100, samples=20_000, draws=10, rounds=60
+    name="paper",
+    effort=Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3),
+    trials=20_000,
+    sets=1_000,
+    exact_sets=100,
+    samples=20_000,
+    draws=10,
+    rounds=60,
 )
-"""Minutes; as many rounds as the paper averages over."""
+"""The paper's teams, iterations, seeds and rounds: days of training on two cores."""
 
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
-def cells(scale: Scale) -> list[Cell]:
-    """All that is computed."""
+def cells(scale: Scale, clock: Clock) -> list[Cell]:
+    """All that waits for nothing else, quick things first."""
     machines = times.published_machines()
     return [
         *(resilience.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
@@ -61,26 +85,42 @@ def cells(scale: Scale) -> list[Cell]:
             times.cell(each, machines, draws=scale.draws, rounds=scale.rounds)
             for each in times.SCHEMES
         ),
+        *(each.cell({}, clock) for each in training.adversaries(scale.effort)),
     ]
 
 
-def reproduce(scale: Scale, directory: Path, *, done: Callable[[Cell, Origin], None]) -> Path:
+def later_cells(scale: Scale, found: Found, clock: Clock) -> list[Cell]:
+    """All that follows from the others."""
+    return [each.cell(found, clock) for each in training.learners(scale.effort)]
+
+
+def size(scale: Scale) -> int:
+    """Cells in all."""
+    return len(cells(scale, lambda: 0.0)) + len(training.learners(scale.effort))
+
+
+def reproduce(
+    scale: Scale, directory: Path, *, clock: Clock, done: Callable[[Cell, Origin], None]
+) -> Path:
     """Compute what is missing, then write pictures and page; returns the page.
 
     Args:
         scale: How much.
         directory: Holds results, pictures and page; a directory half done is gone on with.
+        clock: Measures computing.
         done: Told of each cell as it is there.
     """
-    found = run(cells(scale), directory, done=done)
+    found = run(cells(scale, clock), directory, done=done)
+    found |= run(later_cells(scale, found, clock), directory, done=done)
     figures.draw_noise(found, directory / "noise.png")
     figures.draw_times(found, directory / "times.png")
+    training.draw(found, scale.effort, directory)
     path = directory / PAGE
     path.write_text(_page(scale, found), encoding="utf-8")
     return path
 
 
-def _judged(found: Found) -> Mapping[str, Sequence[Verdict]]:
+def _judged(scale: Scale, found: Found) -> Mapping[str, Sequence[Verdict]]:
     """By what was judged."""
     return {
         "published numbers": judge_published(found),
@@ -89,21 +129,23 @@ def _judged(found: Found) -> Mapping[str, Sequence[Verdict]]:
         "Fig. 7, independent stragglers": judge_figure(found, Straggling.BERNOULLI),
         "Fig. 7, fixed number": judge_figure(found, Straggling.FIXED),
         "Table VI": judge_convergence(found, times.published_machines()),
+        "Tables I to IV": training.judge_training(found, scale.effort),
     }
 
 
 def _page(scale: Scale, found: Found) -> str:
     machines = times.published_machines()
-    return f"""# Coded DARL1N, reproduced ({scale.name} scale)
+    return f"""# DARL1N and Coded DARL1N, reproduced ({scale.name} scale)
 
-`fullrank reproduce darl1n --scale {scale.name}`: M = {AGENTS} agents, N = {LEARNERS} learners.
+`fullrank reproduce darl1n --scale {scale.name}`: codes with M = {AGENTS} agents and N = {LEARNERS}
+learners, then training.
 `mds` is ours (the best of some orthonormal frames); the paper has a Vandermonde matrix of unknown
 nodes.
 `random_sparse` is drawn again until no row is empty.
 
 ## Claims
 
-{verdicts.as_table(_judged(found))}
+{verdicts.as_table(_judged(scale, found))}
 
 ## Table V: overhead and success
 
@@ -150,4 +192,5 @@ Delta = 1 s, eta = 0 / 0.2 / 0.5. Times are {machines.iterations:.0f} iterations
 is of the rows that were there at the commit.
 
 {tables.of_convergence(found, machines)}
-"""
+
+{training.text(found, scale.effort)}"""

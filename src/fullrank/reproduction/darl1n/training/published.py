@@ -1,0 +1,145 @@
+"""The training experiments of [DARL1N, Sec. VI-A] and the numbers that its authors published."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import NamedTuple
+
+METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
+"""In the order of the tables."""
+DARL1N = "darl1n"
+OURS = ("maddpg", "mfac", DARL1N)
+"""Those that are trained here, as they are registered."""
+WINDOW = 90
+"""Consecutive iterations over which a run must have settled."""
+SETTLED = 0.02
+"""A run has when the variance of its returns there is at most this share of their mean's size."""
+EPISODES = 10
+"""Of an evaluation."""
+ADVERSARIES = "maddpg"
+"""With which both sides of a contest learn before its adversaries are frozen."""
+
+
+class Printed(NamedTuple):
+    """A cell of the tables."""
+
+    seconds: float
+    """To convergence."""
+    reward: float
+    """Of the good agents of an episode, at convergence."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Size:
+    """A team."""
+
+    agents: int
+    """M, adversaries included."""
+    iterations: int
+    """Of DARL1N in the authors' scripts."""
+    horizon: int = 25
+    """Steps of an episode."""
+    adversary_iterations: int = 0
+    """In which both sides learn first; 0 where there is one side."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Task:
+    """One environment."""
+
+    name: str
+    """As it is registered here."""
+    table: str
+    """Of the paper."""
+    sizes: tuple[Size, ...]
+    every: int
+    """Iterations from one evaluation to the next in the authors' scripts."""
+    printed: Mapping[str, tuple[Printed, ...]]
+    """By method, for each size."""
+
+    @property
+    def contest(self) -> bool:
+        """There are adversaries, whose policies are trained first."""
+        return self.sizes[0].adversary_iterations > 0
+
+    @property
+    def lattice(self) -> bool:
+        """Neighbours are given, and not those within a distance."""
+        return self.name == "ising"
+
+
+def _printed(text: str) -> Mapping[str, tuple[Printed, ...]]:
+    """Lines ``method seconds/... reward/...``."""
+    rows = {}
+    for line in text.strip().splitlines():
+        method, *columns = line.split()
+        seconds, rewards = ([float(number) for number in each.split("/")] for each in columns)
+        rows[method] = tuple(map(Printed, seconds, rewards))
+    return MappingProxyType(rows)
+
+
+ISING = Task(
+    name="ising",
+    table="I",
+    sizes=tuple(
+        Size(agents=agents, iterations=iterations)
+        for agents, iterations in ((9, 200), (16, 600), (25, 600), (64, 250))
+    ),
+    every=10,
+    printed=_printed("""
+        maddpg 62/263/810/1996 460/819/1280/1831
+        mfac 63/274/851/2003 468/814/1276/1751
+        epc 101/26/51/62 468/831/1278/3321
+        epc-scratch 101/412/993/2995 468/826/1275/2503
+        darl1n 38/102/210/110 465/828/1279/2282
+    """),
+)
+FOOD = Task(
+    name="food_collection",
+    table="II",
+    sizes=tuple(
+        Size(agents=agents, iterations=iterations)
+        for agents, iterations in ((3, 3000), (6, 2000), (12, 2000), (24, 2000))
+    ),
+    every=30,
+    printed=_printed("""
+        maddpg 501/1102/4883/2005 24/24/-112/-364
+        mfac 512/832/4924/2013 20/23/-115/-362
+        epc 1314/723/2900/8104 31/34/-16/-87
+        darl1n 502/382/310/1830 14/25/13/-61
+    """),
+)
+_CONTESTS = tuple(
+    Size(agents=agents, iterations=iterations, horizon=horizon, adversary_iterations=first)
+    for agents, iterations, horizon, first in (
+        (6, 2000, 25, 100),
+        (12, 3000, 30, 2000),
+        (24, 3000, 35, 600),
+        (48, 2000, 40, 100),
+    )
+)
+GRASSLAND = Task(
+    name="grassland",
+    table="III",
+    sizes=_CONTESTS,
+    every=30,
+    printed=_printed("""
+        maddpg 423/6271/2827/1121 21/11/-302/-612
+        mfac 431/7124/3156/1025 23/9/-311/-608
+        epc 4883/2006/3324/15221 12/38/105/205
+        darl1n 103/402/1752/5221 18/46/113/210
+    """),
+)
+BATTLE = Task(
+    name="adversarial_battle",
+    table="IV",
+    sizes=_CONTESTS,
+    every=30,
+    printed=_printed("""
+        maddpg 452/1331/1521/7600 -72/-211/-725/-1321
+        mfac 463/1721/1624/6234 -73/-221/-694/-1201
+        epc 1512/1432/2041/9210 -75/-215/-405/-642
+        darl1n 121/756/1123/3110 -71/-212/-410/-682
+    """),
+)
+TASKS = (ISING, FOOD, GRASSLAND, BATTLE)

@@ -1,0 +1,38 @@
+"""The part of the page that is about training."""
+
+from pathlib import Path
+
+from fullrank.reproduction.darl1n.training import figures, tables
+from fullrank.reproduction.darl1n.training.convergence import WAY
+from fullrank.reproduction.darl1n.training.plan import Found
+from fullrank.reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
+from fullrank.reproduction.darl1n.training.trials import Effort
+
+
+def draw(found: Found, effort: Effort, directory: Path) -> None:
+    """All pictures."""
+    figures.draw_learning(found, effort, directory / "learning.png")
+
+
+def text(found: Found, effort: Effort) -> str:
+    """Markdown, from a heading of the second level on."""
+    return f"""## Tables I to IV: what is learnt, and how soon
+
+{effort.said[0].upper()}{effort.said[1:]}; {EPISODES} episodes without exploration at every
+evaluation, returns of the good side. Seconds are those of a processor that computes all units in
+turn; the paper's DARL1N has a machine for each learner, its MADDPG and MFAC have one. In
+brackets: iterations.
+
+*Converged* is the paper's criterion: over {WINDOW} iterations the variance of the returns, means
+over the seeds, is at most {SETTLED:.0%} of their mean's size. It compares a square with what is
+none, and so depends on the unit of rewards; who learns nothing meets it too. The *fixed return* of
+a team lies {WAY:.0%} of the way up from where all begin to the best that any ends with. *At the
+end*: mean of the last {WINDOW} iterations.
+
+In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
+learnt before. The authors' own are published for M = 6 alone, so that rewards are shown and not
+judged. EPC is not trained here.
+
+![Returns against seconds](learning.png)
+{tables.of_learning(found, effort)}
+"""

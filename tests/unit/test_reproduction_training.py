@@ -1,0 +1,176 @@
+"""Tables I to IV of [DARL1N]: frozen adversaries, curves, and what is judged."""
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.reproduction.cells import Cell, Origin, run
+from fullrank.reproduction.darl1n.training import claims, tables
+from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
+from fullrank.reproduction.darl1n.training.plan import Found, adversaries, learners, teams
+from fullrank.reproduction.darl1n.training.policies import policies_of, seat
+from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
+from fullrank.reproduction.darl1n.training.trials import Effort, Trial, adversaries_in
+from fullrank.reproduction.verdicts import Held
+from fullrank.types import JSON
+from fullrank.wiring import training_of
+
+TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1)
+WHOLE = Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3)
+
+
+def trial(**changes: object) -> Trial:
+    made = Trial(task=GRASSLAND, size=GRASSLAND.sizes[0], method="darl1n", effort=TINY)
+    return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture(scope="module")
+def sides() -> Found:
+    before = trial().adversaries
+    assert before is not None
+    return {before.name: before.cell({}, time.process_time).compute()}
+
+
+def without_seconds(result: JSON) -> JSON:
+    return {key: value for key, value in result.items() if key != "seconds"}
+
+
+def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Found) -> None:
+    cell = trial().cell(sides, time.process_time)
+    first, second = cell.compute(), cell.compute()
+    assert first["iterations"] == [0, 1, 2]
+    assert without_seconds(first) == without_seconds(second)
+    assert first["seconds"][0] == 0.0
+    assert np.all(np.diff(first["seconds"]) > 0)
+
+
+def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Found) -> None:
+    before = trial().adversaries
+    assert before is not None
+    learnt = adversaries_in(sides[before.name])
+    assert list(learnt) == [0, 1, 2]
+    algorithm = training_of(trial().config()).algorithm
+    own = policies_of(algorithm, range(6))
+    seat(algorithm, learnt)
+    assert policies_of(algorithm, range(6)) == [*learnt.values(), *own[3:]]
+    targets = {each.unit: each.id for each in algorithm.sections if each.role == "target_policy"}
+    online = {each.unit: each.id for each in algorithm.sections if each.role == "policy"}
+    for unit in learnt:
+        assert np.array_equal(algorithm.view(targets[unit]), algorithm.view(online[unit]))
+
+
+def test_other_adversaries_make_another_run(sides: Found, tmp_path: Path) -> None:
+    (name,) = sides
+    other = {name: {**sides[name], "policies": sides[name]["policies"][::-1]}}
+    cells = [trial().cell(found, time.process_time) for found in (sides, other)]
+    origins: list[Origin] = []
+    for cell in cells:
+        quick = Cell(name=cell.name, settings=cell.settings, compute=dict)
+        run([quick], tmp_path, done=lambda _, origin: origins.append(origin))
+    assert origins == [Origin.COMPUTED, Origin.CHANGED]
+
+
+def test_each_method_sees_as_far_as_in_the_paper_and_all_are_evaluated_alike() -> None:
+    near, far = (trial(method=method) for method in ("darl1n", "mfac"))
+    assert "distance" not in near.world()
+    assert far.world()["distance"] > 10.0
+    for each in (near, far):
+        assert each.evaluated()["extra_step"]
+        assert not each.evaluated()["moving_start"]
+
+
+def test_adversaries_learn_from_other_draws_than_those_whom_they_meet() -> None:
+    before = trial(method="maddpg").adversaries
+    assert before is not None
+    assert before.config().seed != trial(method="maddpg").config().seed
+
+
+def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
+    names = [each.name for each in (*learners(WHOLE), *adversaries(WHOLE))]
+    assert len(names) == len(set(names)) == 16 * 3 * 3 + 8 * 3
+    assert len(teams(WHOLE)) == 16
+
+
+def curve(returns: list[float], *, every: int = 30) -> Curve:
+    iterations = every * np.arange(len(returns), dtype=float)
+    return Curve(iterations=iterations, seconds=2.0 * iterations, returns=np.array(returns))
+
+
+def test_a_run_has_settled_when_ninety_iterations_vary_by_little() -> None:
+    assert curve([0.0, 50.0, 100.0, 101.0, 100.0]).settled() == 4
+    assert curve([100.0, 100.0, 100.0]).settled() is None  # there are no ninety iterations yet
+    assert curve([0.0, 50.0, 100.0, 150.0]).settled() is None
+    assert curve([100.0, 0.0, 0.0, 0.0]).settled() == 3  # what stays bad has settled
+
+
+def test_the_criterion_depends_on_the_unit_of_rewards() -> None:
+    shape = np.array([10.0, 10.3, 9.8, 10.2, 9.9])
+    assert curve(list(shape)).settled() is not None
+    assert curve(list(100.0 * shape)).settled() is None
+
+
+def test_the_fixed_return_lies_nine_tenths_up_to_the_best_end() -> None:
+    level = fixed_return([curve([0.0, 0.0, 100.0, 100.0, 100.0]), curve([20.0, 30.0, 30.0, 30.0])])
+    assert level == pytest.approx(10.0 + 0.9 * 90.0)
+    assert curve([0.0, 95.0, 80.0]).reached(level) == 1
+    assert math.isinf(curve([0.0]).second(None))
+
+
+def test_curves_of_seeds_are_averaged() -> None:
+    runs = [{"iterations": [0, 1], "seconds": [0.0, s], "returns": [0.0, s]} for s in (1.0, 3.0)]
+    mean = mean_curve(runs)
+    assert (mean.seconds[-1], mean.returns[-1], mean.iteration_s) == (2.0, 2.0, 2.0)
+
+
+def found_with(**returns: list[float]) -> dict[str, JSON]:
+    """Runs of all teams; a method takes seconds in its place among all."""
+    found: dict[str, JSON] = {}
+    for each in learners(WHOLE):
+        learnt = returns.get(each.method, [0.0, 100.0, 100.0, 100.0, 100.0, 100.0])
+        points = range(0, 30 * len(learnt), 30)
+        pace = 1 + ("darl1n", *OURS).index(each.method)
+        found[each.name] = {
+            "iterations": list(points),
+            "seconds": [float(pace * point) for point in points],
+            "returns": learnt,
+        }
+    return found
+
+
+WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
+
+
+@pytest.mark.parametrize(
+    ("claim", "good", "bad"),
+    [
+        (0, {}, {"mfac": WORSE}),
+        (1, {}, {"darl1n": [0.0, 50.0, 70.0, 80.0, 90.0, 100.0]}),
+        (2, {}, {"darl1n": [0.0, 10.0, 20.0, 30.0, 60.0, 100.0]}),
+        (3, {"maddpg": WORSE, "mfac": WORSE}, {"maddpg": WORSE}),
+    ],
+)
+def test_claims_on_learning_are_judged_by_the_curves(
+    claim: int, good: dict[str, list[float]], bad: dict[str, list[float]]
+) -> None:
+    assert claims.judge_training(found_with(**good), WHOLE)[claim].held is Held.HELD
+    assert claims.judge_training(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
+
+
+def test_short_runs_of_one_seed_judge_nothing() -> None:
+    smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
+    verdicts = claims.judge_training(found_with(), smoke)
+    assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
+    assert "one seed" in verdicts[0].reason
+
+
+def test_the_paper_s_numbers_stand_beside_ours() -> None:
+    page = tables.of_learning(found_with(), WHOLE)
+    assert "| 24 | darl1n | 1830 |" in page
+    assert "| 64 | epc-scratch | 2995 | - | - | 2503 |" in page
+    assert [task.table for task in TASKS] == ["I", "II", "III", "IV"]
+    assert FOOD.printed["darl1n"][2].reward == 13.0
+    assert ISING.sizes[3].iterations == 250
