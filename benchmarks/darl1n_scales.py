@@ -12,83 +12,28 @@ them. Exits with 1 if DARL1N's is above 1.1 or MADDPG's is not above it.
 """
 
 import argparse
-import math
-import statistics
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from fullrank.config import load
-from fullrank.local import LocalRun
+from fullrank.reproduction.darl1n.training.scaling import LINEAR, exponent, measured
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "darl1n_scales.png"
 TEAMS = (12, 24, 48, 96)
-ROOMY = 1
-"""Index of the first team that growth counts from."""
-LINEAR = 1.1
-"""The largest exponent that counts as linear: a machine is never quite as fast twice."""
 
 
 def main() -> int:
     arguments = _arguments()
+    spent = measured(("darl1n", "maddpg"), TEAMS, arguments.iterations, time.process_time)
     print("| M | DARL1N, s | MADDPG, s | MADDPG / DARL1N |\n|---|---|---|---|")
-    spent: dict[str, list[float]] = {"darl1n": [], "maddpg": []}
-    for agents in TEAMS:
-        measured = iteration_s(agents, arguments.iterations)
-        for name, seconds in measured.items():
-            spent[name].append(seconds)
-        darl1n, maddpg = measured["darl1n"], measured["maddpg"]
-        print(f"| {agents} | {darl1n:.3f} | {maddpg:.3f} | {maddpg / darl1n:.2f} |", flush=True)
-    growth = {name: _exponent(times[ROOMY:]) for name, times in spent.items()}
+    for agents, darl1n, maddpg in zip(TEAMS, spent["darl1n"], spent["maddpg"], strict=True):
+        print(f"| {agents} | {darl1n:.3f} | {maddpg:.3f} | {maddpg / darl1n:.2f} |")
+    growth = {name: exponent(TEAMS, times) for name, times in spent.items()}
     _draw(spent, growth)
     print(f"\nDARL1N grows as M^{growth['darl1n']:.2f}, MADDPG as M^{growth['maddpg']:.2f}")
     return 0 if growth["darl1n"] <= LINEAR and growth["maddpg"] > growth["darl1n"] else 1
-
-
-def _exponent(times: list[float]) -> float:
-    return math.log(times[-1] / times[0]) / math.log(TEAMS[-1] / TEAMS[ROOMY])
-
-
-def iteration_s(agents: int, iterations: int) -> dict[str, float]:
-    """Median CPU seconds of an iteration with each algorithm; the first one does not count."""
-    runs = {name: iter(_run(name, agents, iterations + 1)) for name in ("darl1n", "maddpg")}
-    for run in runs.values():
-        next(run)
-    spent: dict[str, list[float]] = {name: [] for name in runs}
-    for _ in range(iterations):
-        for name, run in runs.items():
-            spent[name].append(_cpu_s(run))
-    return {name: statistics.median(times) for name, times in spent.items()}
-
-
-def _cpu_s(run: Iterator[object]) -> float:
-    began = time.process_time()
-    next(run)
-    return time.process_time() - began
-
-
-def _run(algorithm: str, agents: int, iterations: int) -> LocalRun:
-    options = {
-        "iterations": iterations,
-        "environment.name": "food_collection",
-        "environment.agents": agents,
-        "environment.half_width": 2.5 * math.sqrt(agents / 24),
-        "environment.distance": 0.3,
-        "environment.food_distance": 0.6,
-        "environment.food_seen": 6,
-        "environment.neighbours_seen": 6,
-        "environment.moving_start": True,
-        "collect.warmup": 256,
-        "algorithm.name": algorithm,
-        "algorithm.batch_size": 256,
-        "learners": agents,
-    }
-    if algorithm == "darl1n":
-        options["algorithm.evaluate_every"] = iterations
-    return LocalRun(load(options=options).check().config, coded=False)
 
 
 def _draw(spent: dict[str, list[float]], growth: dict[str, float]) -> None:

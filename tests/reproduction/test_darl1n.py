@@ -11,7 +11,9 @@ from fullrank.reproduction.darl1n.training import Effort
 
 SLICE = darl1n.Scale(
     name="slice",
-    effort=Effort(sizes=1, iterations=4, every=2, batch=32, seeds=1),
+    effort=Effort(
+        sizes=1, iterations=4, every=2, batch=32, seeds=1, timed=1, timed_teams=(3, 6, 12)
+    ),
     trials=300,
     sets=40,
     exact_sets=2,
@@ -33,7 +35,7 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     assert first.stdout.count(": computed") == darl1n.size(SLICE)
     assert second.stdout == f"claims, tables and pictures: {tmp_path}/README.md\n"
     page = (tmp_path / "README.md").read_text()
-    for picture in ("noise", "times", "learning"):
+    for picture in ("noise", "times", "learning", "scaling"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
         assert f"({picture}.png)" in page
     assert "Exactly round(eta N) learners straggle. | **held**" in page

@@ -2,7 +2,6 @@
 
 import copy
 import math
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from fullrank.types import JSON
 
 pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
 
-NO_TRAINING = Effort(sizes=0, iterations=1, every=1, batch=16, seeds=1)
+NO_TRAINING = Effort(sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1)
 TINY = Scale(
     name="tiny",
     effort=NO_TRAINING,
@@ -41,7 +40,7 @@ MACHINES = times.published_machines()
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run(cells(TINY, time.process_time), tmp_path_factory.mktemp("darl1n"))
+    return run(cells(TINY), tmp_path_factory.mktemp("darl1n"))
 
 
 def held(verdicts: list[Verdict]) -> list[Held]:
@@ -214,7 +213,7 @@ def test_what_speaks_against_a_claim_is_found(
 
 
 def test_a_scale_is_computed_once(tmp_path: Path) -> None:
-    names = [cell.name for cell in cells(TINY, time.process_time)]
+    names = [cell.name for cell in cells(TINY)]
     assert len(names) == len(set(names))
     assert names == [
         *(f"table-v-{scheme.name}" for scheme in published.SCHEMES),

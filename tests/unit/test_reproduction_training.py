@@ -14,13 +14,14 @@ from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_retur
 from fullrank.reproduction.darl1n.training.plan import Found, adversaries, learners, teams
 from fullrank.reproduction.darl1n.training.policies import policies_of, seat
 from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
+from fullrank.reproduction.darl1n.training.scaling import judge_scaling
 from fullrank.reproduction.darl1n.training.trials import Effort, Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
-TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1)
-WHOLE = Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3)
+TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1)
+WHOLE = Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3)
 
 
 def trial(**changes: object) -> Trial:
@@ -116,8 +117,31 @@ def test_the_criterion_depends_on_the_unit_of_rewards() -> None:
 def test_the_fixed_return_lies_nine_tenths_up_to_the_best_end() -> None:
     level = fixed_return([curve([0.0, 0.0, 100.0, 100.0, 100.0]), curve([20.0, 30.0, 30.0, 30.0])])
     assert level == pytest.approx(10.0 + 0.9 * 90.0)
-    assert curve([0.0, 95.0, 80.0]).reached(level) == 1
+    assert curve([0.0, 99.0, 80.0, 96.0, 98.0]).reached(level) == 3
+    assert curve([0.0, 99.0, 0.0, 99.0]).reached(level) is None
+    assert curve([99.0, 99.0]).reached(level) is None
     assert math.isinf(curve([0.0]).second(None))
+
+
+def times_like(exponents: dict[str, float]) -> JSON:
+    """Of an iteration, for teams of 12, 24 and 48; all alike with 24."""
+    return {method: [9.0, 1.0, 2.0**power] for method, power in exponents.items()}
+
+
+LINEAR = {"maddpg": 2.0, "mfac": 1.8, "darl1n": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("claim", "changed"),
+    [(0, {"darl1n": 1.3}), (1, {"mfac": 1.0}), (2, {"maddpg": 0.9}), (3, {"maddpg": -9.0})],
+)
+def test_claims_on_growth_are_judged_by_the_larger_teams(
+    claim: int, changed: dict[str, float]
+) -> None:
+    teams = (12, 24, 48)
+    good, bad = (judge_scaling(teams, times_like(each)) for each in (LINEAR, LINEAR | changed))
+    assert {each.held for each in good} == {Held.HELD}
+    assert bad[claim].held is Held.NOT_HELD
 
 
 def test_curves_of_seeds_are_averaged() -> None:
@@ -156,13 +180,13 @@ WORSE = [0.0, 90.0, 90.0, 90.0, 90.0, 90.0]
 def test_claims_on_learning_are_judged_by_the_curves(
     claim: int, good: dict[str, list[float]], bad: dict[str, list[float]]
 ) -> None:
-    assert claims.judge_training(found_with(**good), WHOLE)[claim].held is Held.HELD
-    assert claims.judge_training(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
+    assert claims.judge_learning(found_with(**good), WHOLE)[claim].held is Held.HELD
+    assert claims.judge_learning(found_with(**bad), WHOLE)[claim].held is Held.NOT_HELD
 
 
 def test_short_runs_of_one_seed_judge_nothing() -> None:
     smoke = dataclasses.replace(WHOLE, sizes=1, iterations=150, seeds=1)
-    verdicts = claims.judge_training(found_with(), smoke)
+    verdicts = claims.judge_learning(found_with(), smoke)
     assert {each.held for each in verdicts} == {Held.NOT_TESTABLE}
     assert "one seed" in verdicts[0].reason
 

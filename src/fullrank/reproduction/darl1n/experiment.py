@@ -49,7 +49,7 @@ class Scale:
 
 SMOKE = Scale(
     name="smoke",
-    effort=Effort(sizes=1, iterations=150, every=10, batch=256, seeds=1),
+    effort=Effort(sizes=1, iterations=200, every=10, batch=256, seeds=1, timed=3),
     trials=2_000,
     sets=100,
     exact_sets=10,
@@ -61,7 +61,7 @@ SMOKE = Scale(
 
 PAPER = Scale(
     name="paper",
-    effort=Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3),
+    effort=Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=10),
     trials=20_000,
     sets=1_000,
     exact_sets=100,
@@ -74,8 +74,8 @@ PAPER = Scale(
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
-def cells(scale: Scale, clock: Clock) -> list[Cell]:
-    """All that waits for nothing else, quick things first."""
+def cells(scale: Scale) -> list[Cell]:
+    """All that is computed of codes."""
     machines = times.published_machines()
     return [
         *(resilience.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
@@ -85,18 +85,12 @@ def cells(scale: Scale, clock: Clock) -> list[Cell]:
             times.cell(each, machines, draws=scale.draws, rounds=scale.rounds)
             for each in times.SCHEMES
         ),
-        *(each.cell({}, clock) for each in training.adversaries(scale.effort)),
     ]
-
-
-def later_cells(scale: Scale, found: Found, clock: Clock) -> list[Cell]:
-    """All that follows from the others."""
-    return [each.cell(found, clock) for each in training.learners(scale.effort)]
 
 
 def size(scale: Scale) -> int:
     """Cells in all."""
-    return len(cells(scale, lambda: 0.0)) + len(training.learners(scale.effort))
+    return len(cells(scale)) + training.size(scale.effort)
 
 
 def reproduce(
@@ -110,8 +104,9 @@ def reproduce(
         clock: Measures computing.
         done: Told of each cell as it is there.
     """
-    found = run(cells(scale, clock), directory, done=done)
-    found |= run(later_cells(scale, found, clock), directory, done=done)
+    first = [*cells(scale), *training.first_cells(scale.effort, clock)]
+    found = run(first, directory, done=done)
+    found |= run(training.later_cells(scale.effort, found, clock), directory, done=done)
     figures.draw_noise(found, directory / "noise.png")
     figures.draw_times(found, directory / "times.png")
     training.draw(found, scale.effort, directory)
@@ -129,7 +124,7 @@ def _judged(scale: Scale, found: Found) -> Mapping[str, Sequence[Verdict]]:
         "Fig. 7, independent stragglers": judge_figure(found, Straggling.BERNOULLI),
         "Fig. 7, fixed number": judge_figure(found, Straggling.FIXED),
         "Table VI": judge_convergence(found, times.published_machines()),
-        "Tables I to IV": training.judge_training(found, scale.effort),
+        **training.judged(found, scale.effort),
     }
 
 

@@ -1,11 +1,13 @@
-"""What [DARL1N, Sec. VI-A] says of learning in Tables I to IV, checked against our runs."""
+"""What [DARL1N, Sec. VI-A] says of training, checked against our runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from fullrank.reproduction.darl1n.training import scaling
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return
 from fullrank.reproduction.darl1n.training.plan import Found, Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, FOOD, ISING
+from fullrank.reproduction.darl1n.training.scaling import judge_scaling
 from fullrank.reproduction.darl1n.training.trials import Effort
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 
@@ -21,7 +23,15 @@ Against: TypeAlias = Callable[[Curves], list[str]]
 """What of a team's curves speaks against a claim."""
 
 
-def judge_training(found: Found, effort: Effort) -> list[Verdict]:
+def judged(found: Found, effort: Effort) -> dict[str, list[Verdict]]:
+    """By what was judged."""
+    return {
+        "Tables I to IV": judge_learning(found, effort),
+        "Fig. 2": judge_scaling(effort.timed_teams, found[scaling.CELL]),
+    }
+
+
+def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
     """Tables I to IV."""
     every = teams(effort)
     ising = [team for team in every if team.task is ISING]

@@ -20,6 +20,9 @@ Array = NDArray[np.float64]
 WAY = 0.9
 """A fixed return lies so far up from where all begin to the best that any ends with."""
 
+SMOOTHED = 3
+"""Evaluations whose mean must reach it, since a single one may be lucky."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
@@ -51,9 +54,10 @@ class Curve:
         return None
 
     def reached(self, level: float) -> int | None:
-        """Index of the first evaluation with such a return."""
-        found = np.flatnonzero(self.returns >= level)
-        return int(found[0]) if found.size else None
+        """Index of the first evaluation that is the last of three with such a mean return."""
+        sums = np.convolve(self.returns, np.ones(SMOOTHED))[SMOOTHED - 1 : len(self.returns)]
+        found = np.flatnonzero(sums >= SMOOTHED * level)
+        return int(found[0]) + SMOOTHED - 1 if found.size else None
 
     def second(self, index: int | None) -> float:
         """When an evaluation was; infinity if it never was."""

@@ -1,5 +1,6 @@
 """The pictures of training."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -7,7 +8,9 @@ from matplotlib.axes import Axes
 from fullrank.reproduction import pictures
 from fullrank.reproduction.darl1n.training.plan import Found, Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import OURS
+from fullrank.reproduction.darl1n.training.scaling import exponent
 from fullrank.reproduction.darl1n.training.trials import Effort
+from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
 
@@ -34,3 +37,19 @@ def _draw_team(axes: Axes, found: Found, effort: Effort, team: Team) -> None:
     axes.set_xlabel("processor seconds")
     axes.set_ylabel("return of the learners' side")
     pictures.tidy(axes)
+
+
+def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
+    """Fig. 2: seconds of an iteration against M, both on logarithmic axes."""
+    figure = pictures.blank(width=5.5, height=3.8)
+    axes = figure.subplots()
+    for method in OURS:
+        label = f"{method}, M^{exponent(teams, spent[method]):.2f}"
+        axes.loglog(teams, spent[method], marker="o", color=COLOURS[method], label=label)
+    axes.set_xticks(teams, [str(agents) for agents in teams])
+    axes.minorticks_off()
+    axes.set_xlabel("agents M")
+    axes.set_ylabel("processor seconds of an iteration")
+    axes.legend()
+    pictures.tidy(axes)
+    figure.savefig(path, dpi=pictures.DPI)

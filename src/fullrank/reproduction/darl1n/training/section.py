@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from fullrank.reproduction.darl1n.training import figures, tables
-from fullrank.reproduction.darl1n.training.convergence import WAY
+from fullrank.reproduction.darl1n.training import figures, scaling, tables
+from fullrank.reproduction.darl1n.training.convergence import SMOOTHED, WAY
 from fullrank.reproduction.darl1n.training.plan import Found
 from fullrank.reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
 from fullrank.reproduction.darl1n.training.trials import Effort
@@ -12,6 +12,7 @@ from fullrank.reproduction.darl1n.training.trials import Effort
 def draw(found: Found, effort: Effort, directory: Path) -> None:
     """All pictures."""
     figures.draw_learning(found, effort, directory / "learning.png")
+    figures.draw_scaling(effort.timed_teams, found[scaling.CELL], directory / "scaling.png")
 
 
 def text(found: Found, effort: Effort) -> str:
@@ -26,8 +27,8 @@ brackets: iterations.
 *Converged* is the paper's criterion: over {WINDOW} iterations the variance of the returns, means
 over the seeds, is at most {SETTLED:.0%} of their mean's size. It compares a square with what is
 none, and so depends on the unit of rewards; who learns nothing meets it too. The *fixed return* of
-a team lies {WAY:.0%} of the way up from where all begin to the best that any ends with. *At the
-end*: mean of the last {WINDOW} iterations.
+a team lies {WAY:.0%} of the way up from where all begin to the best that any ends with; the mean of
+{SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WINDOW} iterations.
 
 In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
 learnt before. The authors' own are published for M = 6 alone, so that rewards are shown and not
@@ -35,4 +36,14 @@ judged. EPC is not trained here.
 
 ![Returns against seconds](learning.png)
 {tables.of_learning(found, effort)}
+
+## Fig. 2: time of an iteration
+
+Food Collection at one density (24 agents and pieces of food in a square of side 5), observations as
+long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
+methods in turns. Growth is the exponent of M from the second team on.
+
+![Seconds of an iteration against M](scaling.png)
+
+{scaling.of_scaling(effort.timed_teams, found[scaling.CELL])}
 """

@@ -48,6 +48,10 @@ class Effort:
     """Iterations from one evaluation to the next, likewise."""
     batch: int
     seeds: int
+    timed: int
+    """Iterations behind each time of an iteration."""
+    timed_teams: tuple[int, ...] = (12, 24, 48, 96)
+    """M for which they are timed, ascending, three at least."""
 
     @property
     def said(self) -> str:
