@@ -31,6 +31,7 @@ async def _until(page: Page, condition: str) -> None:
 
 
 DRAWN = "document.querySelector('#returns canvas')?.toDataURL()"
+DARK = "rgb(15, 16, 20)"
 ROUND = "Number(document.querySelector('#iteration').textContent.replaceAll(',', ''))"
 
 
@@ -135,6 +136,14 @@ async def test_runs_are_compared_and_earlier_rounds_looked_at_by_keyboard(
         await expect(page.locator("#iteration")).to_have_text("4")
         await page.keyboard.press("t")
         await expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+        await expect(page.locator("body")).to_have_css("background-color", DARK)
+
+
+async def test_who_prefers_dark_gets_dark(page: Page, show: Show, tmp_path: Path) -> None:
+    await page.emulate_media(color_scheme="dark")
+    async with show(_written_run(tmp_path / "run")) as address:
+        await page.goto(address)
+        await expect(page.locator("body")).to_have_css("background-color", DARK)
 
 
 async def test_greedy_returns_stand_in_the_chart_as_they_come_and_superseded_ones_say_so(

@@ -147,8 +147,9 @@ export class Chart {
         { label: "iteration" },
         ...lines.map((line) => ({
           label: line.label, stroke: line.colour, width: line.faint ? 1 : 2, alpha: line.faint ? 0.28 : 1,
-          class: line.faint ? "raw" : null, spanGaps: true, paths: line.bounds && (() => null),
+          class: line.faint ? "raw" : line.bounds ? "dots" : null, spanGaps: true, paths: line.bounds && (() => null),
           points: line.bounds ? { show: true, size: 7, fill: line.hollow ? colour("--panel") : line.colour } : { show: false },
+          fill: line.bounds && !line.hollow ? line.colour : undefined,
           value: (_, value) => (value == null ? "–" : this.unit(value)),
         })),
       ],
