@@ -189,6 +189,8 @@ async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
         await monitor_of(cluster)
         await eventually(lambda: says("nothing to see: monitor 127.0.0.1"), what="it is refused")
         assert says("its certificate is expired or not of our authority; trying again")
+        assert await asyncio.to_thread(fullrank, "status", *words[1:2], *words[3:]) == 12
+        assert says("fullrank: monitor 127.0.0.1")
         shown.unlink()
         shown.symlink_to(certificates)
         cluster.learners(4)

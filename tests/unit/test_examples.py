@@ -1,0 +1,26 @@
+"""Examples that need no services run as they are; the others are run where their services are."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def printed(name: str) -> list[str]:
+    """Lines that the example prints."""
+    command = [sys.executable, str(EXAMPLES / name)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout.splitlines()
+
+
+def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
+    *iterations, coded, centralised = printed("quickstart.py")
+    assert len(iterations) == 20
+    assert coded.split() == ["coded", centralised.split()[1]]
+
+
+def test_an_environment_of_one_s_own_is_learnt() -> None:
+    first, last = (float(line.split()[-1]) for line in printed("bring_your_environment.py"))
+    assert last > first
