@@ -12,7 +12,15 @@ from fullrank.reproduction.darl1n.training import Effort
 SLICE = darl1n.Scale(
     name="slice",
     effort=Effort(
-        sizes=1, iterations=4, every=2, batch=32, seeds=1, timed=1, timed_teams=(3, 6, 12)
+        sizes=1,
+        iterations=4,
+        every=2,
+        batch=32,
+        seeds=1,
+        timed=1,
+        draws=1,
+        episodes=3,
+        timed_teams=(3, 6, 12),
     ),
     trials=300,
     sets=40,
@@ -32,10 +40,12 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     command = ["darl1n", "--output", str(tmp_path)]
     first, second = (CliRunner().invoke(app, command) for _ in range(2))
     assert (first.exit_code, second.exit_code) == (0, 0)
-    assert first.stdout.count(": computed") == darl1n.size(SLICE)
+    assert first.stdout.count(": computed") == len(list((tmp_path / "cells").glob("*.json")))
     assert second.stdout == f"claims, tables and pictures: {tmp_path}/README.md\n"
     page = (tmp_path / "README.md").read_text()
-    for picture in ("noise", "times", "learning", "scaling"):
+    for picture in ("noise", "times", "learning", "scaling", "distances"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
         assert f"({picture}.png)" in page
+    for figure in ("Table IV", "Fig. 2", "Fig. 4(b)", "Fig. 5", "Fig. 6"):
+        assert figure in page
     assert "Exactly round(eta N) learners straggle. | **held**" in page

@@ -24,7 +24,9 @@ from fullrank.types import JSON
 
 pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
 
-NO_TRAINING = Effort(sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1)
+NO_TRAINING = Effort(
+    sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1, draws=0, episodes=0
+)
 TINY = Scale(
     name="tiny",
     effort=NO_TRAINING,

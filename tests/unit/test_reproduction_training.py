@@ -3,25 +3,28 @@
 import dataclasses
 import math
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from fullrank.reproduction.cells import Cell, Origin, run
-from fullrank.reproduction.darl1n.training import claims, tables
+from fullrank.reproduction.darl1n.training import claims, crossplay, distances, tables, wireless
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
-from fullrank.reproduction.darl1n.training.plan import Found, adversaries, learners, teams
+from fullrank.reproduction.darl1n.training.plan import adversaries, learners, teams
 from fullrank.reproduction.darl1n.training.policies import policies_of, seat
 from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
-from fullrank.reproduction.darl1n.training.trials import Effort, Trial, adversaries_in
+from fullrank.reproduction.darl1n.training.trials import Effort, Found, Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
-TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1)
-WHOLE = Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3)
+TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=2)
+WHOLE = Effort(
+    sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3, draws=5, episodes=9
+)
 
 
 def trial(**changes: object) -> Trial:
@@ -121,6 +124,100 @@ def test_the_fixed_return_lies_nine_tenths_up_to_the_best_end() -> None:
     assert curve([0.0, 99.0, 0.0, 99.0]).reached(level) is None
     assert curve([99.0, 99.0]).reached(level) is None
     assert math.isinf(curve([0.0]).second(None))
+
+
+def sweep(*, pace: float, end: float) -> Found:
+    """Curves of all distances, the largest of which has another pace and end."""
+    found: dict[str, JSON] = {}
+    for distance in distances.DISTANCES:
+        last = distance == distances.DISTANCES[-1]
+        for each in distances.trials(WHOLE, distance):
+            found[each.name] = {
+                "iterations": [0, 90],
+                "seconds": [0.0, pace if last else 1.0],
+                "returns": [0.0, end if last else 1.0],
+            }
+    return found
+
+
+def test_more_neighbours_cost_time_and_gain_reward_or_the_claims_do_not_hold() -> None:
+    both = distances.judge_distances(sweep(pace=2.0, end=2.0), WHOLE)
+    neither = distances.judge_distances(sweep(pace=0.5, end=0.5), WHOLE)
+    assert [each.held for each in both] == [Held.HELD] * 2
+    assert [each.held for each in neither] == [Held.NOT_HELD] * 2
+    short = dataclasses.replace(WHOLE, iterations=200)
+    verdicts = distances.judge_distances(sweep(pace=2.0, end=2.0), short)
+    assert [each.held for each in verdicts] == [Held.HELD, Held.NOT_TESTABLE]
+
+
+def test_the_distance_is_all_that_a_sweep_changes() -> None:
+    few, many = (distances.trials(TINY, d)[0] for d in distances.DISTANCES[:2])
+    assert {key for key in few.world() if few.world()[key] != many.world()[key]} == {"distance"}
+    assert few.adversaries == many.adversaries
+
+
+def draws_with(leads: Sequence[float]) -> Found:
+    """What SAC and DARL1N earn on each draw, alike for both z but for the sign."""
+    found: dict[str, JSON] = {}
+    for deadline, sign in zip(wireless.DEADLINES, (-1.0, 1.0), strict=True):
+        for draw, gain in enumerate(leads):
+            name = f"wireless-z{deadline}-{{}}-draw{draw}"
+            found[name.format("sac")] = {"return": 10.0 * draw, "random": 1.0, "seconds": 2.0}
+            found[name.format("darl1n")] = {"return": 10.0 * draw + sign * gain, "seconds": 3.0}
+    return found
+
+
+def test_methods_are_compared_on_the_same_draws() -> None:
+    clear = wireless.judge_wireless(draws_with([1.0, 2.0, 1.0, 2.0, 1.0]), WHOLE)
+    doubtful = wireless.judge_wireless(draws_with([1.0, -2.0, 1.0, 2.0, -1.0]), WHOLE)
+    few = wireless.judge_wireless(draws_with([1.0]), dataclasses.replace(WHOLE, draws=1))
+    assert [each.held for each in clear] == [Held.HELD] * 2
+    assert [each.held for each in doubtful] == [Held.NOT_HELD] * 2
+    assert [each.held for each in few] == [Held.NOT_TESTABLE] * 2
+
+
+def test_both_methods_learn_in_the_same_wireless_world() -> None:
+    sac, own = wireless.cells(TINY, time.process_time)[:2]
+    assert sac.settings["world"].items() <= own.settings["run"]["environment"].items()
+    results = [each.compute() for each in (sac, own)]
+    assert all(each["return"] >= 0.0 and each["seconds"] > 0.0 for each in results)
+
+
+def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Found:
+    """Returns of a side that depend on who trained it alone."""
+    return {
+        crossplay.CELL: {
+            "good": {own: {other: [good[own]] for other in OURS} for own in OURS},
+            "adversary": {own: {other: [adversary[other]] for other in OURS} for own in OURS},
+        }
+    }
+
+
+BEST = {"maddpg": -40.0, "mfac": -30.0, "darl1n": -20.0}
+
+
+def test_sides_are_normalised_and_belong_to_who_trained_them() -> None:
+    found = games(BEST, {**BEST, "darl1n": -50.0})
+    good, adversary = (crossplay.normalised(found, side) for side in crossplay.SIDES)
+    assert [good[method].mean() for method in OURS] == [0.0, 0.5, 1.0]
+    assert [adversary[method].mean() for method in OURS] == [0.5, 1.0, 0.0]
+    (verdict,) = crossplay.judge_crossplay(found, WHOLE)
+    assert verdict.held is Held.NOT_HELD
+    assert verdict.reason.startswith("adversary of maddpg")
+    assert crossplay.judge_crossplay(games(BEST, BEST), WHOLE)[0].held is Held.HELD
+    assert crossplay.judge_crossplay(games(BEST, BEST), TINY)[0].held is Held.NOT_TESTABLE
+
+
+def test_every_good_side_meets_every_adversary_side(tmp_path: Path) -> None:
+    sides = [each.cell({}, time.process_time) for each in crossplay.trials(TINY).values()]
+    found = run(sides, tmp_path)
+    cell = crossplay.cell(found, TINY)
+    played = cell.compute()
+    for side in crossplay.SIDES:
+        assert {len(each) for row in played[side].values() for each in row.values()} == {10}
+    assert played["good"]["mfac"]["maddpg"] != played["good"]["mfac"]["darl1n"]
+    assert played["good"]["mfac"]["maddpg"] != played["good"]["darl1n"]["maddpg"]
+    assert cell.compute() == played
 
 
 def times_like(exponents: dict[str, float]) -> JSON:

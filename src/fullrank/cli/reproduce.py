@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fullrank.cli.processes import services
 from fullrank.cli.runs import make_directory
@@ -22,6 +22,8 @@ from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
 
 POLL_S = 0.2
+LONGEST_CELL_S = 7 * 24 * 3600.0
+"""The pace of the cells before counts for the time left until they are so old."""
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -62,7 +64,7 @@ def darl1n_(scale: ScaleOption = ScaleName.SMOKE, output: OutputOption = None) -
     """[DARL1N]: what is learnt how soon; which codes survive what, and how noisy they decode."""
     directory = _directory("darl1n", scale, output)
     chosen = darl1n.SCALES[scale]
-    with _shown(scale, darl1n.size(chosen)) as done:
+    with _shown(scale, darl1n.work(chosen)) as done:
         page = darl1n.reproduce(chosen, directory, clock=time.process_time, done=done)
     _tell(page)
 
@@ -74,21 +76,30 @@ def _directory(name: str, scale: ScaleName, output: Path | None) -> Path:
 
 
 @contextmanager
-def _shown(title: str, total: int) -> Iterator[Callable[[Cell, Origin], None]]:
+def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]:
     """Whom to tell of each cell: a bar, and a line for what was computed."""
     console = Console()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TaskProgressColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        bar = progress.add_task(title, total=total)
+    with Progress(
+        *columns,
+        console=console,
+        disable=not console.is_terminal,
+        speed_estimate_period=LONGEST_CELL_S,
+    ) as progress:
+        bar, left = progress.add_task(title, total=total), total
 
         def done(cell: Cell, origin: Origin) -> None:
-            progress.advance(bar)
-            if origin is not Origin.KEPT:
+            nonlocal left
+            if origin is Origin.KEPT:  # cost no time, and so tells nothing of the others
+                left -= cell.weight
+                progress.update(bar, total=left)
+            else:
+                progress.advance(bar, cell.weight)
                 console.print(f"{cell.name}: {_SAID[origin]}", highlight=False)
 
         yield done

@@ -34,6 +34,8 @@ class Cell:
     settings: JSON
     """All that the result depends on."""
     compute: Callable[[], JSON]
+    weight: float = 1.0
+    """How long it takes beside others, roughly; the time left is estimated by it."""
 
 
 def run(

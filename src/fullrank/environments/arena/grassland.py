@@ -29,6 +29,11 @@ ADVERSARY = Body(kind="adversary", size=0.075, acceleration=2.0, max_speed=2.0, 
 class Grassland(ContestConfig):
     """M - K grazing agents against K hunters, the first ones; M is 6 unless said otherwise."""
 
+    grass_reward: float = 20.0
+    """What a good agent earns for each grass that it touches; 10 in [DARL1N], Fig. 6."""
+    contact_cost: float = 5.0
+    """What it loses for each adversary that it touches; 100 there."""
+
     task: ClassVar[str] = "grassland"
 
     def make(self, *, agents: int, copies: int) -> Arena:
@@ -57,6 +62,7 @@ class Grassland(ContestConfig):
         grazing = crowd.live & ~adversary
         eaten = meals(crowd, around.who & grazing)
         away = distance_to_nearest(crowd, around, adversary, ~adversary, local=self.local_rewards)
-        good = 20.0 * eaten.tally(copies, agents) - 5.0 * touched - self.hunger(around)
+        grazed = self.grass_reward * eaten.tally(copies, agents)
+        good = grazed - self.contact_cost * touched - self.hunger(around)
         reward = np.where(adversary, 15.0 * touched - away, good)
         return Deeds(reward, grazing & (touched > 0), eaten)

@@ -49,7 +49,16 @@ class Scale:
 
 SMOKE = Scale(
     name="smoke",
-    effort=Effort(sizes=1, iterations=200, every=10, batch=256, seeds=1, timed=3),
+    effort=Effort(
+        sizes=1,
+        iterations=200,
+        every=10,
+        batch=256,
+        seeds=1,
+        timed=3,
+        draws=1,
+        episodes=300,
+    ),
     trials=2_000,
     sets=100,
     exact_sets=10,
@@ -61,7 +70,16 @@ SMOKE = Scale(
 
 PAPER = Scale(
     name="paper",
-    effort=Effort(sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=10),
+    effort=Effort(
+        sizes=4,
+        iterations=3_000,
+        every=30,
+        batch=1_024,
+        seeds=3,
+        timed=10,
+        draws=5,
+        episodes=2_000,
+    ),
     trials=20_000,
     sets=1_000,
     exact_sets=100,
@@ -88,9 +106,9 @@ def cells(scale: Scale) -> list[Cell]:
     ]
 
 
-def size(scale: Scale) -> int:
-    """Cells in all."""
-    return len(cells(scale)) + training.size(scale.effort)
+def work(scale: Scale) -> float:
+    """The weight of all cells."""
+    return sum(each.weight for each in cells(scale)) + training.work(scale.effort)
 
 
 def reproduce(

@@ -5,14 +5,15 @@ from typing import TypeAlias
 
 from fullrank.reproduction.darl1n.training import scaling
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return
-from fullrank.reproduction.darl1n.training.plan import Found, Team, curves, teams
+from fullrank.reproduction.darl1n.training.crossplay import judge_crossplay
+from fullrank.reproduction.darl1n.training.distances import judge_distances
+from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, FOOD, ISING
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
-from fullrank.reproduction.darl1n.training.trials import Effort
+from fullrank.reproduction.darl1n.training.trials import Effort, Found
+from fullrank.reproduction.darl1n.training.wireless import judge_wireless
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 
-LEAST_SEEDS = 3
-"""As many as the paper's; fewer say nothing about a method."""
 ALIKE = 0.05
 """Share of the best return within which others are as good."""
 
@@ -28,6 +29,9 @@ def judged(found: Found, effort: Effort) -> dict[str, list[Verdict]]:
     return {
         "Tables I to IV": judge_learning(found, effort),
         "Fig. 2": judge_scaling(effort.timed_teams, found[scaling.CELL]),
+        "Fig. 4(b)": judge_crossplay(found, effort),
+        "Fig. 5": judge_wireless(found, effort),
+        "Fig. 6": judge_distances(found, effort),
     }
 
 
@@ -65,11 +69,10 @@ def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
 def _in_full(
     found: Found, effort: Effort, claim: str, judged: Sequence[Team], against: Against
 ) -> Verdict:
-    """Judged of teams that were trained as long, and from as many seeds, as the paper's."""
-    whole = [team for team in judged if team.size.iterations <= effort.iterations]
-    if not whole or effort.seeds < LEAST_SEEDS:
-        reason = f"needs longer runs, larger teams or more seeds: {effort.said}"
-        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason)
+    """Judged of the teams that were trained as the paper's."""
+    whole = [team for team in judged if effort.whole(team.size)]
+    if not whole:
+        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=effort.short)
     speaking = [
         f"{team}: {text}" for team in whole for text in against(curves(found, effort, team))
     ]

@@ -6,10 +6,12 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from fullrank.reproduction import pictures
-from fullrank.reproduction.darl1n.training.plan import Found, Team, curves, teams
-from fullrank.reproduction.darl1n.training.published import OURS
+from fullrank.reproduction.darl1n.training.convergence import Curve
+from fullrank.reproduction.darl1n.training.distances import DISTANCES
+from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
+from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
 from fullrank.reproduction.darl1n.training.scaling import exponent
-from fullrank.reproduction.darl1n.training.trials import Effort
+from fullrank.reproduction.darl1n.training.trials import Effort, Found
 from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
@@ -52,4 +54,22 @@ def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     axes.set_ylabel("processor seconds of an iteration")
     axes.legend()
     pictures.tidy(axes)
+    figure.savefig(path, dpi=pictures.DPI)
+
+
+def draw_distances(swept: Sequence[Curve], path: Path) -> None:
+    """Fig. 6: seconds of an iteration and the return at the end against d."""
+    figure = pictures.blank(width=9, height=3.6)
+    left, right = figure.subplots(1, 2)
+    for axes, values, label in (
+        (left, [curve.iteration_s for curve in swept], "processor seconds of an iteration"),
+        (right, [curve.end for curve in swept], "return of the good side at the end"),
+    ):
+        axes.plot(DISTANCES, values, marker="o", color=COLOURS[DARL1N], linewidth=1.8)
+        axes.set_xscale("log")
+        axes.set_xticks(DISTANCES, [f"{distance:g}" for distance in DISTANCES])
+        axes.minorticks_off()
+        axes.set_xlabel("neighbour distance d")
+        axes.set_ylabel(label)
+        pictures.tidy(axes)
     figure.savefig(path, dpi=pictures.DPI)

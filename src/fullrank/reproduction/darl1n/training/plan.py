@@ -1,17 +1,10 @@
 """Which runs an effort takes, and their results."""
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
-from fullrank.reproduction.cells import Cell
-from fullrank.reproduction.darl1n.training import scaling
 from fullrank.reproduction.darl1n.training.convergence import Curve, mean_curve
 from fullrank.reproduction.darl1n.training.published import OURS, TASKS, Printed, Size, Task
-from fullrank.reproduction.darl1n.training.trials import Clock, Effort, Trial
-from fullrank.types import JSON
-
-Found = Mapping[str, JSON]
-"""Results by cell."""
+from fullrank.reproduction.darl1n.training.trials import Effort, Found, Trial
 
 
 class Team(NamedTuple):
@@ -50,26 +43,8 @@ def learners(effort: Effort) -> list[Trial]:
 
 def adversaries(effort: Effort) -> list[Trial]:
     """Whose policies the others meet."""
-    needed = {each.name: each for trial in learners(effort) if (each := trial.adversaries)}
-    return list(needed.values())
-
-
-def first_cells(effort: Effort, clock: Clock) -> list[Cell]:
-    """Those that wait for nothing."""
-    return [
-        scaling.cell(effort.timed_teams, effort.timed, clock),
-        *(each.cell({}, clock) for each in adversaries(effort)),
-    ]
-
-
-def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
-    """Those that need what the first ones found."""
-    return [each.cell(found, clock) for each in learners(effort)]
-
-
-def size(effort: Effort) -> int:
-    """Cells in all."""
-    return 1 + len(adversaries(effort)) + len(learners(effort))
+    needed = (trial.adversaries for trial in learners(effort))
+    return list({each.name: each for each in needed if each is not None}.values())
 
 
 def curves(found: Found, effort: Effort, team: Team) -> dict[str, Curve]:

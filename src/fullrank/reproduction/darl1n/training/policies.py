@@ -1,7 +1,8 @@
 """Policies as text, to be kept with results, and back among the agents of a run."""
 
+import hashlib
 from base64 import b64decode, b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -16,6 +17,11 @@ def policies_of(algorithm: Algorithm, units: Sequence[Unit]) -> list[str]:
     sections = {each.unit: each.id for each in algorithm.sections if each.role == POLICY}
     arrays = [algorithm.view(sections[unit]).astype("<f4") for unit in units]
     return [b64encode(array.tobytes()).decode() for array in arrays]
+
+
+def digest_of(policies: Iterable[str]) -> str:
+    """Of texts in order."""
+    return hashlib.blake2b("".join(policies).encode(), digest_size=16).hexdigest()
 
 
 def seat(algorithm: Algorithm, policies: Mapping[Unit, str]) -> None:

@@ -14,6 +14,8 @@ WINDOW = 90
 """Consecutive iterations over which a run must have settled."""
 SETTLED = 0.02
 """A run has when the variance of its returns there is at most this share of their mean's size."""
+SEEDS = 3
+"""Runs behind each number."""
 EPISODES = 10
 """Of an evaluation."""
 ADVERSARIES = "maddpg"

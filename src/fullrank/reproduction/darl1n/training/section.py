@@ -2,17 +2,24 @@
 
 from pathlib import Path
 
-from fullrank.reproduction.darl1n.training import figures, scaling, tables
+from fullrank.reproduction.darl1n.training import (
+    crossplay,
+    distances,
+    figures,
+    scaling,
+    tables,
+    wireless,
+)
 from fullrank.reproduction.darl1n.training.convergence import SMOOTHED, WAY
-from fullrank.reproduction.darl1n.training.plan import Found
 from fullrank.reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
-from fullrank.reproduction.darl1n.training.trials import Effort
+from fullrank.reproduction.darl1n.training.trials import Effort, Found
 
 
 def draw(found: Found, effort: Effort, directory: Path) -> None:
     """All pictures."""
     figures.draw_learning(found, effort, directory / "learning.png")
     figures.draw_scaling(effort.timed_teams, found[scaling.CELL], directory / "scaling.png")
+    figures.draw_distances(distances.curves(found, effort), directory / "distances.png")
 
 
 def text(found: Found, effort: Effort) -> str:
@@ -46,4 +53,29 @@ methods in turns. Growth is the exponent of M from the second team on.
 ![Seconds of an iteration against M](scaling.png)
 
 {scaling.of_scaling(effort.timed_teams, found[scaling.CELL])}
+
+## Fig. 4(b): good agents of one method against adversaries of another
+
+Adversarial Battle, {EPISODES} episodes of each pair; both sides of each method learnt against each
+other. Returns between the least (0) and the most (1) of the side in any episode, mean and standard
+deviation over opponents and episodes.
+
+{crossplay.of_crossplay(found)}
+
+## Fig. 5: wireless
+
+{wireless.USERS} users who act at once; SAC plays {effort.episodes} episodes to learn, DARL1N (width
+{wireless.HIDDEN}) makes at most {min(effort.iterations, wireless.ITERATIONS)} updates.
+Returns of {wireless.PLAYED} episodes, means over the draws of q ({effort.draws}); the difference is
+paired, with its 90 % interval.
+
+{wireless.of_wireless(found, effort)}
+
+## Fig. 6: the neighbour distance
+
+DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
+
+![Time and return against the distance](distances.png)
+
+{distances.of_distances(found, effort)}
 """

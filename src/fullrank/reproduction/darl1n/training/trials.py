@@ -5,21 +5,21 @@ authors' are weights for M = 6 that are published apart from their code, and unk
 teams, so these are our own, of another seed for each seed of the learners.
 """
 
-import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.reproduction.cells import Cell
-from fullrank.reproduction.darl1n.training.policies import policies_of, seat
+from fullrank.reproduction.darl1n.training.policies import digest_of, policies_of, seat
 from fullrank.reproduction.darl1n.training.published import (
     ADVERSARIES,
     DARL1N,
     EPISODES,
+    SEEDS,
     Size,
     Task,
 )
@@ -32,8 +32,11 @@ EVERYBODY = 100.0
 WARM_UP = 5
 """Minibatches collected before the first iteration, as in the authors' code."""
 
-Clock = Callable[[], float]
+Clock: TypeAlias = Callable[[], float]
 """Processor seconds of this process."""
+
+Found: TypeAlias = Mapping[str, JSON]
+"""Results by cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,14 +53,27 @@ class Effort:
     seeds: int
     timed: int
     """Iterations behind each time of an iteration."""
+    draws: int
+    """Of the wireless world's probabilities."""
+    episodes: int
+    """That tabular learners play there."""
     timed_teams: tuple[int, ...] = (12, 24, 48, 96)
-    """M for which they are timed, ascending, three at least."""
+    """M for which iterations are timed, ascending, three at least."""
 
     @property
     def said(self) -> str:
         """In words."""
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return f"{seeds}, at most {self.iterations} iterations, batch {self.batch}"
+
+    @property
+    def short(self) -> str:
+        """Why runs cannot be judged that are not ``whole``."""
+        return f"needs longer runs, larger teams or more seeds: {self.said}"
+
+    def whole(self, size: Size) -> bool:
+        """Whether a team is trained as long, and from as many seeds, as the paper's."""
+        return size.iterations <= self.iterations and self.seeds >= SEEDS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +103,11 @@ class Trial:
         """That are run."""
         wanted = self.size.adversary_iterations if self.both else self.size.iterations
         return min(wanted, self.effort.iterations)
+
+    @property
+    def weight(self) -> float:
+        """Seconds that the run may take, in order of magnitude."""
+        return self.iterations * self.size.agents * self.effort.batch / 50_000
 
     @property
     def adversaries(self) -> "Trial | None":
@@ -137,12 +158,11 @@ class Trial:
             options["algorithm.evaluate_every"] = self.iterations  # they are played here
         return load(None, environ={}, options=options).check().config
 
-    def cell(self, found: Mapping[str, JSON], clock: Clock) -> Cell:
+    def cell(self, found: Found, clock: Clock) -> Cell:
         """The run; what its adversaries depend on must have been found."""
         before = self.adversaries
         policies = {} if before is None else adversaries_in(found[before.name])
         config = self.config()
-        text = "".join(policies.values()).encode()
         return Cell(
             name=self.name,
             settings={
@@ -150,9 +170,10 @@ class Trial:
                 "evaluated": self.evaluated(),
                 "every": min(self.effort.every, self.task.every),
                 "both": self.both,
-                "adversaries": hashlib.blake2b(text, digest_size=16).hexdigest(),
+                "adversaries": digest_of(policies.values()),
             },
             compute=partial(_train, self, config, policies, clock),
+            weight=self.weight,
         )
 
 
@@ -197,6 +218,7 @@ def _return(trial: Trial, run: LocalRun, number: int) -> float:
             environment,
             run.training.algorithm.act_greedily,
             EPISODES,
+            SEEDS,
             derive(trial.seed, "learning_curve", number),
         )
     finally:

@@ -1,0 +1,44 @@
+"""The cells of training, and how long they may take."""
+
+from collections.abc import Sequence
+
+from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.training import crossplay, distances, plan, scaling, wireless
+from fullrank.reproduction.darl1n.training.trials import Clock, Effort, Found, Trial
+
+
+def first_cells(effort: Effort, clock: Clock) -> list[Cell]:
+    """Those that wait for nothing."""
+    return [*_alone(effort, clock), *(each.cell({}, clock) for each in _first(effort))]
+
+
+def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
+    """Those that need what the first ones found."""
+    trained = [each.cell(found, clock) for each in _later(effort)]
+    return [crossplay.cell(found, effort), *trained]
+
+
+def work(effort: Effort) -> float:
+    """The sum of all weights."""
+    alone = _alone(effort, lambda: 0.0)
+    trials = (*_first(effort), *_later(effort))
+    return sum(each.weight for each in (*alone, *trials)) + 1.0  # cross-play
+
+
+def _alone(effort: Effort, clock: Clock) -> list[Cell]:
+    return [
+        scaling.cell(effort.timed_teams, effort.timed, clock),
+        *wireless.cells(effort, clock),
+    ]
+
+
+def _first(effort: Effort) -> Sequence[Trial]:
+    """Both sides learn; MADDPG's of the first seed also meet other methods' sides."""
+    both = [*plan.adversaries(effort), *crossplay.trials(effort).values()]
+    return list({trial.name: trial for trial in both}.values())
+
+
+def _later(effort: Effort) -> Sequence[Trial]:
+    """The good side learns, where there are two."""
+    swept = [each for d in distances.DISTANCES for each in distances.trials(effort, d)]
+    return [*plan.learners(effort), *swept]
