@@ -12,11 +12,12 @@ import pytest
 from fullrank.reproduction.cells import Cell, Origin, run
 from fullrank.reproduction.darl1n.training import claims, crossplay, distances, tables, wireless
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
+from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import adversaries, learners, teams
 from fullrank.reproduction.darl1n.training.policies import policies_of, seat
 from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
-from fullrank.reproduction.darl1n.training.trials import Effort, Found, Trial, adversaries_in
+from fullrank.reproduction.darl1n.training.trials import Found, Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held
 from fullrank.types import JSON
 from fullrank.wiring import training_of

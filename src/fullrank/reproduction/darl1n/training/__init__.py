@@ -1,8 +1,9 @@
 """Training as in [DARL1N, Sec. VI-A]: DARL1N against MADDPG, MFAC and SAC."""
 
 from fullrank.reproduction.darl1n.training.claims import judged
+from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.schedule import first_cells, later_cells, work
 from fullrank.reproduction.darl1n.training.section import draw, text
-from fullrank.reproduction.darl1n.training.trials import Clock, Effort
+from fullrank.reproduction.darl1n.training.trials import Clock
 
 __all__ = ["Clock", "Effort", "draw", "first_cells", "judged", "later_cells", "text", "work"]

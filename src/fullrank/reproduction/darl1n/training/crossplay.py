@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from fullrank.environments import make_environment
 from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.policies import digest_of, seat
 from fullrank.reproduction.darl1n.training.published import BATTLE, DARL1N, EPISODES, OURS
-from fullrank.reproduction.darl1n.training.trials import Effort, Found, Trial, adversaries_in
+from fullrank.reproduction.darl1n.training.trials import Found, Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 from fullrank.rollouts import evaluate
 from fullrank.types import JSON

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.training import crossplay, distances, plan, scaling, wireless
-from fullrank.reproduction.darl1n.training.trials import Clock, Effort, Found, Trial
+from fullrank.reproduction.darl1n.training.effort import Effort
+from fullrank.reproduction.darl1n.training.trials import Clock, Found, Trial
 
 
 def first_cells(effort: Effort, clock: Clock) -> list[Cell]:

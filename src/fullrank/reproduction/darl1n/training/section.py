@@ -11,8 +11,9 @@ from fullrank.reproduction.darl1n.training import (
     wireless,
 )
 from fullrank.reproduction.darl1n.training.convergence import SMOOTHED, WAY
+from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
-from fullrank.reproduction.darl1n.training.trials import Effort, Found
+from fullrank.reproduction.darl1n.training.trials import Found
 
 
 def draw(found: Found, effort: Effort, directory: Path) -> None:
