@@ -100,7 +100,7 @@ def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]
                 progress.update(bar, total=left)
             else:
                 progress.advance(bar, cell.weight)
-                console.print(f"{cell.name}: {_SAID[origin]}", highlight=False)
+                console.print(f"{cell.name}: {_SAID[origin]}", soft_wrap=True, highlight=False)
 
         yield done
 

@@ -21,9 +21,9 @@ def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
 
 def work(effort: Effort) -> float:
     """The sum of all weights."""
-    alone = _alone(effort, lambda: 0.0)
-    trials = (*_first(effort), *_later(effort))
-    return sum(each.weight for each in (*alone, *trials)) + 1.0  # cross-play
+    alone = sum(each.weight for each in _alone(effort, lambda: 0.0))
+    trained = sum(each.weight for each in (*_first(effort), *_later(effort)))
+    return alone + trained + 1.0  # cross-play
 
 
 def _alone(effort: Effort, clock: Clock) -> list[Cell]:

@@ -21,8 +21,8 @@ from fullrank.reproduction.darl1n.training.published import DARL1N
 from fullrank.reproduction.darl1n.training.trials import Clock, Found
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 from fullrank.rollouts import Act, evaluate, random_actions
-from fullrank.statistics import Interval, bootstrap
-from fullrank.types import JSON
+from fullrank.statistics import bootstrap
+from fullrank.types import JSON, Interval
 
 USERS = 9
 DEADLINES = (2, 10)
