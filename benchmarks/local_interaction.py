@@ -119,7 +119,7 @@ def check(samples: int) -> None:
     arena.reset(range(samples), range(samples))
     crowd, chosen = arena.crowd, actions(samples, 24)
     central = np.arange(samples) % 24
-    here = world.around(arena, central, np.arange(samples))
+    here = world.around(arena, central, np.arange(samples), generator=np.random.default_rng(0))
     after = world.step(np.take_along_axis(chosen, here.agent[..., None].clip(0), axis=1))
     for copy, agent in enumerate(central.tolist()):
         team = team_of_24()

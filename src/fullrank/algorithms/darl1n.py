@@ -16,6 +16,8 @@ Differs from the paper in:
 
 - Every update has fresh samples; the authors' learners each keep a replay of their own, add to it
   by their own draws, and take B of it (docs/adr/0028 compares both).
+- Samples are single steps from anywhere, as in the authors' code, or by ``samples`` the steps of
+  whole episodes (docs/adr/0032 compares both).
 - Target actions are made in the update; the authors' code stores them with the transition.
 - ``target_rate`` is the weight of the new parameters (0.01); tau is that of the old ones (0.99).
 - Both sides of a contest learn; the authors' adversaries are policies trained before.
@@ -23,7 +25,7 @@ Differs from the paper in:
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -36,7 +38,7 @@ from fullrank.algorithms.actor_critics import (
     snapped,
 )
 from fullrank.algorithms.base import register
-from fullrank.algorithms.local_samples import Act, Samples, make_samples
+from fullrank.algorithms.local_samples import Act, MakeSamples, Samples, from_episodes, from_resets
 from fullrank.algorithms.sections import ActorCriticDimensions, layout_of
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld
@@ -50,12 +52,17 @@ from fullrank.networks.sight import Sight
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray, Unit
 
+WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
+
 
 @register("darl1n")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DARL1NConfig(ActorCriticConfig):
     """DARL1N in the data mode ``keyed``, for environments with local interaction."""
 
+    samples: Literal["resets", "episodes"] = "resets"
+    """Single steps from states that a reset draws, for which only those around an agent are
+    simulated; or the steps of whole episodes, for which the whole team is."""
     evaluate_every: int = 10
     """Iterations from one evaluation in the whole environment to the next, which plays one episode
     in each copy without exploration."""
@@ -80,7 +87,7 @@ class DARL1NRecipe:
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> "DARL1NDimensions":
         """Sizes of sections and updates."""
-        return DARL1NDimensions(self.world, agents, hidden=self.config.hidden)
+        return DARL1NDimensions(self.config, self.world, agents)
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "DARL1N":
         """Build policies, critics and targets for the agents."""
@@ -90,22 +97,22 @@ class DARL1NRecipe:
 class DARL1NDimensions(ActorCriticDimensions):
     """Those of critics that see their agents' neighbours."""
 
-    def __init__(self, world: LocalWorld, agents: Sequence[AgentSpec], *, hidden: int) -> None:
-        self._world = world
-        layout = layout_of(agents)
+    def __init__(
+        self, config: DARL1NConfig, world: LocalWorld, agents: Sequence[AgentSpec]
+    ) -> None:
+        self._world, self._whole_team = world, config.samples == "episodes"
+        layout, hidden, neighbours = layout_of(agents), config.hidden, world.neighbours_seen
         nets = [
-            networks(
-                layout, agent, hidden=hidden, sight=Sight.OWN, neighbours=world.neighbours_seen
-            )
+            networks(layout, agent, hidden=hidden, sight=Sight.OWN, neighbours=neighbours)
             for agent in range(layout.agents)
         ]
         super().__init__(layout, nets)
 
     def needs(self, unit: Unit) -> Sequence[int]:
-        """The unit's own critic and target critic; both policies of all who may be near it."""
+        """The unit's own critic and target critic; both policies of all who act in its samples."""
         policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
-        near = self._world.actors(unit)
-        policies = [start + agent for start in (policy, target_policy) for agent in near]
+        acting = range(self.units) if self._whole_team else self._world.actors(unit)
+        policies = [start + agent for start in (policy, target_policy) for agent in acting]
         return (critic + unit, target_critic + unit, *policies)
 
 
@@ -135,7 +142,8 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         seed: int,
         device: torch.device,
     ) -> None:
-        DARL1NDimensions.__init__(self, world, specs, hidden=config.hidden)
+        DARL1NDimensions.__init__(self, config, world, specs)
+        self._make_samples = WAYS[config.samples]
         layout = layout_of(specs)
         cohorts = make_cohorts(
             specs,
@@ -178,7 +186,7 @@ class DARL1N(DARL1NDimensions, ActorCritics):
     def _samples(self, agent: Unit, iteration: int, proceed: Callable[[], None]) -> Samples:
         """The iteration's samples of an agent, whoever makes them."""
         proceed()
-        return make_samples(
+        return self._make_samples(
             self._world,
             agent,
             self._config.batch_size,

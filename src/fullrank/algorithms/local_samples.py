@@ -1,12 +1,16 @@
-"""Samples of one agent by local interaction ([DARL1N], Sec. III), as its critic sees them."""
+"""Samples of one agent by local interaction ([DARL1N], Sec. III), as its critic sees them.
+
+A sample is one step from anywhere, as in the authors' training (``from_resets``), or one of the
+steps that teams take in whole episodes (``from_episodes``).
+"""
 
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.environments.local import LocalWorld
+from fullrank.environments.local import LocalWorld, Neighbourhood
 from fullrank.types import BoolArray, FloatArray, IntArray
 
 Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
@@ -24,7 +28,32 @@ class Samples(NamedTuple):
     """The same after the step, with target actions, (S, D + K A)."""
 
 
-def make_samples(
+class MakeSamples(Protocol):
+    """A way to make samples."""
+
+    def __call__(
+        self,
+        world: LocalWorld,
+        agent: int,
+        size: int,
+        *,
+        generator: np.random.Generator,
+        act: Act,
+        act_next: Act,
+    ) -> Samples:
+        """Let those around the agent act, and ask the next neighbours what they would.
+
+        Args:
+            world: Simulates those around the agent.
+            agent: Who the samples are for.
+            size: S.
+            generator: All draws of the world.
+            act: The policies.
+            act_next: The target policies.
+        """
+
+
+def from_resets(
     world: LocalWorld,
     agent: int,
     size: int,
@@ -33,18 +62,42 @@ def make_samples(
     act: Act,
     act_next: Act,
 ) -> Samples:
-    """Start anywhere, let those around the agent act, and ask the next neighbours what they would.
-
-    Args:
-        world: Simulates those around the agent.
-        agent: Who the samples are for.
-        size: S.
-        generator: All draws of the world.
-        act: The policies.
-        act_next: The target policies.
-    """
+    """See ``MakeSamples``; each starts anywhere, and only those around the agent are simulated."""
     here = world.start(np.full(size, agent), generator=generator)
     action = _in_slots(act, here.agent, here.acting, here.observation, world)
+    return _stepped(world, here, action, act_next)
+
+
+def from_episodes(
+    world: LocalWorld,
+    agent: int,
+    size: int,
+    *,
+    generator: np.random.Generator,
+    act: Act,
+    act_next: Act,
+) -> Samples:
+    """See ``MakeSamples``; they are the first S steps of whole episodes, side by side.
+
+    Anybody may come near within an episode, so the whole team plays.
+    """
+    copies, agents = np.arange(-(-size // world.horizon)), len(world.agents)
+    everybody, central = np.tile(np.arange(agents), len(copies)), np.full(len(copies), agent)
+    team = world.team(len(copies))
+    seen = team.reset(generator.integers(2**62, size=len(copies)).tolist(), copies.tolist())
+    parts = []
+    for _ in range(world.horizon):
+        joint = act(everybody, seen.reshape(len(everybody), -1))
+        action = joint.reshape(len(copies), agents, -1)
+        here = world.around(team, central, copies, generator=generator)
+        near = action[copies[:, None], here.agent] * here.acting[..., None]
+        parts.append(_stepped(world, here, near, act_next))
+        seen = team.step(joint.reshape(len(copies), -1)).observation
+    seen, reward, seen_next = (np.concatenate(part)[:size] for part in zip(*parts, strict=True))
+    return Samples(seen, reward, seen_next)
+
+
+def _stepped(world: LocalWorld, here: Neighbourhood, action: FloatArray, act_next: Act) -> Samples:
     after = world.step(action)
     target = _in_slots(act_next, here.agent, after.neighbour, after.observation, world)
     places = 1 + world.neighbours_seen

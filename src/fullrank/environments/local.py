@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.environments.base import AgentSpec, environments
+from fullrank.environments.base import AgentSpec, Environment, environments
 from fullrank.errors import ConfigError
 from fullrank.types import BoolArray, FloatArray, IntArray
 
@@ -43,7 +43,7 @@ class Transition(NamedTuple):
 
 
 class LocalWorld(Protocol):
-    """Samples of single agents and those around them; one ``step`` follows each ``start``.
+    """Samples of single agents and those around them; a ``step`` follows each start.
 
     All agents have observations of one size and actions of one kind.
     """
@@ -51,6 +51,8 @@ class LocalWorld(Protocol):
     agents: tuple[AgentSpec, ...]
     neighbours_seen: int
     """Neighbours, without itself, for which an agent's observation has places."""
+    horizon: int
+    """Steps of an episode of the whole team."""
 
     def actors(self, agent: int) -> Sequence[int]:
         """Who may act in a sample of the agent, itself among them, ascending."""
@@ -61,6 +63,21 @@ class LocalWorld(Protocol):
         Args:
             agent: Who the samples are for, shape (S,).
             generator: All draws of this start and its step; equal ones give equal samples.
+        """
+
+    def team(self, copies: int) -> Environment:
+        """E copies of the whole team, judged as its parts are."""
+
+    def around(
+        self, team: Any, agent: IntArray, copy: IntArray, *, generator: np.random.Generator
+    ) -> Neighbourhood:
+        """Start from where a whole team is.
+
+        Args:
+            team: As ``team`` gives it.
+            agent: Who the samples are for, shape (S,).
+            copy: In which copies they are, shape (S,).
+            generator: All draws of the step.
         """
 
     def step(self, action: FloatArray) -> Transition:

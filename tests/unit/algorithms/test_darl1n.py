@@ -1,6 +1,7 @@
 """Samples, updates and acting of DARL1N."""
 
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -9,7 +10,7 @@ from torch.nn.functional import linear, relu
 
 from fullrank.algorithms import algorithms, recipe_in
 from fullrank.algorithms.darl1n import DARL1N, DARL1NConfig
-from fullrank.algorithms.local_samples import Samples, make_samples
+from fullrank.algorithms.local_samples import Samples, from_episodes, from_resets
 from fullrank.environments import make_environment
 from fullrank.environments.local import make_local
 from fullrank.errors import ConfigError
@@ -21,8 +22,15 @@ from fullrank.types import FloatArray, IntArray, Unit
 NOTHING = np.empty((0, 0), np.float32)
 
 
-def make(environment: str, agents: int, *, batch: int = 40, **params: bool) -> DARL1N:
-    config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=1e6)
+def make(
+    environment: str,
+    agents: int,
+    *,
+    batch: int = 40,
+    samples: Literal["resets", "episodes"] = "resets",
+    **params: bool,
+) -> DARL1N:
+    config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=1e6, samples=samples)
     recipe = config.within(make_local(environment, agents=agents, **params))
     team = make_environment(environment, agents=agents, copies=1).agents
     return recipe.make(team, seed=0, device="cpu")
@@ -35,7 +43,7 @@ def up(who: IntArray, observation: FloatArray) -> FloatArray:
 
 def samples(agent: int, *, size: int = 5) -> Samples:
     world = make_local("ising", agents=16)
-    return make_samples(world, agent, size, generator=stream(0, "x"), act=up, act_next=up)
+    return from_resets(world, agent, size, generator=stream(0, "x"), act=up, act_next=up)
 
 
 def test_a_critic_sees_the_own_action_first_and_then_its_neighbours_by_index() -> None:
@@ -45,9 +53,40 @@ def test_a_critic_sees_the_own_action_first_and_then_its_neighbours_by_index() -
         assert np.array_equal(seen[:, 5:].reshape(5, 5, 2)[0, :, 0], [5, 1, 4, 6, 9])
 
 
+def test_samples_of_episodes_go_on_where_the_last_step_led() -> None:
+    world, generator = make_local("ising", agents=9), np.random.default_rng(0)
+
+    def act(who: IntArray, observation: FloatArray) -> FloatArray:
+        return generator.dirichlet(np.ones(2), size=len(who)).astype(np.float32)
+
+    made = from_episodes(world, 4, 70, generator=stream(0, "x"), act=act, act_next=up)
+    copies = 3  # 70 samples of 25 steps
+    before, after = (seen[:, :5] for seen in (made.seen, made.seen_next))
+    assert len(before) == len(made.reward) == 70
+    assert np.array_equal(after[:-copies], before[copies:])
+    assert not np.array_equal(after, before)
+
+
+def test_samples_of_episodes_begin_anew_with_every_key() -> None:
+    world = make_local("food_collection", agents=3)
+
+    def made(key: int) -> Samples:
+        def act(who: IntArray, observation: FloatArray) -> FloatArray:
+            return np.full((len(who), 5), 0.2, np.float32)
+
+        return from_episodes(world, 1, 30, generator=stream(0, "x", key), act=act, act_next=act)
+
+    one, same, other = made(1), made(1), made(2)
+    assert np.array_equal(one.seen, same.seen)
+    assert np.array_equal(one.seen_next, same.seen_next)
+    assert np.array_equal(one.reward, same.reward)
+    assert not np.array_equal(one.seen, other.seen)
+    assert not np.array_equal(one.reward, other.reward)
+
+
 def test_absent_neighbours_leave_zeros_in_the_critic_s_input() -> None:
     world = make_local("food_collection", agents=3, distance=0.0)
-    made = make_samples(
+    made = from_resets(
         world,
         1,
         7,
@@ -90,10 +129,10 @@ def test_an_update_is_the_gradient_of_both_losses(
     kept: list[Samples] = []
 
     def keep(*args: object, **keys: object) -> Samples:
-        kept.append(make_samples(*args, **keys))  # type: ignore[arg-type]
+        kept.append(from_resets(*args, **keys))  # type: ignore[arg-type]
         return kept[-1]
 
-    monkeypatch.setattr("fullrank.algorithms.darl1n.make_samples", keep)
+    monkeypatch.setattr(algorithm, "_make_samples", keep)
     ((_, update),) = algorithm.updates(NOTHING, [4], iteration=3)
     np.testing.assert_allclose(update, by_autograd(algorithm, 4, kept[0]), rtol=2e-3, atol=2e-6)
 
@@ -122,6 +161,13 @@ def computed(algorithm: DARL1N, units: Sequence[Unit]) -> dict[Unit, bytes]:
     return {unit: update.tobytes() for unit, update in updates}
 
 
+def test_a_learner_needs_all_policies_for_samples_of_episodes() -> None:
+    algorithm = make("ising", 25, samples="episodes")
+    needed = [algorithm.sections[section] for section in algorithm.needs(12)]
+    assert [each.unit for each in needed if each.role == "policy"] == list(range(25))
+    assert [each.unit for each in needed if each.role == "critic"] == [12]
+
+
 def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     algorithm, blind = make("ising", 25), make("ising", 25)
     needed = {algorithm.sections[section] for section in algorithm.needs(12)}
@@ -132,14 +178,15 @@ def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     assert computed(blind, [12]) == computed(algorithm, [12])
 
 
+@pytest.mark.parametrize("samples", ["resets", "episodes"])
 @pytest.mark.parametrize(
     ("environment", "agents", "params"),
     [("wireless", 9, {"simultaneous": True}), ("grassland", 6, {"contacts": True})],
 )
 def test_the_other_tasks_of_neighbours_learn_too(
-    environment: str, agents: int, params: dict[str, bool]
+    environment: str, agents: int, params: dict[str, bool], samples: Literal["resets", "episodes"]
 ) -> None:
-    algorithm = make(environment, agents, **params)
+    algorithm = make(environment, agents, samples=samples, **params)
     together = computed(algorithm, range(agents))
     assert computed(algorithm, [1])[1] == together[1]
     assert all(np.frombuffer(update, np.float32).any() for update in together.values())

@@ -57,7 +57,9 @@ def test_transitions_equal_the_reference_s(path: Path) -> None:
     data = of_good_agents(load(path))
     arena, local = recorded(path, data)
     samples, agents = data["init_pos"].shape[:2]
-    here = local.around(arena, data["agent_id"], np.arange(samples))
+    here = local.around(
+        arena, data["agent_id"], np.arange(samples), generator=np.random.default_rng(0)
+    )
     central = np.eye(agents, dtype=bool)[data["agent_id"]]
     acting = data["acting"].astype(bool)
     np.testing.assert_array_equal(everybody(here, here.acting, agents), acting)
@@ -113,7 +115,7 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(
     before = arena.observation().reshape(3, agents, -1)
     copy = np.repeat(np.arange(3), 4)
     agent = generator.integers(agents, size=12)
-    here = local.around(arena, agent, copy)
+    here = local.around(arena, agent, copy, generator=generator)
     row, slot = np.nonzero(here.acting)
     who = here.agent[row, slot]
     np.testing.assert_array_equal(here.observation[row, slot], before[copy[row], who])
@@ -190,7 +192,9 @@ def test_samples_are_those_of_a_reset_world() -> None:
             ]
         )
 
-    whole = statistics(local.around(arena, agent, np.arange(2000)))
+    whole = statistics(
+        local.around(arena, agent, np.arange(2000), generator=np.random.default_rng(0))
+    )
     drawn = statistics(local.start(agent, generator=np.random.default_rng(5)))
     error = np.sqrt((whole.var(axis=1) + drawn.var(axis=1)) / 2000)
     assert (np.abs(whole.mean(axis=1) - drawn.mean(axis=1)) < 4 * error).all()

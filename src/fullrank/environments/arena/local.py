@@ -31,6 +31,7 @@ class LocalArena:
         self.plan = config.plan(agents)
         self.agents = config.specs(self.plan)
         self.neighbours_seen = self.plan.neighbours_seen
+        self.horizon = config.horizon + config.extra_step
         self._config = replace(config, local_rewards=True)
         traits = self.plan.traits
         self._moved = TIME_STEP * float(traits.max_speed.max()) + SLACK
@@ -61,15 +62,15 @@ class LocalArena:
         )
         return self._begin(crowd, who, agent)
 
-    def around(self, arena: Arena, agent: IntArray, copy: IntArray) -> Neighbourhood:
-        """Start from where a whole arena is.
+    def team(self, copies: int) -> Arena:
+        """See ``LocalWorld.team``."""
+        return Arena(self._config, agents=len(self.agents), copies=copies)
 
-        Args:
-            arena: One of the same configuration.
-            agent: Who the samples are for, shape (S,).
-            copy: In which copies they are, shape (S,).
-        """
-        whole = arena.crowd.of(copy)
+    def around(
+        self, team: Arena, agent: IntArray, copy: IntArray, *, generator: np.random.Generator
+    ) -> Neighbourhood:
+        """See ``LocalWorld.around``; nothing is drawn."""
+        whole = team.crowd.of(copy)
         centre = whole.position[:, np.arange(len(agent)), agent][..., None]
         who = slots(length(whole.position - centre) <= self._reach(agent))
         food = slots(length(whole.food - centre) <= self._food_reach(agent))

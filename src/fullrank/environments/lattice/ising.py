@@ -44,7 +44,15 @@ class Ising:
     def local(self, *, agents: int) -> LocalLattice:
         """See ``LocalConfig.local``; agents two steps away act."""
         side = side_of(agents or 9, task="ising", least=3)
-        return LocalLattice(specs(side), torus(side), bits=1, hops=2, advance=turn)
+        return LocalLattice(
+            specs(side),
+            torus(side),
+            bits=1,
+            hops=2,
+            advance=turn,
+            team=lambda copies: self.make(agents=agents, copies=copies),
+            horizon=self.horizon + self.extra_step,
+        )
 
 
 class Spins(LatticeEnvironment):

@@ -38,6 +38,8 @@ class LocalLattice:
         hops: How many steps away agents still act: all on whom the bits depend that the central
             agent's neighbours see next.
         advance: What happens in a step.
+        team: The whole lattice in E copies.
+        horizon: Steps of an episode.
     """
 
     def __init__(
@@ -48,9 +50,12 @@ class LocalLattice:
         bits: int,
         hops: int,
         advance: Advance,
+        team: Callable[[int], LatticeEnvironment],
+        horizon: int,
     ) -> None:
         self.agents = tuple(agents)
         self.neighbours_seen = hood.shape[1] - 1
+        self.team, self.horizon = team, horizon
         self._bits, self._advance = bits, advance
         self._who = within(hood, hops + 1)
         self._hood = np.stack([_slots(hood, row) for row in self._who])
@@ -71,21 +76,14 @@ class LocalLattice:
 
     def around(
         self,
-        environment: LatticeEnvironment,
+        team: LatticeEnvironment,
         agent: IntArray,
         copy: IntArray,
         *,
         generator: np.random.Generator,
     ) -> Neighbourhood:
-        """Start from where a whole lattice is.
-
-        Args:
-            environment: One of the same configuration.
-            agent: Who the samples are for, shape (S,).
-            copy: In which copies they are, shape (S,).
-            generator: All draws of the step.
-        """
-        state = environment.state[copy[:, None], self._who[agent]]
+        """See ``LocalWorld.around``."""
+        state = team.state[copy[:, None], self._who[agent]]
         return self._begin(state, agent, generator)
 
     def step(self, action: FloatArray) -> Transition:

@@ -78,7 +78,13 @@ class Wireless:
         side = side_of(agents or 9, task="wireless", least=1)
         advance = partial(transmit, corners=reachable(side), rates=self.rates(side))
         return LocalLattice(
-            specs(side, self.deadline), king(side), bits=self.deadline, hops=3, advance=advance
+            specs(side, self.deadline),
+            king(side),
+            bits=self.deadline,
+            hops=3,
+            advance=advance,
+            team=lambda copies: self.make(agents=agents, copies=copies),
+            horizon=self.horizon,
         )
 
     def rates(self, side: int) -> Array:

@@ -1,0 +1,101 @@
+"""Claim: DARL1N learns from both kinds of samples, single steps from anywhere and whole episodes.
+
+For the same CPU seconds of training in one process, seed by seed, Ising with 9 agents and Food
+Collection with 3 are learned from samples of either kind, B = 512 of each unit in every iteration.
+Steps from anywhere start with velocities (``moving_start``), of which episodes need none. After
+half of the time and after all of it the policies play greedily 200 episodes of the task as it is,
+and nobody's return after training may be below what it was before.
+
+    OMP_NUM_THREADS=1 python benchmarks/darl1n_samples.py --seeds 0 1 2
+"""
+
+import argparse
+import sys
+import time
+from typing import NamedTuple
+
+from fullrank.config import RunConfig, load
+from fullrank.environments import make_environment
+from fullrank.local import LocalRun
+from fullrank.rollouts import Act, evaluate
+
+EVALUATION_SEED, EPISODES = 1000, 200
+TASKS = {"ising": (9, 6.0), "food_collection": (3, 10.0)}
+"""Agents and CPU seconds."""
+
+
+class Point(NamedTuple):
+    """A place on a learning curve."""
+
+    iterations: int
+    mean_return: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    seeds = parser.parse_args().seeds
+    print(
+        "| task | M | samples | seed | before | half of the time | all of it | CPU s | iterations |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|")
+    worse = False
+    for task, (agents, cpu_s) in TASKS.items():
+        for samples in ("resets", "episodes"):
+            for seed in seeds:
+                config = configuration(task, agents, samples, seed)
+                before, half, after = curve(config, cpu_s)
+                worse |= after.mean_return <= before.mean_return
+                returns = [f"{point.mean_return:.1f}" for point in (before, half, after)]
+                print(
+                    f"| {task} | {agents} | {samples} | {seed} | {' | '.join(returns)} | "
+                    f"{cpu_s:.0f} | {after.iterations} |",
+                    flush=True,
+                )
+    print(f"\n{'some do not learn' if worse else 'all learn'}")
+    return int(worse)
+
+
+def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
+    """Of one seed."""
+    options = {
+        "seed": seed,
+        "iterations": 1_000_000,
+        "environment.name": task,
+        "environment.agents": agents,
+        "algorithm.name": "darl1n",
+        "algorithm.batch_size": 512,
+        "algorithm.samples": samples,
+        "algorithm.evaluate_every": 1_000_000,
+        "learners": agents,
+    }
+    if task == "food_collection":
+        options["environment.moving_start"] = samples == "resets"
+    return load(None, environ={}, options=options).check().config
+
+
+def curve(config: RunConfig, cpu_s: float) -> tuple[Point, Point, Point]:
+    """Before training, after half of the CPU seconds and after all."""
+    run = LocalRun(config, coded=False)
+    act, iterations, points = run.training.algorithm.act_greedily, 0, []
+    training, used_s = iter(run), 0.0
+    for until_s in (0.0, cpu_s / 2, cpu_s):
+        while used_s < until_s:
+            began = time.process_time()
+            next(training)
+            used_s += time.process_time() - began
+            iterations += 1
+        points.append(Point(iterations, played(config, act)))
+    before, half, after = points
+    return before, half, after
+
+
+def played(config: RunConfig, act: Act) -> float:
+    """The mean return of the task as it is."""
+    settings = config.environment
+    environment = make_environment(settings.name, agents=settings.agents, copies=EPISODES)
+    return float(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns.mean())
+
+
+if __name__ == "__main__":
+    sys.exit(main())
