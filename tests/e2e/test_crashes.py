@@ -147,6 +147,20 @@ def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     assert violations(read_history(run_dir), reference=undisturbed) == []
 
 
+def test_a_controller_killed_in_every_term_gets_on_in_each(
+    services: Services, tmp_path: Path
+) -> None:
+    reference = services.reference(lag=0)
+    run_dir = tmp_path / "run"
+    for life in (1, 2):
+        killed = services.controller(run_dir, lag=0, failpoint="iteration.published:4")
+        assert killed.wait(WAIT_S) == -signal.SIGKILL
+        assert committed(run_dir) == 4 * life
+    services.run_to_the_end(run_dir, lag=0)
+    assert final_state(run_dir) == reference
+    assert services.replay.poll() is services.learners.poll() is None
+
+
 def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(
     services: Services, tmp_path: Path
 ) -> None:

@@ -124,3 +124,24 @@ async def test_a_learner_whose_line_all_but_fails_holds_up_no_round_and_loses_it
     records = cluster.records()
     assert all(record.attempt == 0 for record in records)  # nobody had to stand in for it
     assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_slow_lines_change_no_bit(tmp_path: Path) -> None:
+    """Everything comes a twentieth of a second late, in either direction."""
+    async with (
+        FaultProxy(partial(resolve, ANYWHERE, tmp_path, "replay")) as to_replay,
+        FaultProxy(partial(resolve, ANYWHERE, tmp_path, "controller")) as to_controller,
+    ):
+        for line in (to_replay, to_controller):
+            line.delay(0.05)
+        settings = (*UNCODED, f"replay.listen={ANYWHERE}", f"replay.address={to_replay.address}")
+        async with Cluster(tmp_path, resolved(*settings)) as cluster:
+            cluster.replay()
+            cluster.controller()
+            await cluster.address()
+            for _ in range(3):
+                learner_behind(cluster, to_controller, *settings)
+            status = await cluster.finished()
+    assert (status.term, len(status.learners)) == (1, 3)
+    assert min(record.round_s for record in cluster.records()) > 2 * 0.05
+    assert cluster.digests() == reference_digests(cluster.config)

@@ -139,3 +139,24 @@ def test_every_page_is_in_the_index(index: str) -> None:
     pages = [page.relative_to(ROOT / "docs") for page in (ROOT / "docs").rglob("*.md")]
     missing = [page for page in map(str, pages) if page not in text and page != "README.md"]
     assert missing == []
+
+
+PROOF = re.compile(
+    r"`((?:unit|integration|e2e|conformance)/[\w/]+\.py|benchmarks/\w+\.py)(?:::(\w+))?`"
+)
+
+
+def test_what_a_guarantee_rests_on_exists() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+    for path, name in PROOF.findall(text):
+        source = ROOT / ("" if path.startswith("benchmarks") else "tests") / path
+        assert f"def {name}(" in source.read_text() if name else source.exists(), (path, name)
+
+
+def test_every_guarantee_and_scenario_says_what_shows_it() -> None:
+    text = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
+    rows = dict(re.findall(r"^\| ([GR]\d+) \|(.*)$", text, flags=re.MULTILINE))
+    assert [*rows] == [f"G{number}" for number in range(1, 9)] + [
+        f"R{number:02}" for number in range(1, 51)
+    ]
+    assert [key for key, row in rows.items() if not PROOF.search(row)] == []

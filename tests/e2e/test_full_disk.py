@@ -1,0 +1,108 @@
+"""A disk that is full ends or holds up what needs it, by name; with room again, nothing is lost."""
+
+import asyncio
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import (
+    WAIT_S,
+    committed,
+    config_of,
+    digests,
+    end,
+    eventually,
+    free_address,
+    fullrank,
+    kill_all,
+    settings,
+    start,
+)
+from tests.e2e.test_replay_crashes import BATCH, CAPACITY, ROW_SIZE, assert_held, rows_of, serve
+
+from fullrank.errors import ServiceLost
+from fullrank.local import LocalRun
+from fullrank.replay import TABLE, RingFile
+from fullrank.rpc.clients import ReplayClient
+
+pytestmark = pytest.mark.e2e
+
+FULL = "No space left on device"
+
+
+class Disk:
+    """A small file system with a file in the way."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self._ballast = root, root / "ballast"
+
+    def fill(self, *, leaving_bytes: int = 0) -> None:
+        """Take all room, but for so much."""
+        with self._ballast.open("wb", buffering=0) as file:
+            space = os.statvfs(self.root)
+            file.write(bytes(space.f_bavail * space.f_frsize - leaving_bytes))
+
+    def empty(self) -> None:
+        """Give the room back."""
+        self._ballast.unlink()
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Disk]:
+    mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(tmp_path)]
+    if os.geteuid() or subprocess.run(mount, check=False).returncode:
+        pytest.skip("no file system may be mounted here")
+    yield Disk(tmp_path)
+    kill_all(tmp_path)
+    subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)
+
+
+def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Disk) -> None:
+    run_dir = disk.root / "run"
+    slow = settings("iterations=8", "compute.emulate_unit_s=0.1", "replay.deadline_s=3.0")
+    training = start("train", "--run-dir", str(run_dir), *slow)
+    eventually(lambda: committed(run_dir) > 2, what="three iterations")
+    disk.fill()
+    ended = end(training)
+    assert ended.code not in (0, 130)
+    assert FULL in ended.error
+    assert "Traceback" not in ended.error
+    before = digests(run_dir)
+
+    disk.empty()
+    resumed = fullrank("resume", str(run_dir))
+    assert (resumed.code, resumed.error) == (0, "")
+    reference = LocalRun(config_of(run_dir), coded=False).train()
+    assert digests(run_dir) == [iteration.update_digest for iteration in reference]
+    assert digests(run_dir)[: len(before)] == before
+
+
+async def test_replay_refuses_what_its_disk_does_not_take_and_goes_on_when_there_is_room(
+    disk: Disk,
+) -> None:
+    path = disk.root / "replay" / f"{TABLE}.table"
+    RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
+    address = free_address()
+    service = serve(disk.root, address, mode="fsync", failpoint="")
+    writer, acknowledged = ReplayClient(address, deadline_s=WAIT_S), 0
+    acknowledged = await writer.append(0, rows_of(0, BATCH))
+    disk.fill(leaving_bytes=2**20)
+    hasty = ReplayClient(address, deadline_s=1.0)
+    refused = ""
+    while not refused:
+        try:
+            acknowledged = await hasty.append(acknowledged, rows_of(acknowledged, BATCH))
+        except ServiceLost as error:
+            refused = str(error)
+    assert f"{TABLE}.table: {FULL}; make room" in refused
+    writing = asyncio.create_task(writer.append(acknowledged, rows_of(acknowledged, BATCH)))
+    disk.empty()
+    acknowledged = await writing
+    for client in (writer, hasty):
+        await client.close()
+    service.send_signal(signal.SIGKILL)
+    assert await asyncio.to_thread(service.wait, WAIT_S) == -signal.SIGKILL
+    assert_held(path, acknowledged)
