@@ -10,7 +10,7 @@ Each invariant is a function from the histories to what contradicts it, named fo
 * clean: a learner that was wrong is left out.
 """
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -188,26 +188,30 @@ def _rows_are_of_their_holders(history: History) -> Iterator[str]:
 
 
 def _used_is_what_was_sent(history: History) -> Iterator[str]:
-    """Of learners whose histories are there; all rows of a commit rest on one minibatch."""
+    """Of learners whose histories are there; all rows of a commit rest on one minibatch.
+
+    What was changed on its way to a learner may make it send something else under the same ids,
+    which is refused: then either may be what was used.
+    """
     noted = [event for events in history.learners.values() for event in events]
     leased, welcomed = (
         Counter((event.term, event.learner) for event in events if isinstance(event, kind))
         for kind, events in ((Joined, history.controller), (Welcomed, noted))
     )
-    sent = {
-        (each.term, each.epoch, each.iteration, each.learner, each.row): each.batch_digest
-        for each in noted
-        if isinstance(each, Sent)
-    }
+    sent = defaultdict[tuple[int, ...], set[str]](set)
+    for each in noted:
+        if isinstance(each, Sent):
+            key = (each.term, each.epoch, each.iteration, each.learner, each.row)
+            sent[key].add(each.batch_digest)
     for commit in _commits(history):
-        batches: set[str] = set()
+        batches: list[set[str]] = []
         for row, learner in commit.rows:
             key = (commit.term, commit.epoch, commit.iteration, learner, row)
             if key in sent:
-                batches.add(sent[key])
+                batches.append(sent[key])
             elif leased[commit.term, learner] == welcomed[commit.term, learner]:
                 yield f"iteration {commit.iteration}: learner {learner} never sent row {row}"
-        if len(batches) > 1:
+        if batches and not set.intersection(*batches):
             yield f"iteration {commit.iteration}: rows of different minibatches were combined"
 
 

@@ -215,6 +215,14 @@ def test_a_learner_whose_history_is_missing_is_not_suspected() -> None:
     assert violations(replace(sound(), learners=learners)) == []
 
 
+def test_of_what_a_learner_sent_under_the_same_ids_any_may_have_been_used() -> None:
+    events = history_of(2)
+    *_, sent = events
+    twice = [*events, replace(sent, batch_digest="another")]  # type: ignore[arg-type]
+    history = replace(sound(), learners={**sound().learners, "learner-2": twice})
+    assert violations(history) == []
+
+
 def test_a_position_forgotten_by_the_controller_may_be_stored_anew() -> None:
     anew = (Truncated(table="t", head=4), Stored(table="t", first=4, head=8))
     assert violations(with_replay(*anew)) == []
