@@ -1,6 +1,6 @@
 """``fullrank plot``: returns and round times of runs as a picture."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -102,7 +102,8 @@ def draw(
     """
     figure, returns, rounds = _panels(title)
     looks = [(colour, "-") for colour in _COLOURS]
-    _draw_returns(returns, records, looks)
+    found = _returns(records)
+    _draw_returns(returns, found, looks, window=_window(map(len, found.values())))
     _draw_evaluations(returns, evaluations, looks, terms=begun(records))
     _explain(returns)
     _draw_rounds(rounds, records)
@@ -113,14 +114,17 @@ def draw_together(stories: Sequence[Story]) -> Figure:
     """The same two panels with moving means of each run: a colour a run, a style a side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
     figure, returns, rounds = _panels(" · ".join(tasks))
-    for story, colour in zip(stories, cycle(_COLOURS), strict=False):
+    found = [_returns(story.records) for story in stories]
+    window = _window(len(values) for each in found for values in each.values())
+    rounds_window = _window(len(story.records) for story in stories)
+    for story, each, colour in zip(stories, found, cycle(_COLOURS), strict=False):
         name, looks = story.directory.name, [(colour, style) for style in _STYLES]
-        _draw_returns(returns, story.records, looks, name=name)
+        _draw_returns(returns, each, looks, window=window, name=name)
         terms = begun(story.records)
         _draw_evaluations(returns, story.evaluations, looks, terms=terms, name=name)
         iterations = [record.iteration for record in story.records]
         round_s = np.array([record.round_s for record in story.records])
-        rounds.plot(iterations, _moving_mean(round_s, _window(round_s)), color=colour)
+        rounds.plot(iterations, _moving_mean(round_s, rounds_window), color=colour)
     _explain(returns)
     rounds.set_ylim(bottom=0)
     return figure
@@ -143,17 +147,15 @@ def _panels(title: str) -> tuple[Figure, Axes, Axes]:
 
 Looks: TypeAlias = Sequence[tuple[str, str]]
 """Colour and line style of each side."""
+Returns: TypeAlias = Mapping[str, Mapping[int, float]]
+"""Of each side, or of all agents, by iteration."""
 
 
-def _draw_returns(
-    axes: Axes, records: Sequence[IterationRecord], looks: Looks, *, name: str = ""
-) -> None:
+def _draw_returns(axes: Axes, found: Returns, looks: Looks, *, window: int, name: str = "") -> None:
     """A curve for each side, over what it smooths; with a name the team is called by it."""
-    found = _returns(records)
     for (side, values), (colour, style) in zip(found.items(), looks, strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
-        window = _window(raw)
         axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)
         called = f"{name} {side if len(found) > 1 else ''}".strip() if name else side
         label = f"{called}, mean of {window}" if window > 1 else called
@@ -199,7 +201,7 @@ def _explain(axes: Axes) -> None:
         axes.text(0.5, 0.5, "no episode has ended yet", ha="center", transform=axes.transAxes)
 
 
-def _returns(records: Sequence[IterationRecord]) -> Mapping[str, Mapping[int, float]]:
+def _returns(records: Sequence[IterationRecord]) -> Returns:
     """Return by iteration: of the team, or of each side where there are several."""
     sides = list(dict.fromkeys(side for record in records for side in record.side_returns))
     if len(sides) < 2:
@@ -213,9 +215,9 @@ def _returns(records: Sequence[IterationRecord]) -> Mapping[str, Mapping[int, fl
     return {name: values for name, values in found.items() if values}
 
 
-def _window(values: NDArray[np.float64]) -> int:
-    """How many entries a moving mean spans."""
-    return max(1, len(values) // _WINDOWS_PER_RUN)
+def _window(lengths: Iterable[int]) -> int:
+    """How many entries a moving mean spans, so that curves of such lengths are smoothed alike."""
+    return max(1, max(lengths, default=0) // _WINDOWS_PER_RUN)
 
 
 def _moving_mean(values: NDArray[np.float64], window: int) -> NDArray[np.float64]:

@@ -91,6 +91,14 @@ def test_each_run_has_its_name_and_colour_and_each_side_its_style() -> None:
     assert [line.get_color() for line in rounds.lines] == [first[0], second[0]]
 
 
+def test_runs_of_unequal_length_are_smoothed_alike() -> None:
+    longer, shorter = ([record(each) for each in range(length)] for length in (80, 30))
+    shown = draw_together([story("longer", longer), story("shorter", shorter)]).axes[0].get_legend()
+    assert shown is not None
+    texts = [text.get_text() for text in shown.get_texts()]
+    assert texts == ["longer, mean of 2", "shorter, mean of 2"]
+
+
 def story(name: str, records: list[IterationRecord]) -> Story:
     return Story(directory=Path(name), config=load().config, records=records, evaluations=())
 
