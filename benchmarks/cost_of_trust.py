@@ -5,7 +5,7 @@ with all of that taken out: in plain text, nothing written of an iteration but i
 checksum and digest a constant, no audit. In turn; both the round and the whole iteration, in which
 the journal is written, are compared.
 
-    OMP_NUM_THREADS=1 python benchmarks/cost_of_trust.py --rounds 200
+    OMP_NUM_THREADS=1 python benchmarks/cost_of_trust.py --rounds 80
 """
 
 import argparse
