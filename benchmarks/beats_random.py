@@ -130,22 +130,22 @@ def side_returns(
         settings.name, agents=settings.agents, copies=episodes, **settings.params
     )
     try:
-        act = mixed(environment.agents, playing, trained)
+        random = random_actions(environment.agents, seed=OPPONENT_SEED)
+        act = mixed(environment.agents, playing, trained, random)
         played = evaluate(environment, act, episodes, EVALUATION_SEED)
     finally:
         environment.close()
     return {side: float(values.mean()) for side, values in played.side_returns.items()}
 
 
-def mixed(agents: Sequence[AgentSpec], playing: Sequence[str], trained: Act) -> Act:
-    """Trained actions in the columns of the sides that play, random ones in the others."""
-    random = random_actions(agents, seed=OPPONENT_SEED)
+def mixed(agents: Sequence[AgentSpec], playing: Sequence[str], act: Act, others: Act) -> Act:
+    """The one's actions in the columns of the sides that play, the other's elsewhere."""
     own = np.repeat([agent.side in playing for agent in agents], [a.action.size for a in agents])
 
-    def act(observation: FloatArray) -> FloatArray:
-        return np.where(own, trained(observation), random(observation))
+    def together(observation: FloatArray) -> FloatArray:
+        return np.where(own, act(observation), others(observation))
 
-    return act
+    return together
 
 
 if __name__ == "__main__":

@@ -1,0 +1,122 @@
+"""Claim: on the tasks of the arena, sides trained by DARL1N beat random play and what they were.
+
+6 agents. Each seed is trained, both sides of a contest; starts have velocities then
+(``moving_start``), as the authors'. Then the team of Food Collection, and the good side of
+Grassland and Adversarial Battle, play greedily on the tasks as they are. Beside random play on the
+same initial states, opponents are random; beside the untrained policies, opponents are untrained
+ones: the authors' adversaries are not published for every M, so their returns are not compared
+with. The claim holds if both differences of the mean returns, paired by seed, have their 90 %
+bootstrap intervals above 0.
+
+    OMP_NUM_THREADS=1 python benchmarks/darl1n_beats.py --seeds 5
+"""
+
+import argparse
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from beats_random import EVALUATION_SEED, OPPONENT_SEED, mixed
+from fullrank.config import RunConfig, load
+from fullrank.environments import make_environment
+from fullrank.local import LocalRun
+from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.statistics import bootstrap
+
+SIDES = {"food_collection": "team", "grassland": "good", "adversarial_battle": "good"}
+"""Who is judged in each task."""
+
+
+class Gains(NamedTuple):
+    """One seed's mean return of the judged side after training, less that without."""
+
+    trained: float
+    """Against random opponents."""
+    over_random: float
+    over_untrained: float
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--agents", type=int, default=6)
+    parser.add_argument("--seeds", type=int, default=5)
+    parser.add_argument("--first-seed", type=int, default=0)
+    parser.add_argument("--iterations", type=int, default=400)
+    parser.add_argument("--episodes", type=int, default=200)
+    parser.add_argument("--tasks", nargs="+", choices=SIDES, default=list(SIDES))
+    arguments = parser.parse_args()
+    seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
+    print(f"{len(seeds)} seeds, {arguments.iterations} iterations, mean returns of a side:\n")
+    print("| task | M | side | trained | - random | every seed | - untrained | every seed |")
+    print("|---|---|---|---|---|---|---|---|")
+    short = []
+    for task in arguments.tasks:
+        found = [
+            gains(
+                configuration(task, arguments.agents, seed, arguments.iterations),
+                arguments.episodes,
+            )
+            for seed in seeds
+        ]
+        trained, *judged = (np.array(values) for values in zip(*found, strict=True))
+        intervals = [bootstrap(values, share=0.90) for values in judged]
+        figures = [
+            f"{interval} | {', '.join(f'{value:.1f}' for value in values)}"
+            for interval, values in zip(intervals, judged, strict=True)
+        ]
+        print(
+            f"| {task} | {arguments.agents} | {SIDES[task]} | {trained.mean():.1f} | "
+            f"{' | '.join(figures)} |",
+            flush=True,
+        )
+        if min(interval.low for interval in intervals) <= 0.0:
+            short.append(task)
+    print(f"\nfalls short: {', '.join(short)}" if short else "\nevery side beats both")
+    return bool(short)
+
+
+def configuration(task: str, agents: int, seed: int, iterations: int) -> RunConfig:
+    """Of one seed."""
+    options = {
+        "seed": seed,
+        "iterations": iterations,
+        "environment.name": task,
+        "environment.agents": agents,
+        "environment.moving_start": True,
+        "algorithm.name": "darl1n",
+        "algorithm.batch_size": 256,
+        "algorithm.evaluate_every": iterations + 1,
+        "learners": agents,
+    }
+    return load(None, environ={}, options=options).check().config
+
+
+def gains(config: RunConfig, episodes: int) -> Gains:
+    """Train one seed, and play beside and against the others."""
+    untrained = LocalRun(config, coded=False).training.algorithm.act_greedily
+    run = LocalRun(config, coded=False)
+    run.train()
+    trained, agents = run.training.algorithm.act_greedily, run.training.agents
+    name, count = config.environment.name, config.environment.agents
+    side = SIDES[name]
+
+    def played(own: Act, others: Act) -> float:
+        environment = make_environment(name, agents=count, copies=episodes)
+        act = mixed(agents, [side], own, others)
+        played = evaluate(environment, act, episodes, EVALUATION_SEED)
+        return float(played.side_returns[side].mean())
+
+    def random() -> Act:
+        return random_actions(agents, seed=OPPONENT_SEED)
+
+    against_random = played(trained, random())
+    return Gains(
+        against_random,
+        against_random - played(random(), random()),
+        played(trained, untrained) - played(untrained, untrained),
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
