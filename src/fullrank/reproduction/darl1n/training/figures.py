@@ -73,4 +73,5 @@ def draw_distances(swept: Sequence[Curve], path: Path) -> None:
         axes.set_xlabel("neighbour distance d")
         axes.set_ylabel(label)
         pictures.tidy(axes)
+    left.set_ylim(bottom=0.0)
     figure.savefig(path, dpi=pictures.DPI)

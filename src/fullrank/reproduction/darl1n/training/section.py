@@ -68,7 +68,7 @@ deviation over opponents and episodes.
 {wireless.USERS} users who act at once; SAC plays {effort.episodes} episodes to learn, DARL1N (width
 {wireless.HIDDEN}) makes at most {min(effort.iterations, wireless.ITERATIONS)} updates.
 Returns of {wireless.PLAYED} episodes, means over the draws of q ({effort.draws}); the difference is
-paired, with its 90 % interval.
+paired, with its 90 % interval if there are {wireless.LEAST_DRAWS}.
 
 {wireless.of_wireless(found, effort)}
 

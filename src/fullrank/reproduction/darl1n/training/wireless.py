@@ -173,6 +173,8 @@ def of_wireless(found: Found, effort: Effort) -> str:
             f"{_by_draw(found, effort, method, deadline, 'seconds').mean():.1f}"
             for method in (SAC, DARL1N)
         ]
-        cells = [str(deadline), *shown, str(lead(found, effort, deadline)), *seconds]
+        gain = lead(found, effort, deadline)
+        paired = str(gain) if effort.draws >= LEAST_DRAWS else f"{gain.mean:.1f}"
+        cells = [str(deadline), *shown, paired, *seconds]
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
