@@ -109,6 +109,17 @@ def test_the_update_does_not_depend_on_how_transitions_are_dealt(
         torch.testing.assert_close(whole, dealt, atol=1e-6, rtol=1e-3)
 
 
+def test_losses_are_means_over_transitions() -> None:
+    world = spins()
+    rows, moments = played(world, team_of(world), 2), []
+    for batch in (rows, np.concatenate([rows, rows])):
+        team = team_of(world)
+        learner_of(world, team, discount=0.0).update(batch, iteration=0)
+        moments.append(team.networks["encoder"].rows.moment)
+    assert moments[0].abs().max() > 1e-4
+    torch.testing.assert_close(moments[0], moments[1], atol=1e-6, rtol=1e-3)
+
+
 def test_an_update_does_not_move_a_variable_by_more_than_its_clip() -> None:
     world = spins()
     team, layout = team_of(world), layout_of(world.agents)

@@ -1,5 +1,6 @@
 """The networks of EPC: any number of entities, in any order, and none that is not there."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -10,8 +11,9 @@ from torch.func import functional_call
 from fullrank.baselines.epc.copies import Copies
 from fullrank.baselines.epc.networks import WIDTH, Critic, EntityNetwork, SideEncoders
 from fullrank.baselines.epc.team import Team
-from fullrank.baselines.epc.views import Others, View
+from fullrank.baselines.epc.views import Eyes, Others, View
 from fullrank.environments import make_environment
+from fullrank.environments.arena.environment import Arena
 from fullrank.environments.entities import entities_of
 
 SIDES = [slice(0, 2), slice(2, 5)]
@@ -66,6 +68,17 @@ def test_what_is_not_there_has_no_influence() -> None:
     assert torch.equal(changed, network(seen))
 
 
+def test_empty_places_have_no_influence() -> None:
+    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), view()
+    features, present = seen.kinds[1]
+    empty = torch.zeros(3, 5, 7, dtype=torch.bool)
+    longer = Others(
+        torch.cat([features, torch.ones(3, 5, 7, 3)], 2), torch.cat([present, empty], 2)
+    )
+    changed = network(seen._replace(kinds=(seen.kinds[0], longer)))
+    torch.testing.assert_close(changed, network(seen))
+
+
 def test_where_nobody_is_there_outputs_and_gradients_are_numbers() -> None:
     network, seen = drawn(EntityNetwork(4, [2], 5)), view()
     features, present = seen.kinds[0]
@@ -86,6 +99,31 @@ def test_a_critic_is_not_told_of_itself_and_cannot_tell_those_of_a_side_apart() 
     torch.testing.assert_close(network(own, others[:, [1, 0, 2, 4, 3]], mine), value)
     assert not torch.allclose(network(own, others[:, [3, 1, 2, 0, 4]], mine), value)
     assert torch.equal(network(own, torch.where(mine[:, None], 1e3, others), mine), value)
+
+
+def test_a_critic_attends_to_each_side_without_the_agent_itself() -> None:
+    network, mine = Critic(SIDES, 4, [2, 3]), torch.arange(5) == 2
+    asked: list[list[bool]] = []
+    for pool in network.pools:
+        pool.register_forward_pre_hook(lambda _, given: asked.append(given[2].tolist()))
+    own = View(view().own[:, 2], tuple(Others(f[:, 2], p[:, 2]) for f, p in view().kinds))
+    network(own, numbers(3, 5, WIDTH), mine)
+    assert asked == [[True, True], [False, True, True]]
+
+
+def test_eyes_see_who_is_there() -> None:
+    arena = make_environment("food_collection", agents=8, copies=2, distance=0.9, half_width=1.0)
+    assert isinstance(arena, Arena)
+    eyes = Eyes(entities_of(arena, ""), agents=8)
+    food, others = eyes.view(torch.from_numpy(arena.reset([1, 2], [0, 1]))).kinds
+    assert food.present.all()
+    place = np.moveaxis(arena.crowd.position, 0, -1)
+    near = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1) <= 0.9
+    assert 0 < near.mean() < 1
+    assert others.present.sum(-1).tolist() == (near.sum(-1) - 1).tolist()
+    lattice = make_environment("wireless", agents=9, copies=1)
+    (users,) = Eyes(entities_of(lattice, ""), agents=9).view(torch.zeros(1, 9 * 18)).kinds
+    assert users.present.sum(-1).tolist() == [[3, 5, 3, 5, 8, 5, 3, 5, 3]]
 
 
 def test_what_everybody_does_is_encoded_agent_by_agent_with_the_network_of_its_side() -> None:
