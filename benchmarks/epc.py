@@ -1,0 +1,141 @@
+"""Claim: in Ising, EPC begins 16 agents at the optimum; from scratch they have yet to learn it.
+
+For each seed three teams of 9 spins learn, and of the best two three teams of 16 are made. Judged
+is the best of these before its first update: it must pay at least 0.95 of the optimum, 52 M an
+episode of 26 steps, in more seeds than not. Beside it a team of 16 learns from scratch, as long as
+one of 9 did. Then, in Food Collection, what an update costs beside one of MADDPG, on the same
+transitions.
+
+    OMP_NUM_THREADS=1 python benchmarks/epc.py --seeds 0 1 2
+"""
+
+import argparse
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.algorithms.maddpg import MADDPGConfig
+from fullrank.algorithms.sections import layout_of
+from fullrank.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
+from fullrank.baselines.epc.learner import Learner
+from fullrank.rollouts import Rollout
+from fullrank.types import FloatArray
+
+SHARE = 0.95
+SMALL, LARGE = 9, 16
+COSTED = (6, 12, 24)
+SETTLING = 10
+"""Updates of the larger teams."""
+PRACTICE = Practice(warmup=500, evaluate_every=10, learning=ActorCriticConfig(batch_size=32))
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--iterations", type=int, default=40, help="of a run")
+    parser.add_argument("--batch", type=int, default=32, help="transitions of a costed update")
+    arguments = parser.parse_args()
+    torch.set_num_threads(1)
+    holds = grows(arguments.seeds, arguments.iterations)
+    costs(arguments.batch)
+    return not holds
+
+
+def grows(seeds: list[int], iterations: int) -> bool:
+    """Whether most seeds' teams begin near the optimum."""
+    print(
+        f"{LARGE} agents, whose optimum is {52 * LARGE}, by EPC before their first update, and "
+        f"from scratch; updates and CPU seconds until {SHARE} of the optimum was paid:\n"
+    )
+    print(f"| seed | best of {SMALL} | EPC | from scratch, most | after |")
+    print("|---|---|---|---|---|")
+    near = 0
+    for seed in seeds:
+        small, grown, alone = teams(seed, iterations)
+        near += grown.points[0].mean_return >= SHARE * 52 * LARGE
+        facts = (
+            f"{small.score:.0f}",
+            f"{grown.points[0].mean_return:.0f}",
+            f"{max(point.mean_return for point in alone.points):.0f}",
+            reached(alone.points),
+        )
+        print("|", seed, "|", " | ".join(facts), "|", flush=True)
+    print(f"\n{near} of {len(seeds)} teams begin at {SHARE} of the optimum or more")
+    return near > len(seeds) / 2
+
+
+def teams(seed: int, iterations: int) -> tuple[Run, Run, Run]:
+    """The best small team, the large one that begins best, and the one from scratch."""
+    curriculum = Curriculum(
+        environment="ising",
+        params={"extra_step": True},
+        stages=(
+            Stage(agents=SMALL, iterations=iterations),
+            Stage(agents=LARGE, iterations=SETTLING),
+        ),
+        seed=seed,
+        practice=PRACTICE,
+    )
+    longer = replace(curriculum, stages=(Stage(agents=LARGE, iterations=iterations),)).scratch()
+    with tempfile.TemporaryDirectory() as folder:
+        runs = list(train(curriculum, Path(folder) / "grown", clock=time.process_time))
+        (alone,) = train(longer, Path(folder) / "scratch", clock=time.process_time)
+    (small,) = best([run for run in runs if run.stage == 0], 1)
+    large = (run for run in runs if run.stage == 1)
+    return small, max(large, key=lambda run: run.points[0].mean_return), alone
+
+
+def reached(points: tuple[Point, ...]) -> str:
+    """When a run first paid enough."""
+    for point in points:
+        if point.mean_return >= SHARE * 52 * LARGE:
+            return f"{point.iteration} updates, {point.seconds:.0f} s"
+    return "never"
+
+
+def costs(batch: int) -> None:
+    """Print the time of an update of all agents, both methods in turn."""
+    print(f"\nAn update of all agents, B = {batch}, one thread, medians of 3:\n")
+    print("| M | EPC, s | MADDPG, s | ratio |")
+    print("|---|---|---|---|")
+    for agents in COSTED:
+        epc, maddpg = methods(agents, batch)
+        times = [(cpu_s(epc, turn), cpu_s(maddpg, turn)) for turn in range(4)][1:]
+        slow, fast = (statistics.median(own) for own in zip(*times, strict=True))
+        print(f"| {agents} | {slow:.2f} | {fast:.4f} | {slow / fast:.0f} |", flush=True)
+
+
+def methods(agents: int, batch: int) -> tuple[Callable[[int], None], Callable[[int], None]]:
+    """Updates of a team by EPC and by MADDPG, as functions of the iteration."""
+    curriculum = Curriculum(
+        environment="food_collection", stages=(Stage(agents=agents, iterations=1),)
+    )
+    world, team = curriculum.make(agents, 8), curriculum.team(agents)
+    layout = layout_of(world.agents)
+    rows: FloatArray = Rollout(world, team, layout, seed=0).collect(-(-batch // 8), 0).rows[:batch]
+    learner = Learner(team, layout, ActorCriticConfig(), seed=0)
+    algorithm = MADDPGConfig(batch_size=batch).make(world.agents, seed=0, device="cpu")
+
+    def maddpg(iteration: int) -> None:
+        units = dict(algorithm.updates(rows, range(agents), iteration=iteration))
+        algorithm.apply(np.stack([units[agent] for agent in range(agents)]))
+
+    return lambda iteration: learner.update(rows, iteration=iteration), maddpg
+
+
+def cpu_s(update: Callable[[int], None], iteration: int) -> float:
+    begun = time.process_time()
+    update(iteration)
+    return time.process_time() - begun
+
+
+if __name__ == "__main__":
+    sys.exit(main())
