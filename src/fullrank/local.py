@@ -11,12 +11,13 @@ from functools import cached_property
 import numpy as np
 import torch
 
+from fullrank.algorithms import IndependentAlgorithm
 from fullrank.codes import Code
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, NotDecodable
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rollouts import Collected
-from fullrank.rounds import Decision, Round, Verdict
+from fullrank.rounds import Decision, Verdict
 from fullrank.seeding import stream
 from fullrank.traffic import support
 from fullrank.types import FloatArray, IntArray, LearnerId, Unit, Vector
@@ -37,6 +38,8 @@ class LocalIteration:
     """Learners that were not waited for."""
     exact: bool
     """Whether the committed bits are independent of J."""
+    variance: float | None
+    """Predicted mean variance of the updates, where learners draw samples of their own."""
     condition: float
     """Two-norm condition number of C_J."""
     update_digest: str
@@ -52,6 +55,7 @@ class _Outcome:
     received: Sequence[LearnerId] = ()
     late: Sequence[LearnerId] = ()
     exact: bool = True
+    variance: float | None = None
     condition: float = 1.0
 
 
@@ -80,11 +84,12 @@ class LocalRun:
         torch.set_num_threads(config.compute.threads)
         self._config = config
         self._coded = coded
-        self._independent = independent_learners
         self._frozen = frozenset(frozen)
         self._delays = delays_of(config)
         self.training = training_of(config)
         self._algorithm = self.training.algorithm
+        own_samples = isinstance(self._algorithm, IndependentAlgorithm)
+        self._independent = independent_learners or own_samples
         self._table = self._make_table()
         self._ahead: Collected | None = None
 
@@ -140,6 +145,7 @@ class LocalRun:
             received=tuple(outcome.received),
             late=tuple(outcome.late),
             exact=outcome.exact,
+            variance=outcome.variance,
             condition=outcome.condition,
             update_digest=update_digest(outcome.digests),
         )
@@ -155,17 +161,25 @@ class LocalRun:
         )
 
     def _updates(
-        self, batch: FloatArray, units: Collection[Unit], iteration: int
+        self,
+        batch: FloatArray,
+        units: Collection[Unit],
+        iteration: int,
+        learner: LearnerId | None = None,
     ) -> dict[Unit, FloatArray]:
-        """u_i of each unit; zero of those that are frozen."""
+        """u_i of each unit, by the learner's own samples if it has some; zero of frozen ones."""
+        algorithm = self._algorithm
         learning = [unit for unit in units if unit not in self._frozen]
-        computed = dict(self._algorithm.updates(batch, learning, iteration=iteration))
+        if learner is not None and isinstance(algorithm, IndependentAlgorithm):
+            computed = dict(algorithm.updates_of_row(learner, learning, iteration=iteration))
+        else:
+            computed = dict(algorithm.updates(batch, learning, iteration=iteration))
         sizes = self._algorithm.unit_sizes
         nothing = {unit: np.zeros(sizes[unit], np.float32) for unit in self._frozen & set(units)}
         return computed | nothing
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
-        round_ = Round(iteration, self.code, unit_sizes=self._algorithm.unit_sizes)
+        round_ = self.training.open_round(iteration, self.code)
         arrivals = self._arrivals(iteration)
         shared: dict[Unit, FloatArray] = {}
         decision = Decision(verdict=Verdict.WAIT)
@@ -174,7 +188,7 @@ class LocalRun:
             units = support(row)
             computed = {} if self._independent else shared
             missing = [unit for unit in units if unit not in computed]
-            computed.update(self._updates(batch, missing, iteration))
+            computed.update(self._updates(batch, missing, iteration, learner))
             for unit in units:
                 round_.report(unit, unit_digest(computed[unit]), learner=learner)
             coefficients = {unit: float(row[unit]) for unit in units}
@@ -194,7 +208,8 @@ class LocalRun:
             digests=decision.digests,
             received=round_.received,
             late=sorted(set(arrivals) - set(round_.received)),
-            exact=decision.verdict is Verdict.COMMIT,
+            exact=decision.exact,
+            variance=decision.variance,
             condition=round_.condition,
         )
 

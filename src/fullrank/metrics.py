@@ -76,7 +76,10 @@ class IterationRecord:
     condition: float | None
     """Two-norm condition number of C_J; None if it is not finite."""
     error_bound: float | None
-    """Largest possible error of an entry; 0 when exact."""
+    """Largest possible error of an entry; 0 when exact, None where nobody knows."""
+    variance: float | None = None
+    """Where learners draw samples of their own: predicted variance of the updates, mean over the
+    units, in that of one learner's own."""
     update_digest: str
     """Hexadecimal digest of the committed updates."""
     quarantined: tuple[LearnerId, ...] = ()
@@ -281,6 +284,7 @@ def _committed(record: IterationRecord) -> dict[str, float | None]:
         "code/exact": float(record.exact),
         "code/condition": record.condition,
         "code/error_bound": record.error_bound,
+        "code/variance": record.variance,
         **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
         **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
     }

@@ -33,13 +33,19 @@ class Cells:
             str(len(record.received)),
             ",".join(map(str, record.late)) or "-",
             "-" if record.condition is None else f"{record.condition:.1f}",
-            "yes" if record.exact else f"±{record.error_bound or 0.0:.0e}",
+            _exactness(record),
         )
 
     def _return(self) -> str:
         """Of everybody, and of each side where there are several."""
         sides = ", ".join(f"{side} {value}" for side, value in self._sides.items())
         return f"{self._returns} ({sides})" if len(self._sides) > 1 else str(self._returns)
+
+
+def _exactness(record: IterationRecord) -> str:
+    if record.variance is not None:
+        return f"noise x{record.variance:.2f}"
+    return "yes" if record.exact else f"±{record.error_bound or 0.0:.0e}"
 
 
 class _Mean:

@@ -30,7 +30,10 @@ class Verdict(Enum):
     WAIT = auto()
     """The received rows do not determine the target yet, or a unit has no reported digest."""
     COMMIT = auto()
-    """Exact and every digest matches: the same bits for every J, code and arrival order."""
+    """Exact and every digest matches: the same bits for every J, code and arrival order. Or, of
+    learners' own samples, quiet enough."""
+    NOISY = auto()
+    """Of learners' own samples, and noisier than wanted: one more row will mend some of it."""
     INEXACT = auto()
     """Consistent, but too badly conditioned to be exact: one more row may mend it."""
     CORRUPT = auto()
@@ -43,13 +46,16 @@ class Decision:
 
     verdict: Verdict
     updates: FloatArray | None = None
-    """Shape (M, P) float32, which holds grid values exactly; for COMMIT and INEXACT."""
+    """Shape (M, P) float32, which holds grid values exactly; for all but WAIT and CORRUPT."""
     digests: tuple[bytes, ...] = ()
-    """Digest of each decoded unit, for COMMIT and INEXACT."""
+    """Digest of each decoded unit, where there are updates."""
     rows: tuple[tuple[int, LearnerId], ...] = ()
     """The rows that the updates rest on, with their senders, in order of arrival."""
     error_bound: float = 0.0
     """Largest possible error of an entry; 0 when exact."""
+    variance: float | None = None
+    """Of learners' own samples: predicted variance of the updates, mean over the units, in that of
+    one learner's own; None where holders of a unit share its samples."""
     culprit: LearnerId | None = None
     """For COMMIT and INEXACT: the learner whose contribution was wrong, and was left out."""
     auditable: tuple[LearnerId, ...] = ()
@@ -58,6 +64,11 @@ class Decision:
     """For INEXACT: those of them who would have been named."""
     reason: str = ""
     """Why it is CORRUPT, or was before the culprit was left out."""
+
+    @property
+    def exact(self) -> bool:
+        """Whether the bits are those of every other J that decodes."""
+        return self.verdict is Verdict.COMMIT and self.variance is None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,18 +226,18 @@ class Round:
     ) -> Decision:
         """A verdict on some rows and reports; whether they agree comes before their rank."""
         if len({offer.batch_digest for offer in offers}) > 1:
-            return _corrupt("learners used different minibatches")
+            return corrupt("learners used different minibatches")
         known = self._known(reports)
         disputed = sorted(unit for unit, digests in known.items() if len(digests) > 1)
         if disputed:
-            return _corrupt(f"learners disagree on the updates of units {disputed}")
+            return corrupt(f"learners disagree on the updates of units {disputed}")
         if not decoder.decodable or len(known) < len(self._unit_sizes):
             return Decision(verdict=Verdict.WAIT)
         try:
             updates = self._decode(decoder)
         except Corrupted as error:
-            return _corrupt(str(error))
-        digests = _digests([updates[unit, :size] for unit, size in enumerate(self._unit_sizes)])
+            return corrupt(str(error))
+        digests = self._digests(updates)
         rows = tuple((offer.row, offer.learner) for offer in offers)
         if not decoder.exact:
             found = Decision(
@@ -239,14 +250,14 @@ class Round:
             return self._check_parity(found, offers)
         wrong = [unit for unit, own in enumerate(digests) if known[unit] != {own}]
         if wrong:
-            return _corrupt(f"the updates of units {wrong} differ from what learners reported")
+            return corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=rows)
 
     def _check_parity(self, found: Decision, offers: Sequence[_Offer]) -> Decision:
         """Whether an inexact result rests on vectors that agree with one another."""
         parity = Parity(self._rows_of(offers))
         if parity.residual(_stacked(offers)) > FLOAT64:
-            return _corrupt("vectors contradict one another by more than rounding")
+            return corrupt("vectors contradict one another by more than rounding")
         learners = np.array([offer.learner for offer in offers])
         return replace(
             found,
@@ -290,6 +301,14 @@ class Round:
         reports = {each: own for each, own in self._reports.items() if each != learner}
         return self._judge(self._make_decoder(offers), offers, reports)
 
+    def _digests(self, updates: FloatArray) -> tuple[bytes, ...]:
+        """Of each unit; large ones on all cores, for hashing leaves the interpreter to others."""
+        own = [updates[unit, :size] for unit, size in enumerate(self._unit_sizes)]
+        if sum(update.nbytes for update in own) < THREADED_BYTES:
+            return tuple(map(unit_digest, own))
+        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+            return tuple(pool.map(unit_digest, own))
+
     def _decode(self, decoder: Decoder) -> FloatArray:
         """All updates, block by block, so that each is cast while it is in the cache."""
         updates = np.empty((len(self._unit_sizes), self._length), np.float32)
@@ -303,13 +322,6 @@ def _stacked(offers: Sequence[_Offer]) -> Matrix:
     return np.stack([offer.coded for offer in offers if offer.coded is not None])
 
 
-def _digests(updates: Sequence[FloatArray]) -> tuple[bytes, ...]:
-    """Of each unit; large ones on all cores, for hashing leaves the interpreter to others."""
-    if sum(update.nbytes for update in updates) < THREADED_BYTES:
-        return tuple(map(unit_digest, updates))
-    with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        return tuple(pool.map(unit_digest, updates))
-
-
-def _corrupt(reason: str) -> Decision:
+def corrupt(reason: str) -> Decision:
+    """Nothing is committed, for this reason."""
     return Decision(verdict=Verdict.CORRUPT, reason=reason)

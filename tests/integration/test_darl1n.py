@@ -1,12 +1,21 @@
 """Learners that make their own samples: services commit what one process commits."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
+from fullrank.algorithms import IndependentAlgorithm
+from fullrank.config import RunConfig
 from fullrank.local import LocalRun
+from fullrank.metrics import IterationRecord
+from fullrank.traffic import support
+from fullrank.updates import add_scaled, update_digest
+from fullrank.wiring import code_of, training_of
 
 pytestmark = pytest.mark.integration
 
@@ -50,3 +59,78 @@ async def test_a_resumed_run_goes_on_with_the_same_samples_and_evaluations(tmp_p
     assert cluster.digests() == reference_digests(config)
     evaluated = [record.return_mean is not None for record in cluster.records()]
     assert evaluated == [True, False, False, True]
+
+
+INDEPENDENT = (*ISING, "algorithm.data=independent", "code.name=mds", "learners=11")
+
+
+def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]:
+    """What the learners of each J commit, in one process."""
+    training = training_of(config)
+    algorithm, digests = training.algorithm, []
+    assert isinstance(algorithm, IndependentAlgorithm)
+    code = code_of(config, units=algorithm.units)
+    for record in records:
+        round_ = training.open_round(record.iteration, code)
+        for learner in record.received:
+            row, coded = record.rows[learner], np.zeros(max(algorithm.unit_sizes))
+            units = support(code.matrix[row])
+            for unit, update in algorithm.updates_of_row(row, units, iteration=record.iteration):
+                add_scaled(coded, float(code.matrix[row, unit]), update)
+            round_.offer(learner=learner, row=row, coded=coded)
+        decision = round_.decide()
+        assert decision.updates is not None
+        assert decision.variance == record.variance
+        training.apply(decision.updates)
+        digests.append(update_digest(decision.digests))
+    return digests
+
+
+async def test_of_samples_of_their_own_services_commit_what_the_same_learners_do_in_one_process(
+    tmp_path: Path,
+) -> None:
+    """Resumed in the middle: what the journal repeats was of the J that it had then."""
+    late = (*LATE, "audit.every=1", "checkpoint.every=2")
+    whole = resolved(*INDEPENDENT, *late)
+    half = replace(whole, config=replace(whole.config, iterations=3))
+    for part in (half, whole):
+        async with Cluster(tmp_path, part) as cluster:
+            cluster.replay()
+            cluster.controller()
+            cluster.learners(11)
+            status = await cluster.finished()
+    records = cluster.records()
+    assert cluster.digests() == replayed(whole.config, records)
+    assert not any(record.exact or record.audited or record.quarantined for record in records)
+    assert any("no iteration is exact: learners draw samples of" in each for each in status.caveats)
+
+
+async def test_with_a_limit_of_zero_services_wait_for_everybody_as_one_process_does(
+    tmp_path: Path,
+) -> None:
+    settings = resolved(*INDEPENDENT, "algorithm.noise_limit=0.0", *LATE)
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(11)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert all(sorted(record.received) == list(range(11)) for record in cluster.records())
+
+
+async def test_a_learner_that_hangs_is_waited_for_until_the_deadline_alone(tmp_path: Path) -> None:
+    settings = resolved(
+        *INDEPENDENT,
+        "algorithm.noise_limit=0.0",
+        "iterations=1",
+        "controller.deadline_s=3.0",
+        "controller.undecodable=wait",
+    )
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.STALL)
+        cluster.learners(10)
+        await cluster.finished()
+    (record,) = cluster.records()
+    assert (record.late, len(record.received)) == ((0,), 10)

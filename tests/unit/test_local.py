@@ -9,7 +9,7 @@ import pytest
 
 from fullrank.config import RunConfig, load
 from fullrank.errors import ConfigError, Corrupted
-from fullrank.local import LocalRun
+from fullrank.local import LocalIteration, LocalRun
 from fullrank.types import FloatArray
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -144,7 +144,7 @@ def test_the_example_runs(
 
 
 def neighbours(**options: Any) -> RunConfig:
-    ising = {"algorithm__name": "darl1n", "environment__name": "ising", "learners": 12}
+    ising = {"algorithm__name": "darl1n", "environment__name": "food_collection", "learners": 12}
     return config(**ising, algorithm__evaluate_every=3, collect__lag=0, **options)
 
 
@@ -179,3 +179,27 @@ def test_frozen_agents_keep_what_they_have_while_the_others_learn(
         unit: np.array_equal(before[f"policy/{unit}"], after[f"policy/{unit}"]) for unit in range(4)
     }
     assert same == {0: True, 1: True, 2: False, 3: False}
+
+
+def test_learners_with_samples_of_their_own_wait_for_quiet_and_commit_what_they_have() -> None:
+    def noises(code: str, limit: float) -> list[LocalIteration]:
+        settings = {
+            "environment__name": "food_collection",
+            "environment__agents": 3,
+            "algorithm__name": "darl1n",
+            "algorithm__data": "independent",
+            "algorithm__noise_limit": limit,
+            "code__name": code,
+            "learners": 6,
+            "iterations": 3,
+        }
+        return LocalRun(config(**settings)).train()
+
+    ranked, quiet = (noises("mds", limit) for limit in (float("inf"), 0.95))
+    assert all(len(each.received) == 3 and not each.exact for each in ranked)
+    assert all(each.variance is not None and each.variance <= 0.95 for each in quiet)
+    assert all(3 < len(each.received) < 6 for each in quiet)
+    assert [each.received for each in noises("uncoded", 0.5)] == [
+        each.received for each in noises("uncoded", float("inf"))
+    ]
+    assert noises("mds", 0.95) == quiet

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.audit import CONTROLLER, WINDOW, Dispute
 from fullrank.config import RunConfig
 from fullrank.errors import Cancelled, CheckpointUnusable, FullrankError
@@ -59,7 +59,8 @@ class Auditing:
     ) -> None:
         self._config, self._run, self._directory = config, run, directory
         self._training, self._replay = training, replay
-        self._every = config.audit.every
+        comparable = not isinstance(training.algorithm, IndependentAlgorithm)
+        self._every = config.audit.every if comparable else 0
         self._tries = 0
         self._computing: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
@@ -139,7 +140,8 @@ class Auditing:
         exact = not decision.error_bound
         reports = {**opened.reports, CONTROLLER: run.own_digests}
         run.own_digests = {}
-        run.ledger.commit(opened.iteration, decision.digests if exact else (), reports)
+        if decision.variance is None:  # else learners that differ are all right
+            run.ledger.commit(opened.iteration, decision.digests if exact else (), reports)
         if self.due(opened.iteration):
             self._hear_waiting()
             self._iteration = opened.iteration

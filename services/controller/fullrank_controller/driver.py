@@ -256,9 +256,9 @@ class Driver:
 
     async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered, Evidence]:
         """One round; everybody hears of its commit before the update is applied."""
-        run, algorithm = self._run, self._training.algorithm
+        run = self._run
         run.attempt = 0
-        run.round = opened = Round(run.committed, current.code, unit_sizes=algorithm.unit_sizes)
+        run.round = opened = self._training.open_round(run.committed, current.code)
         broadcast = self._broadcast_of(current)
         broadcast.refresh()
         if self._looks_ahead and self._ahead is None:
@@ -330,7 +330,7 @@ class Driver:
         reach("update.applied")
         round_s = asyncio.get_running_loop().time() - dispatched
         record = describe(round_s=round_s)
-        if not record.exact:
+        if not record.exact and record.variance is None:
             self._own_up(record, gathered.decision)
         stored = asyncio.create_task(self._store(record, gathered.decision, evidence))
         checkpoint_due = self._applied % self._config.checkpoint.every == 0

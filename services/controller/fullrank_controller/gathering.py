@@ -107,6 +107,8 @@ class Gathering:
         await self._assign(sorted(self._deal.holders))
         while True:
             event = await self._next_event()
+            if event is None and self._last.verdict is Verdict.NOISY:
+                return self._gathered(self._last)
             if event is None:
                 await self._speak_at_deadline()
                 self._extend()
@@ -115,13 +117,16 @@ class Gathering:
             if isinstance(event, MembershipChanged) or (noted and self._lost):
                 await self._make_good()
             if noted and (decision := await self._decide()) is not None:
-                return Gathered(
-                    decision=decision,
-                    times=self._times,
-                    rows=self._assigned,
-                    late=tuple(sorted(self._assigned.keys() - set(self._round.received))),
-                    decode_s=self._decode_s,
-                )
+                return self._gathered(decision)
+
+    def _gathered(self, decision: Decision) -> Gathered:
+        return Gathered(
+            decision=decision,
+            times=self._times,
+            rows=self._assigned,
+            late=tuple(sorted(self._assigned.keys() - set(self._round.received))),
+            decode_s=self._decode_s,
+        )
 
     async def _assign(self, rows: list[int]) -> None:
         """Encode and hand over one assignment after the other; the first ones already travel."""
@@ -278,6 +283,8 @@ class Gathering:
             return None
         if decision.verdict is Verdict.CORRUPT:
             raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
+        if decision.verdict is Verdict.NOISY:
+            return decision
         return self._without_culprit(self._inexact(decision))
 
     def _without_culprit(self, decision: Decision) -> Decision:

@@ -4,7 +4,7 @@ from collections import Counter
 
 from fullrank.metrics import IterationRecord
 from fullrank.rollouts import Collected
-from fullrank.rounds import Round, Verdict
+from fullrank.rounds import Round
 from fullrank.updates import update_digest
 from fullrank_controller.dealing import Deal
 from fullrank_controller.gathering import Gathered
@@ -67,9 +67,10 @@ def record_of(
         decode_s=gathered.decode_s,
         received=tuple(each for each in opened.received if each != decision.culprit),
         late=gathered.late,
-        exact=decision.verdict is Verdict.COMMIT,
+        exact=decision.exact,
         condition=opened.condition,
         error_bound=decision.error_bound,
+        variance=decision.variance,
         update_digest=update_digest(decision.digests),
         quarantined=() if decision.culprit is None else (decision.culprit,),
         bytes_sent=dict(sent),

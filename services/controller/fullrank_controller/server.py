@@ -10,6 +10,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
+from fullrank.algorithms import IndependentAlgorithm
 from fullrank.checkpoint import Checkpoint, newest, save, saved
 from fullrank.config import RunConfig, as_tables, to_toml
 from fullrank.errors import CheckpointUnusable, CodeError, ConfigError, Deposed, ServiceLost
@@ -42,6 +43,13 @@ from fullrank_controller.tally import Tally, present
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
+
+OWN_SAMPLES = (
+    "no iteration is exact: learners draw samples of their own (algorithm.data = independent), and "
+    "the bits depend on who answered; no digest, audit or residual would show a wrong update; a "
+    "resumed run repeats the updates in its journal"
+)
+"""What a run in that data mode does not promise."""
 
 
 def main(launch: Launch) -> int:
@@ -348,6 +356,7 @@ def new_run(
         notebook=Notebook(directory.path, "controller"),
         units=algorithm.units,
         vector_size=max(algorithm.unit_sizes),
+        caveats={"data": OWN_SAMPLES} if isinstance(algorithm, IndependentAlgorithm) else {},
         welcome=pb.Welcome(
             run=directory.run,
             term=directory.term,

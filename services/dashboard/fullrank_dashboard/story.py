@@ -36,7 +36,7 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
         yield entry("fault", "rows were dealt again within the iteration")
     for learner in now.quarantined:
         yield entry("audit", f"learner {learner} contributed something wrong and was left out")
-    if not now.exact:
+    if not now.exact and now.variance is None:
         yield entry("audit", f"inexact: no entry is off by more than {now.error_bound or 0:.1e}")
 
 

@@ -1,12 +1,12 @@
 """The computing half of a learner: assignment and minibatch to coded vectors; no network."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.types import FloatArray, Unit, Vector
 from fullrank.updates import add_scaled, batch_digest, unit_digest
 
@@ -51,7 +51,7 @@ class Worker:
         proceed: Callable[[], None],
         report: Callable[[Unit, bytes], None],
     ) -> Computed:
-        """Compute every unit of the rows once, report all but the last, and combine.
+        """Compute the rows' units, report all but the last, and combine.
 
         Raises:
             Cancelled: ``proceed`` raised it; nothing was combined that will be sent.
@@ -63,14 +63,12 @@ class Worker:
             for row in rows
             for unit, coefficient in zip(row.units, row.coefficients, strict=True)
         }
-        units = sorted({unit for row in rows for unit in row.units})
-        updates = self._algorithm.updates(batch, units, iteration=iteration, proceed=proceed)
         done: list[tuple[Unit, bytes]] = []
-        for unit, update in updates:
+        for sharing, unit, update in self._updates(rows, batch, iteration, proceed):
             if done:
                 report(*done[-1])
             done.append((unit, unit_digest(update)))
-            for row in rows:
+            for row in sharing:
                 if (coefficient := coefficients.get((row.row, unit))) is not None:
                     add_scaled(coded[row.row], coefficient, update)
         return Computed(
@@ -79,6 +77,27 @@ class Worker:
             batch_digest=batch_digest(batch),
             compute_s=time.perf_counter() - start,
         )
+
+    def _updates(
+        self,
+        rows: Sequence[RowOfC],
+        batch: FloatArray,
+        iteration: int,
+        proceed: Callable[[], None],
+    ) -> Iterator[tuple[Sequence[RowOfC], Unit, FloatArray]]:
+        """Every update with the rows that it may go into; shared samples make one for all."""
+        if isinstance(self._algorithm, IndependentAlgorithm):
+            for row in rows:
+                for unit, update in self._algorithm.updates_of_row(
+                    row.row, row.units, iteration=iteration, proceed=proceed
+                ):
+                    yield [row], unit, update
+            return
+        units = sorted({unit for row in rows for unit in row.units})
+        for unit, update in self._algorithm.updates(
+            batch, units, iteration=iteration, proceed=proceed
+        ):
+            yield rows, unit, update
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

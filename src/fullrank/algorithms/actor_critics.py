@@ -104,10 +104,8 @@ class ActorCritics:
         for cohort in self._cohorts:
             cohort.push()
 
-    def _noise(
-        self, chunk: Chunk, purpose: str, iteration: int, *, size: int, width: int
-    ) -> Tensor:
-        """What each agent's actions need of chance, keyed by (purpose, iteration, agent).
+    def _noise(self, chunk: Chunk, purpose: str, *key: int, size: int, width: int) -> Tensor:
+        """What each agent's actions need of chance, keyed by (purpose, *key, agent).
 
         Returns:
             Shape (units, actions, width), zeros from column ``size`` on.
@@ -116,7 +114,7 @@ class ActorCritics:
         noise = torch.empty(len(chunk.agents), shape[0], width)
         noise[:, :, size:] = 0.0
         for agent, out in zip(chunk.agents, noise.numpy(), strict=True):
-            generator = stream(self._seed, purpose, iteration, agent)
+            generator = stream(self._seed, purpose, *key, agent)
             out[:, :size] = chunk.cohort.head.draw(generator, shape)
         return noise.to(self._device)
 

@@ -119,6 +119,28 @@ class Algorithm(Dimensions, Protocol):
         """Numeric identity of this process: kernels, instruction set, torch, threads, device."""
 
 
+@runtime_checkable
+class IndependentAlgorithm(Algorithm, Protocol):
+    """Learners draw samples of their own, so that each gets another update of a unit ([DARL1N]).
+
+    ``updates`` then computes units for nobody in particular. Nothing is clipped before ``apply``,
+    so that the mean over all draws is the gradient.
+    """
+
+    noise_limit: float
+    """The mean variance of decoded units, in that of one learner's own, that is waited for."""
+
+    def updates_of_row(
+        self,
+        row: int,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = ...,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """``updates``, from the samples that the holder of a row draws: keyed by the row, too."""
+
+
 class AlgorithmConfig(Protocol):
     """A registered algorithm: a frozen dataclass whose fields are its configuration."""
 

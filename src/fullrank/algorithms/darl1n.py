@@ -1,4 +1,4 @@
-"""DARL1N: actor-critic of one-hop neighbours, on samples that the holders of a unit make alike.
+"""DARL1N: actor-critic of one-hop neighbours, whose learners make the samples of their units.
 
 [DARL1N], Sec. III and Algorithm 1. u_i = [gradient of the critic loss; gradient of the policy
 loss] with, over B samples of agent i and its neighbours N_i,
@@ -8,9 +8,13 @@ loss] with, over B samples of agent i and its neighbours N_i,
 
 and a'_l a sample of the target policy of l, given what l itself sees, for each next neighbour l.
 
-The data mode is ``keyed``: iteration k makes its B samples of agent i by local interaction, with
-draws keyed by (seed, k, i) and actions of the policies broadcast for k. u_i is then as pure a
-function as with a shared minibatch, and every holder of unit i gets the same bits.
+Iteration k makes its B samples of agent i by local interaction, with actions of the policies
+broadcast for k. There are two data modes:
+
+- ``keyed``: draws are keyed by (seed, k, i). u_i is then as pure a function as with a shared
+  minibatch, and every holder of unit i gets the same bits.
+- ``independent``, as in the paper: draws are keyed by (seed, k, j, i) for the holder of row j, so
+  that holders' updates differ by the noise of their samples. Updates are clipped once decoded.
 
 Differs from the paper in:
 
@@ -18,13 +22,15 @@ Differs from the paper in:
   by their own draws, and take B of it (docs/adr/0028 compares both).
 - Samples are single steps from anywhere, as in the authors' code, or by ``samples`` the steps of
   whole episodes (docs/adr/0032 compares both).
+- With ``independent``, decoding weighs rows by their noise, and waits until little of it is left
+  (docs/adr/0030); the paper's solves the first rows of rank M.
 - Target actions are made in the update; the authors' code stores them with the transition.
 - ``target_rate`` is the weight of the new parameters (0.01); tau is that of the old ones (0.99).
 - Both sides of a contest learn; the authors' adversaries are policies trained before.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -44,6 +50,7 @@ from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld
 from fullrank.errors import ConfigError
 from fullrank.networks.chunk import Chunk
+from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import ROLES, make_cohorts, networks
 from fullrank.networks.individuals import act_individually
 from fullrank.networks.minibatch import TILE
@@ -54,15 +61,26 @@ from fullrank.types import FloatArray, IntArray, Unit
 
 WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
 
+UNCLIPPED = float(np.finfo(np.float32).max)
+"""Clipping to this norm changes nothing."""
+
 
 @register("darl1n")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DARL1NConfig(ActorCriticConfig):
-    """DARL1N in the data mode ``keyed``, for environments with local interaction."""
+    """DARL1N, for environments with local interaction."""
 
     samples: Literal["resets", "episodes"] = "resets"
     """Single steps from states that a reset draws, for which only those around an agent are
     simulated; or the steps of whole episodes, for which the whole team is."""
+    data: Literal["keyed", "independent"] = "keyed"
+    """Whether all holders of a unit make the same samples, so that updates are exact and audited,
+    or each draws its own, as in the paper: then nothing is exact, and nothing can be audited."""
+    noise_limit: float = 2.0
+    """With ``independent``: an iteration waits for further rows until the predicted variance of its
+    decoded gradients, mean over the units, is at most so many times that of one learner's own; 2
+    is the noise of half the samples. 0: for all rows; inf: for rank M alone. It never waits for
+    learners that are gone, nor beyond the deadline."""
     evaluate_every: int = 10
     """Iterations from one evaluation in the whole environment to the next, which plays one episode
     in each copy without exploration."""
@@ -71,6 +89,8 @@ class DARL1NConfig(ActorCriticConfig):
         ActorCriticConfig.__post_init__(self)
         if self.evaluate_every < 1:
             raise ConfigError("algorithm.evaluate_every must be at least 1")
+        if not self.noise_limit >= 0.0:
+            raise ConfigError("algorithm.noise_limit must be at least 0")
 
     def within(self, world: LocalWorld) -> "DARL1NRecipe":
         """See ``LocalAlgorithmConfig.within``."""
@@ -91,7 +111,8 @@ class DARL1NRecipe:
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "DARL1N":
         """Build policies, critics and targets for the agents."""
-        return DARL1N(self.config, self.world, agents, seed=seed, device=device_of(device))
+        kind = IndependentDARL1N if self.config.data == "independent" else DARL1N
+        return kind(self.config, self.world, agents, seed=seed, device=device_of(device))
 
 
 class DARL1NDimensions(ActorCriticDimensions):
@@ -172,37 +193,43 @@ class DARL1N(DARL1NDimensions, ActorCritics):
 
         One call at a time: a newer call takes over the buffers of an older one.
         """
+        return self._updates(units, (iteration,), proceed)
+
+    def _updates(
+        self, units: Sequence[Unit], key: tuple[int, ...], proceed: Callable[[], None]
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Every draw is keyed by (purpose, *key, unit)."""
         (chunks,) = self._chunks
         for agents in chunks.split(sorted(units), self._columns):
             with self._kernel.active():
                 chunk = chunks.take(agents, self._columns)
                 distinct = list(dict.fromkeys(agents))
-                made = {agent: self._samples(agent, iteration, proceed) for agent in distinct}
+                made = {agent: self._samples(agent, key, proceed) for agent in distinct}
                 tiles = self._tiles([made[agent] for agent in agents])
-                gradient = self._gradient(chunk, tiles, iteration, proceed)
+                gradient = self._gradient(chunk, tiles, key, proceed)
             for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
                 yield agent, snapped(row[: self._cohort.size])
 
-    def _samples(self, agent: Unit, iteration: int, proceed: Callable[[], None]) -> Samples:
-        """The iteration's samples of an agent, whoever makes them."""
+    def _samples(self, agent: Unit, key: tuple[int, ...], proceed: Callable[[], None]) -> Samples:
+        """The samples of an agent that a key stands for, whoever makes them."""
         proceed()
         return self._make_samples(
             self._world,
             agent,
             self._config.batch_size,
-            generator=stream(self._seed, "local_world", iteration, agent),
-            act=self._act_of(agent, iteration),
-            act_next=self._act_next_of(agent, iteration),
+            generator=stream(self._seed, "local_world", *key, agent),
+            act=self._act_of(agent, key),
+            act_next=self._act_next_of(agent, key),
         )
 
-    def _act_of(self, agent: Unit, iteration: int) -> Act:
+    def _act_of(self, agent: Unit, key: tuple[int, ...]) -> Act:
         """The policies, exploring, in samples of the agent."""
-        head, generator = self._cohort.head, stream(self._seed, "local_action", iteration, agent)
+        head, generator = self._cohort.head, stream(self._seed, "local_action", *key, agent)
         return self._player(self._cohort.rows.online, lambda out: head.explore(out, generator))
 
-    def _act_next_of(self, agent: Unit, iteration: int) -> Act:
+    def _act_next_of(self, agent: Unit, key: tuple[int, ...]) -> Act:
         """The target policies in samples of the agent."""
-        head, generator = self._cohort.head, stream(self._seed, "target_action", iteration, agent)
+        head, generator = self._cohort.head, stream(self._seed, "target_action", *key, agent)
 
         def sample(outputs: Tensor) -> Tensor:
             noise = torch.from_numpy(head.draw(generator, tuple(outputs.shape)))
@@ -242,11 +269,15 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         ]
 
     def _gradient(
-        self, chunk: Chunk, tiles: Sequence[_Tile], iteration: int, proceed: Callable[[], None]
+        self,
+        chunk: Chunk,
+        tiles: Sequence[_Tile],
+        key: tuple[int, ...],
+        proceed: Callable[[], None],
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
         size, own = self._config.batch_size, chunk.space.own
-        noise = self._noise(chunk, "policy_action", iteration, size=size, width=self._width)
+        noise = self._noise(chunk, "policy_action", *key, size=size, width=self._width)
         chunk.prepare()
         observed = own.shape[1] - 1
         for tile in tiles:
@@ -270,3 +301,39 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         backward(chunk.critic, error, tape)
         space.critic_gradient[0].baddbmm_(tape.below, tile.seen.transpose(1, 2), beta=beta)
         upper_gradients(error, tape, space.critic_gradient, beta=beta)
+
+
+class IndependentDARL1N(DARL1N):
+    """The data mode ``independent``; the contract is ``IndependentAlgorithm``."""
+
+    def __init__(
+        self,
+        config: DARL1NConfig,
+        world: LocalWorld,
+        specs: Sequence[AgentSpec],
+        *,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        unclipped = replace(config, clip_norm=UNCLIPPED)
+        DARL1N.__init__(self, unclipped, world, specs, seed=seed, device=device)
+        self.noise_limit, self._clip_norm = config.noise_limit, config.clip_norm
+
+    def updates_of_row(
+        self,
+        row: int,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """See ``IndependentAlgorithm.updates_of_row``."""
+        return self._updates(units, (iteration, row), proceed)
+
+    def apply(self, updates: FloatArray) -> None:
+        """Clip a copy of what was decoded, variable by variable, and step."""
+        gradient = torch.from_numpy(updates.copy())
+        layers = [*self._cohort.critic.layers, *self._cohort.policy.layers]
+        views = [layer.of(gradient) for layer in layers]
+        Clipper(views, views, norm=self._clip_norm).clip()
+        DARL1N.apply(self, gradient.numpy())

@@ -22,6 +22,7 @@ _TIMES = {
 _SAME = (
     *("iteration", "term", "epoch", "attempt", "code", "tolerance", "variant", "return_mean"),
     *("collect_s", "round_s", "decodable_s", "decode_s", "exact", "condition", "error_bound"),
+    "variance",
 )
 
 

@@ -1,0 +1,64 @@
+"""Rounds of learners that draw samples of their own: decoding leaves noise, and nothing is proved.
+
+Two holders of a unit have two updates of it, each right, so digests say nothing, and no residual
+tells a wrong vector from a noisy one ([DARL1N], Theorem 1). What can be said of a set J before its
+vectors are looked at is how noisy it decodes: that decides when.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from fullrank.codes import Code
+from fullrank.codes.analysis import decoded_variances
+from fullrank.codes.least_squares import least_squares
+from fullrank.rounds import Decision, Round, Verdict, corrupt
+from fullrank.types import LearnerId
+
+ROUNDING = 1.0 + 1e-9
+"""Rows whose variance is the limit itself are not held back by its last bits."""
+
+
+class IndependentRound(Round):
+    """A round that commits once its updates are quiet enough.
+
+    Args:
+        iteration: Its number.
+        code: C, shape (R, M).
+        unit_sizes: P_i of each unit.
+        noise_limit: Mean variance of the decoded units, in that of one learner's own, from which on
+            no further row is waited for.
+    """
+
+    def __init__(
+        self, iteration: int, code: Code, *, unit_sizes: Sequence[int], noise_limit: float
+    ) -> None:
+        super().__init__(iteration, code, unit_sizes=unit_sizes)
+        self._noise_limit = noise_limit
+
+    @property
+    def reported(self) -> Mapping[LearnerId, int]:
+        """Nobody's digests can be compared with the committed ones."""
+        return {}
+
+    def decide(self) -> Decision:
+        """Decode by all vectors there are; NOISY if a further one should be waited for."""
+        if not self.decodable:
+            return Decision(verdict=Verdict.WAIT)
+        offers = [self._offers[row] for row in sorted(self._offers)]
+        rows = self._rows_of(offers)
+        variance = float(decoded_variances(rows).mean())
+        if not np.isfinite(variance):
+            return Decision(verdict=Verdict.WAIT)
+        updates = least_squares(rows, [each.coded for each in offers if each.coded is not None])
+        if not np.isfinite(updates).all():
+            return corrupt("the decoded updates are not finite")
+        quiet = variance <= self._noise_limit * ROUNDING
+        return Decision(
+            verdict=Verdict.COMMIT if quiet else Verdict.NOISY,
+            updates=updates,
+            digests=self._digests(updates),
+            rows=tuple((each.row, each.learner) for each in self._offers.values()),
+            error_bound=np.inf,
+            variance=variance,
+        )
