@@ -1,10 +1,10 @@
-"""Claim: DARL1N learns from both kinds of samples, single steps from anywhere and whole episodes.
+"""Claim: in equal time, single steps from anywhere teach DARL1N as much as whole episodes do.
 
 For the same CPU seconds of training in one process, seed by seed, Ising with 9 agents and Food
 Collection with 3 are learned from samples of either kind, B = 512 of each unit in every iteration.
 Steps from anywhere start with velocities (``moving_start``), of which episodes need none. After
-half of the time and after all of it the policies play greedily 200 episodes of the task as it is,
-and nobody's return after training may be below what it was before.
+half of the time and after all of it the policies play greedily 200 episodes of the task as it is.
+The claim holds if the mean over the seeds of the last return is not less for the single steps.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_samples.py --seeds 0 1 2
 """
@@ -39,21 +39,26 @@ def main() -> int:
         "| task | M | samples | seed | before | half of the time | all of it | CPU s | iterations |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
-    worse = False
+    less = []
     for task, (agents, cpu_s) in TASKS.items():
+        means = {}
         for samples in ("resets", "episodes"):
+            last = []
             for seed in seeds:
                 config = configuration(task, agents, samples, seed)
                 before, half, after = curve(config, cpu_s)
-                worse |= after.mean_return <= before.mean_return
+                last.append(after.mean_return)
                 returns = [f"{point.mean_return:.1f}" for point in (before, half, after)]
                 print(
                     f"| {task} | {agents} | {samples} | {seed} | {' | '.join(returns)} | "
                     f"{cpu_s:.0f} | {after.iterations} |",
                     flush=True,
                 )
-    print(f"\n{'some do not learn' if worse else 'all learn'}")
-    return int(worse)
+            means[samples] = sum(last) / len(last)
+        if means["resets"] < means["episodes"]:
+            less.append(task)
+    print(f"\nless is learned in {', '.join(less)}" if less else "\nas much or more is learned")
+    return int(bool(less))
 
 
 def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
