@@ -130,7 +130,9 @@ def report(records: list[IterationRecord], changes: Counter[str], *, reference: 
     print(f"| iterations to which rows were added | {sum(r.attempt > 0 for r in records)} |")
     print(f"| exact | {sum(record.exact for record in records)} |")
     print(f"| digests as in the run to which nothing happened | {'all' if equal else 'NOT all'} |")
-    return equal and whole
+    holds = equal and whole
+    print("\nno iteration lost, no bit differs" if holds else "\nlost iterations or other bits")
+    return holds
 
 
 def main() -> int:
