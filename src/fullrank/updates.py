@@ -47,7 +47,7 @@ def unit_digest(update: FloatArray) -> bytes:
 def batch_digest(batch: FloatArray) -> bytes:
     """CRC-32C over a minibatch, contiguous float32, as four bytes.
 
-    It tells minibatches apart that differ by accident, at a hundredth of what hashing one would
+    It tells minibatches apart that differ by accident, at a ninth of what hashing one would
     cost every learner; what a learner computed from its own is for ``unit_digest`` to prove.
     """
     checksum: int = google_crc32c.value(batch)
