@@ -1,0 +1,152 @@
+"""Learners' own samples teach more through dense codes where J is chosen for its noise.
+
+Food Collection, 6 agents on 12 learners, each of which draws its own samples
+(``algorithm.data=independent``), B of each unit in an iteration. An iteration is committed at rank
+M alone, as in [DARL1N], or, where that makes a difference, once the predicted variance of its
+gradients is at most the default of ``algorithm.noise_limit``. The policies are judged every ten
+iterations, without exploration; the return is the mean of the last five. *Gain* is the return over
+that of the same code and seed at rank M alone. *Keyed* is the mode in which holders of a unit share
+its samples, so that every code and J commit the same bits. Who is late is drawn without regard to
+rows, so what is learnt does not depend on it, but how long it takes does: *waits* is the share of
+rounds that need a late learner, if each is late with probability 0.2 and with 0.5. Claim: every
+dense code (``mds``, ``random_sparse``) gains by the limit in every seed.
+
+    OMP_NUM_THREADS=1 python benchmarks/codes_learn.py --seeds 0 1 2 --processes 2
+"""
+
+import argparse
+import math
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from statistics import fmean, median
+from typing import NamedTuple
+
+import numpy as np
+
+from fullrank.algorithms.darl1n import DARL1NConfig
+from fullrank.codes import Code, make_code
+from fullrank.codes.analysis import decoded_variances
+from fullrank.config import load
+from fullrank.local import LocalRun
+from fullrank.seeding import stream
+
+AGENTS, LEARNERS, JUDGED = 6, 12, 5
+LIMIT = DARL1NConfig().noise_limit
+CODES = ("uncoded", "replication", "ldgm", "random_sparse", "mds")
+DENSE = ("random_sparse", "mds")
+ETAS = (0.2, 0.5)
+ROUNDS = 1000
+
+
+class Way(NamedTuple):
+    """A code, and the noise at which its iterations are committed; None where nobody has any."""
+
+    code: str
+    limit: float | None
+
+    def __str__(self) -> str:
+        if self.limit is None:
+            return "keyed | rank M"
+        when = "rank M" if math.isinf(self.limit) else f"variance {self.limit:g}"
+        return f"{self.code} | {when}"
+
+
+class Learnt(NamedTuple):
+    """A seed's training."""
+
+    rows: float
+    """Received in the median iteration."""
+    variance: float
+    """Of the median iteration, in that of one learner's own gradient."""
+    first: float
+    """Return before the first update."""
+    last: float
+
+
+def train(way: Way, seed: int, iterations: int) -> Learnt:
+    """Train in one process; learners answer in random order."""
+    own = {"algorithm.data": "independent", "algorithm.noise_limit": way.limit}
+    options = {
+        "seed": seed,
+        "iterations": iterations + 1,
+        "environment.name": "food_collection",
+        "environment.agents": AGENTS,
+        "environment.copies": 20,
+        "algorithm.name": "darl1n",
+        "algorithm.batch_size": 256,
+        "code.name": way.code,
+        "learners": AGENTS if way.code == "uncoded" else LEARNERS,
+        "stragglers.name": "exponential",
+        "stragglers.mean_s": 1.0,
+        **({} if way.limit is None else own),
+    }
+    rows, variances, returns = [], [], []
+    for each in LocalRun(load(options=options).check().config):
+        rows.append(len(each.received))
+        variances.append(each.variance or 0.0)
+        returns += [] if each.return_mean is None else [each.return_mean]
+    return Learnt(median(rows), median(variances), returns[0], fmean(returns[-JUDGED:]))
+
+
+def waits(code: Code, limit: float, eta: float) -> float:
+    """Share of rounds that the learners in time cannot end."""
+    working = code.matrix[code.load > 0]
+    waited = 0
+    for number in range(ROUNDS):
+        rows = working[stream(0, "in_time", number).random(len(working)) >= eta]
+        variance = decoded_variances(rows).mean() if len(rows) else math.inf
+        waited += len(rows) < len(working) and not (np.isfinite(variance) and variance <= limit)
+    return waited / ROUNDS
+
+
+def report(way: Way, runs: Sequence[Learnt], plain: Sequence[Learnt]) -> None:
+    """Print a row."""
+    returns = sorted(run.last for run in runs)
+    gains = sorted(run.last - other.last for run, other in zip(runs, plain, strict=True))
+    shares = "- | -"
+    if way.limit is not None:
+        size = AGENTS if way.code == "uncoded" else LEARNERS
+        code = make_code(way.code, rows=size, units=AGENTS)
+        shares = " | ".join(f"{waits(code, way.limit, eta):.2f}" for eta in ETAS)
+    gain = f"{fmean(gains):+.1f} ({gains[0]:+.1f} to {gains[-1]:+.1f})" if runs != plain else "-"
+    print(
+        f"| {way} | {median(run.rows for run in runs):g} | "
+        f"{median(run.variance for run in runs):.2f} | "
+        f"{fmean(returns):.1f} ({returns[0]:.1f} to {returns[-1]:.1f}) | {gain} | {shares} |",
+        flush=True,
+    )
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--iterations", type=int, default=200)
+    parser.add_argument("--processes", type=int, default=1)
+    asked = parser.parse_args()
+    ways = [Way("uncoded", None), *(Way(code, math.inf) for code in CODES)]
+    ways += [Way(code, LIMIT) for code in DENSE]
+    print("| code | commit at | rows | variance | return | gain | waits, 0.2 | waits, 0.5 |")
+    print("|---|---|---|---|---|---|---|---|")
+    found: dict[Way, list[Learnt]] = {}
+    with ProcessPoolExecutor(asked.processes) as pool:
+        pending = {
+            way: [pool.submit(train, way, seed, asked.iterations) for seed in asked.seeds]
+            for way in ways
+        }
+        for way, runs in pending.items():
+            found[way] = [run.result() for run in runs]
+            plain = found[way] if way.limit is None else found[Way(way.code, math.inf)]
+            report(way, found[way], plain)
+    begun = fmean(run.first for run in found[ways[0]])
+    print(f"\nBefore the first update the return is {begun:.1f}.")
+    gains = [
+        quiet.last - noisy.last
+        for code in DENSE
+        for quiet, noisy in zip(found[Way(code, LIMIT)], found[Way(code, math.inf)], strict=True)
+    ]
+    return int(min(gains) <= 0.0)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
