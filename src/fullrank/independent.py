@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.codes import Code
 from fullrank.codes.analysis import decoded_variances
 from fullrank.codes.least_squares import least_squares
@@ -62,3 +63,12 @@ class IndependentRound(Round):
             error_bound=np.inf,
             variance=variance,
         )
+
+
+def open_round(algorithm: Algorithm, iteration: int, code: Code) -> Round:
+    """What takes the iteration's coded vectors, whosever samples they are of."""
+    sizes = algorithm.unit_sizes
+    if isinstance(algorithm, IndependentAlgorithm):
+        limit = algorithm.noise_limit
+        return IndependentRound(iteration, code, unit_sizes=sizes, noise_limit=limit)
+    return Round(iteration, code, unit_sizes=sizes)

@@ -15,6 +15,7 @@ from fullrank.algorithms import IndependentAlgorithm
 from fullrank.codes import Code
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, NotDecodable
+from fullrank.independent import open_round
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Verdict
@@ -179,7 +180,7 @@ class LocalRun:
         return computed | nothing
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
-        round_ = self.training.open_round(iteration, self.code)
+        round_ = open_round(self._algorithm, iteration, self.code)
         arrivals = self._arrivals(iteration)
         shared: dict[Unit, FloatArray] = {}
         decision = Decision(verdict=Verdict.WAIT)

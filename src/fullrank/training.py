@@ -14,18 +14,14 @@ import numpy as np
 
 from fullrank.algorithms import (
     AlgorithmConfig,
-    IndependentAlgorithm,
     LocalAlgorithmConfig,
     algorithms,
     recipe_in,
 )
-from fullrank.codes import Code
 from fullrank.environments import Environment, make_environment, variant_of
 from fullrank.evaluations import Evaluations
-from fullrank.independent import IndependentRound
 from fullrank.replay import TABLE, Layout, Priority, Sample
 from fullrank.rollouts import Collected, Rollout
-from fullrank.rounds import Round
 from fullrank.seeding import derive
 from fullrank.types import FloatArray
 from fullrank.updates import DIGEST_BYTES
@@ -140,14 +136,6 @@ class Training:
             size=self.batch_size,
             priority=self._priority,
         )
-
-    def open_round(self, iteration: int, code: Code) -> Round:
-        """What takes the iteration's coded vectors."""
-        algorithm, sizes = self.algorithm, self.algorithm.unit_sizes
-        if isinstance(algorithm, IndependentAlgorithm):
-            limit = algorithm.noise_limit
-            return IndependentRound(iteration, code, unit_sizes=sizes, noise_limit=limit)
-        return Round(iteration, code, unit_sizes=sizes)
 
     def apply(self, updates: FloatArray) -> None:
         """Optimiser step and target networks, from the decoded updates, shape (M, P)."""

@@ -11,6 +11,7 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.algorithms import IndependentAlgorithm
 from fullrank.config import RunConfig
+from fullrank.independent import open_round
 from fullrank.local import LocalRun
 from fullrank.metrics import IterationRecord
 from fullrank.traffic import support
@@ -71,7 +72,7 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
     assert isinstance(algorithm, IndependentAlgorithm)
     code = code_of(config, units=algorithm.units)
     for record in records:
-        round_ = training.open_round(record.iteration, code)
+        round_ = open_round(algorithm, record.iteration, code)
         for learner in record.received:
             row, coded = record.rows[learner], np.zeros(max(algorithm.unit_sizes))
             units = support(code.matrix[row])

@@ -31,6 +31,12 @@ def test_importing_it_never_imports_torch(module: str) -> None:
     assert run.returncode == 0, run.stderr or f"{module} imports torch"
 
 
+@pytest.mark.parametrize("module", ["fullrank_learner.server", "fullrank_dashboard.server"])
+def test_importing_it_never_imports_scipy_which_its_image_lacks(module: str) -> None:
+    run = _run(f"import sys, {module}; sys.exit('scipy' in sys.modules)")
+    assert run.returncode == 0, run.stderr or f"{module} imports scipy"
+
+
 def test_every_code_is_found_without_torch() -> None:
     run = _run("import sys; from fullrank.codes import codes; list(codes); print(*sys.modules)")
     assert "fullrank.codes.mds" in run.stdout.split()

@@ -12,6 +12,7 @@ from fullrank.deadlines import limit_s
 from fullrank.errors import ServiceLost
 from fullrank.failpoints import reach
 from fullrank.history import Acknowledged, Committed, Published
+from fullrank.independent import open_round
 from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.proof import Evidence
@@ -258,7 +259,8 @@ class Driver:
         """One round; everybody hears of its commit before the update is applied."""
         run = self._run
         run.attempt = 0
-        run.round = opened = self._training.open_round(run.committed, current.code)
+        algorithm = self._training.algorithm
+        run.round = opened = open_round(algorithm, run.committed, current.code)
         broadcast = self._broadcast_of(current)
         broadcast.refresh()
         if self._looks_ahead and self._ahead is None:
