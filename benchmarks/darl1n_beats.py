@@ -89,7 +89,7 @@ def configuration(task: str, agents: int, seed: int, iterations: int) -> RunConf
         "algorithm.evaluate_every": iterations + 1,
         "learners": agents,
     }
-    return load(None, environ={}, options=options).check().config
+    return load(options=options).check().config
 
 
 def gains(config: RunConfig, episodes: int) -> Gains:

@@ -76,7 +76,7 @@ def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
     }
     if task == "food_collection":
         options["environment.moving_start"] = samples == "resets"
-    return load(None, environ={}, options=options).check().config
+    return load(options=options).check().config
 
 
 def curve(config: RunConfig, cpu_s: float) -> tuple[Point, Point, Point]:

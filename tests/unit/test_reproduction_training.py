@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from fullrank.reproduction.cells import Cell, Origin, run
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training import claims, crossplay, distances, tables, wireless
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
 from fullrank.reproduction.darl1n.training.effort import Effort
@@ -17,7 +18,7 @@ from fullrank.reproduction.darl1n.training.plan import adversaries, learners, te
 from fullrank.reproduction.darl1n.training.policies import policies_of, seat
 from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
-from fullrank.reproduction.darl1n.training.trials import Found, Trial, adversaries_in
+from fullrank.reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held
 from fullrank.types import JSON
 from fullrank.wiring import training_of

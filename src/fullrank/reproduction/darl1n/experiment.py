@@ -21,7 +21,8 @@ from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_f
 from fullrank.reproduction.darl1n.published import AGENTS, LEARNERS, OURS, SCHEMES, TOTALLED
 from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.straggling import Straggling
-from fullrank.reproduction.darl1n.training import Clock, Effort
+from fullrank.reproduction.darl1n.training import Effort
+from fullrank.reproduction.timing import Clock
 from fullrank.reproduction.verdicts import Verdict
 
 PAGE = "README.md"

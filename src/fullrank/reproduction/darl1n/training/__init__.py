@@ -4,6 +4,5 @@ from fullrank.reproduction.darl1n.training.claims import judged
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.schedule import first_cells, later_cells, work
 from fullrank.reproduction.darl1n.training.section import draw, text
-from fullrank.reproduction.darl1n.training.trials import Clock
 
-__all__ = ["Clock", "Effort", "draw", "first_cells", "judged", "later_cells", "text", "work"]
+__all__ = ["Effort", "draw", "first_cells", "judged", "later_cells", "text", "work"]

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
 
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training import scaling
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return
 from fullrank.reproduction.darl1n.training.crossplay import judge_crossplay
@@ -11,7 +12,6 @@ from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, FOOD, ISING
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
-from fullrank.reproduction.darl1n.training.trials import Found
 from fullrank.reproduction.darl1n.training.wireless import judge_wireless
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 

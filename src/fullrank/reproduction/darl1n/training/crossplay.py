@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 
 from fullrank.environments import make_environment
 from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.policies import digest_of, seat
 from fullrank.reproduction.darl1n.training.published import BATTLE, DARL1N, EPISODES, OURS
-from fullrank.reproduction.darl1n.training.trials import Found, Trial, adversaries_in
+from fullrank.reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 from fullrank.rollouts import evaluate
 from fullrank.types import JSON

@@ -3,10 +3,11 @@
 Grass pays 10 there, and an adversary's touch costs 100. The paper does not print its distances.
 """
 
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.convergence import Curve, mean_curve
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import DARL1N, GRASSLAND
-from fullrank.reproduction.darl1n.training.trials import Found, Trial
+from fullrank.reproduction.darl1n.training.trials import Trial
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 
 DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)

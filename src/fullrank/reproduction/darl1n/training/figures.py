@@ -6,13 +6,13 @@ from pathlib import Path
 from matplotlib.axes import Axes
 
 from fullrank.reproduction import pictures
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.convergence import Curve
 from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
 from fullrank.reproduction.darl1n.training.scaling import exponent
-from fullrank.reproduction.darl1n.training.trials import Found
 from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}

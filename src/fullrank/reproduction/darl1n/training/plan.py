@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.convergence import Curve, mean_curve
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import OURS, TASKS, Printed, Size, Task
-from fullrank.reproduction.darl1n.training.trials import Found, Trial
+from fullrank.reproduction.darl1n.training.trials import Trial
 
 
 class Team(NamedTuple):

@@ -15,7 +15,7 @@ from fullrank.config import RunConfig, as_tables, load
 from fullrank.local import LocalRun
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
-from fullrank.reproduction.darl1n.training.trials import Clock
+from fullrank.reproduction.timing import Clock
 from fullrank.reproduction.verdicts import Verdict, judge
 from fullrank.types import JSON
 

@@ -3,9 +3,11 @@
 from collections.abc import Sequence
 
 from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training import crossplay, distances, plan, scaling, wireless
 from fullrank.reproduction.darl1n.training.effort import Effort
-from fullrank.reproduction.darl1n.training.trials import Clock, Found, Trial
+from fullrank.reproduction.darl1n.training.trials import Trial
+from fullrank.reproduction.timing import Clock
 
 
 def first_cells(effort: Effort, clock: Clock) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training import (
     crossplay,
     distances,
@@ -13,7 +14,6 @@ from fullrank.reproduction.darl1n.training import (
 from fullrank.reproduction.darl1n.training.convergence import SMOOTHED, WAY
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
-from fullrank.reproduction.darl1n.training.trials import Found
 
 
 def draw(found: Found, effort: Effort, directory: Path) -> None:

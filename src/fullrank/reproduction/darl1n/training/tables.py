@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import METHODS, TASKS, Task
-from fullrank.reproduction.darl1n.training.trials import Found
 
 _HEADS = (
     "M",

@@ -5,15 +5,16 @@ authors' are weights for M = 6 that are published apart from their code, and unk
 teams, so these are our own, of another seed for each seed of the learners.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.policies import digest_of, policies_of, seat
 from fullrank.reproduction.darl1n.training.published import (
@@ -23,6 +24,7 @@ from fullrank.reproduction.darl1n.training.published import (
     Size,
     Task,
 )
+from fullrank.reproduction.timing import Clock
 from fullrank.rollouts import evaluate
 from fullrank.seeding import derive
 from fullrank.types import JSON
@@ -31,12 +33,6 @@ EVERYBODY = 100.0
 """Distance within which all methods but DARL1N see others."""
 WARM_UP = 5
 """Minibatches collected before the first iteration, as in the authors' code."""
-
-Clock: TypeAlias = Callable[[], float]
-"""Processor seconds of this process."""
-
-Found: TypeAlias = Mapping[str, JSON]
-"""Results by cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +62,11 @@ class Trial:
         """That are run."""
         wanted = self.size.adversary_iterations if self.both else self.size.iterations
         return min(wanted, self.effort.iterations)
+
+    @property
+    def every(self) -> int:
+        """Iterations from one evaluation to the next."""
+        return min(self.effort.every, self.task.every)
 
     @property
     def weight(self) -> float:
@@ -119,7 +120,7 @@ class Trial:
         }
         if self.method == DARL1N:
             options["algorithm.evaluate_every"] = self.iterations  # they are played here
-        return load(None, environ={}, options=options).check().config
+        return load(options=options).check().config
 
     def cell(self, found: Found, clock: Clock) -> Cell:
         """The run; what its adversaries depend on must have been found."""
@@ -131,7 +132,7 @@ class Trial:
             settings={
                 "run": as_tables(config),
                 "evaluated": self.evaluated(),
-                "every": min(self.effort.every, self.task.every),
+                "every": self.every,
                 "both": self.both,
                 "adversaries": digest_of(policies.values()),
             },
@@ -151,7 +152,6 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
     run = LocalRun(config, coded=False, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
-    every = min(trial.effort.every, trial.task.every)
     found: JSON = {"iterations": [], "seconds": [], "returns": []}
     spent, iterations = 0.0, iter(run)
     try:
@@ -160,7 +160,7 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
                 began = clock()
                 next(iterations)
                 spent += clock() - began
-            if number % every == 0:
+            if number % trial.every == 0:
                 found["iterations"].append(number)
                 found["seconds"].append(spent)
                 found["returns"].append(_return(trial, run, number))

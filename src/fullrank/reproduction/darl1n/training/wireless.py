@@ -16,9 +16,10 @@ from fullrank.config import RunConfig, as_tables, load
 from fullrank.environments.lattice.wireless import Wireless
 from fullrank.local import LocalRun
 from fullrank.reproduction.cells import Cell
+from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import DARL1N
-from fullrank.reproduction.darl1n.training.trials import Clock, Found
+from fullrank.reproduction.timing import Clock
 from fullrank.reproduction.verdicts import Held, Verdict, judge
 from fullrank.rollouts import Act, evaluate, random_actions
 from fullrank.statistics import bootstrap
