@@ -10,7 +10,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.environments import make_environment
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training.effort import Effort
@@ -18,7 +17,6 @@ from fullrank.reproduction.darl1n.training.policies import digest_of, seat
 from fullrank.reproduction.darl1n.training.published import BATTLE, DARL1N, EPISODES, OURS
 from fullrank.reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held, Verdict, judge
-from fullrank.rollouts import evaluate
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
@@ -71,11 +69,7 @@ def _game(trial: Trial, good: list[str], adversary: list[str]) -> JSON:
     algorithm = training_of(trial.config()).algorithm
     opponents = adversaries_in({"policies": adversary})
     seat(algorithm, dict(enumerate(good)) | opponents)
-    environment = make_environment(
-        trial.task.name, agents=trial.size.agents, copies=EPISODES, **trial.evaluated()
-    )
-    played = evaluate(environment, algorithm.act_greedily, EPISODES, _EVALUATION_SEED)
-    environment.close()
+    played = trial.play(algorithm.act_greedily, seed=_EVALUATION_SEED)
     return {side: played.side_returns[side].tolist() for side in SIDES}
 
 

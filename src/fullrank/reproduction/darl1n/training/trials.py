@@ -6,6 +6,7 @@ teams, so these are our own, of another seed for each seed of the learners.
 """
 
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -25,7 +26,7 @@ from fullrank.reproduction.darl1n.training.published import (
     Task,
 )
 from fullrank.reproduction.timing import Clock
-from fullrank.rollouts import evaluate
+from fullrank.rollouts import Act, Evaluation, evaluate
 from fullrank.seeding import derive
 from fullrank.types import JSON
 
@@ -103,6 +104,14 @@ class Trial:
         still = {} if self.task.lattice else {"moving_start": False}
         return {**self.world(), **still, "extra_step": True}
 
+    def play(self, act: Act, *, seed: int) -> Evaluation:
+        """The episodes of an evaluation."""
+        environment = make_environment(
+            self.task.name, agents=self.size.agents, copies=EPISODES, **self.evaluated()
+        )
+        with closing(environment):
+            return evaluate(environment, act, EPISODES, seed)
+
     def config(self) -> RunConfig:
         """Of the run."""
         effort = self.effort
@@ -173,17 +182,7 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
 
 def _return(trial: Trial, run: LocalRun, number: int) -> float:
     """Mean of the good side's episodes, which all act without exploration."""
-    environment = make_environment(
-        trial.task.name, agents=trial.size.agents, copies=EPISODES, **trial.evaluated()
-    )
-    try:
-        played = evaluate(
-            environment,
-            run.training.algorithm.act_greedily,
-            EPISODES,
-            derive(trial.seed, "learning_curve", number),
-        )
-    finally:
-        environment.close()
+    act = run.training.algorithm.act_greedily
+    played = trial.play(act, seed=derive(trial.seed, "learning_curve", number))
     side = "good" if trial.task.contest else "team"
     return float(played.side_returns[side].mean())
