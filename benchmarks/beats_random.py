@@ -20,7 +20,7 @@ import numpy as np
 from fullrank.config import RunConfig, load
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.statistics import bootstrap
 from fullrank.types import FloatArray
 
@@ -129,12 +129,9 @@ def side_returns(
     environment = make_environment(
         settings.name, agents=settings.agents, copies=episodes, **settings.params
     )
-    try:
-        random = random_actions(environment.agents, seed=OPPONENT_SEED)
-        act = mixed(environment.agents, playing, trained, random)
-        played = evaluate(environment, act, episodes, EVALUATION_SEED)
-    finally:
-        environment.close()
+    random = random_actions(environment.agents, seed=OPPONENT_SEED)
+    act = mixed(environment.agents, playing, trained, random)
+    played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)
     return {side: float(values.mean()) for side, values in played.side_returns.items()}
 
 

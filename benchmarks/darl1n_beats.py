@@ -21,7 +21,7 @@ from beats_random import EVALUATION_SEED, OPPONENT_SEED, mixed
 from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.statistics import bootstrap
 
 SIDES = {"food_collection": "team", "grassland": "good", "adversarial_battle": "good"}
@@ -104,7 +104,7 @@ def gains(config: RunConfig, episodes: int) -> Gains:
     def played(own: Act, others: Act) -> float:
         environment = make_environment(name, agents=count, copies=episodes)
         act = mixed(agents, [side], own, others)
-        played = evaluate(environment, act, episodes, EVALUATION_SEED)
+        played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)
         return float(played.side_returns[side].mean())
 
     def random() -> Act:

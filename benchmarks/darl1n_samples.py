@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate
+from fullrank.rollouts import Act, evaluate_and_close
 
 EVALUATION_SEED, EPISODES = 1000, 200
 TASKS = {"ising": (9, 6.0), "food_collection": (3, 10.0)}
@@ -99,7 +99,7 @@ def played(config: RunConfig, act: Act) -> float:
     """The mean return of the task as it is."""
     settings = config.environment
     environment = make_environment(settings.name, agents=settings.agents, copies=EPISODES)
-    return float(evaluate(environment, act, EPISODES, EVALUATION_SEED).returns.mean())
+    return float(evaluate_and_close(environment, act, EPISODES, EVALUATION_SEED).returns.mean())
 
 
 if __name__ == "__main__":

@@ -20,11 +20,11 @@ import numpy as np
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fullrank.cli.policies import play
 from fullrank.config import RunConfig, load, to_toml
-from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.metrics import read_records
-from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.rollouts import Act
 from fullrank.statistics import bootstrap
 from fullrank.types import Interval
 
@@ -104,15 +104,7 @@ def _config(seed: int, iterations: int, overrides: list[str]) -> RunConfig:
 
 def _play(config: RunConfig, act: Act | None, episodes: int) -> Interval:
     """Mean return on the fixed initial states; None is the random policy."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=min(episodes, 50), **settings.params
-    )
-    try:
-        act = act or random_actions(environment.agents, seed=EVALUATION_SEED)
-        return bootstrap(evaluate(environment, act, episodes, EVALUATION_SEED).returns)
-    finally:
-        environment.close()
+    return bootstrap(play(config, act, episodes=episodes, seed=EVALUATION_SEED).returns)
 
 
 def _draw(runs: list[Trained], random: Interval, path: Path) -> None:

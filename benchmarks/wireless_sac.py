@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fullrank.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank.environments.lattice.wireless import Uplink, Wireless
-from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.statistics import bootstrap
 from fullrank.types import FloatArray, Interval
 
@@ -84,7 +84,7 @@ def world(deadline: int, draw: int, copies: int) -> Uplink:
 def played(environment: Uplink, act: Act) -> float:
     """Mean return; episodes are dealt to the copies, and so to the learners, in turn."""
     episodes = EVALUATED * environment.copies
-    return float(evaluate(environment, act, episodes, EVALUATION_SEED).returns.mean())
+    return float(evaluate_and_close(environment, act, episodes, EVALUATION_SEED).returns.mean())
 
 
 def idle(observation: FloatArray) -> FloatArray:

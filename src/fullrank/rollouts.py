@@ -5,6 +5,7 @@ the local driver and an evaluation play the same episodes.
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
@@ -244,6 +245,12 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         open_episodes -= int(counted.sum())
     sides = _by_side(environment.agents, by_agent)
     return Evaluation(by_agent.sum(axis=1), sides, by_agent)
+
+
+def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
+    """``evaluate`` in an environment that nobody needs any more."""
+    with closing(environment):
+        return evaluate(environment, act, episodes, seed)
 
 
 def random_actions(agents: Sequence[AgentSpec], *, seed: int) -> Act:

@@ -12,7 +12,7 @@ from fullrank.algorithms.base import Algorithm
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
 from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
-from fullrank.rollouts import Rollout, evaluate, random_actions
+from fullrank.rollouts import Rollout, evaluate, evaluate_and_close, random_actions
 from fullrank.seeding import derive
 from fullrank.types import BoolArray, FloatArray
 
@@ -34,6 +34,7 @@ class Countdown:
         )
         self.copies = copies
         self.seeds: list[tuple[int, int]] = []
+        self.closed = False
         self._seed, self._step = np.zeros(copies, dtype=np.int64), np.zeros(copies, dtype=np.int64)
 
     def _observation(self) -> FloatArray:
@@ -57,7 +58,8 @@ class Countdown:
             ended=self._step >= length(self._seed),
         )
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        self.closed = True
 
 
 def length(seed: Any) -> Any:
@@ -221,6 +223,16 @@ def test_an_evaluation_does_not_depend_on_the_number_of_copies(copies: int, epis
     np.testing.assert_array_equal(result.agent_returns, [[1.0, n] for n in lengths])
     assert result.side_returns["blue"].tolist() == lengths
     assert result.returns.tolist() == [n + 1.0 for n in lengths]
+
+
+def test_an_environment_made_for_one_evaluation_is_closed_even_if_playing_fails() -> None:
+    played, failed = Countdown(2), Countdown(2)
+    result = evaluate_and_close(played, ones, 3, SEED)
+    np.testing.assert_array_equal(result.returns, evaluate(Countdown(2), ones, 3, SEED).returns)
+    with pytest.raises(IndexError):
+        evaluate_and_close(failed, lambda observation: np.ones(2, dtype=np.float32), 3, SEED)
+    assert played.closed
+    assert failed.closed
 
 
 def test_the_random_policy_is_uniform_over_its_actions() -> None:

@@ -8,7 +8,7 @@ from fullrank.checkpoint import newest
 from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.recovery import CHECKPOINTS
-from fullrank.rollouts import Act, Evaluation, evaluate, random_actions
+from fullrank.rollouts import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
@@ -65,12 +65,5 @@ def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Eva
     environment = make_environment(
         settings.name, agents=settings.agents, copies=min(episodes, COPIES), **settings.params
     )
-    try:
-        return evaluate(
-            environment,
-            act or random_actions(environment.agents, seed=seed),
-            episodes=episodes,
-            seed=seed,
-        )
-    finally:
-        environment.close()
+    act = act or random_actions(environment.agents, seed=seed)
+    return evaluate_and_close(environment, act, episodes, seed)

@@ -6,7 +6,6 @@ teams, so these are our own, of another seed for each seed of the learners.
 """
 
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -26,7 +25,7 @@ from fullrank.reproduction.darl1n.training.published import (
     Task,
 )
 from fullrank.reproduction.timing import Clock
-from fullrank.rollouts import Act, Evaluation, evaluate
+from fullrank.rollouts import Act, Evaluation, evaluate_and_close
 from fullrank.seeding import derive
 from fullrank.types import JSON
 
@@ -109,8 +108,7 @@ class Trial:
         environment = make_environment(
             self.task.name, agents=self.size.agents, copies=EPISODES, **self.evaluated()
         )
-        with closing(environment):
-            return evaluate(environment, act, EPISODES, seed)
+        return evaluate_and_close(environment, act, EPISODES, seed)
 
     def config(self) -> RunConfig:
         """Of the run."""

@@ -21,7 +21,7 @@ from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import DARL1N
 from fullrank.reproduction.timing import Clock
 from fullrank.reproduction.verdicts import Held, Verdict, judge
-from fullrank.rollouts import Act, evaluate, random_actions
+from fullrank.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.statistics import bootstrap
 from fullrank.types import JSON, Interval
 
@@ -123,7 +123,7 @@ def _networks(config: RunConfig, world: Mapping[str, Any], clock: Clock) -> JSON
 
 def _played(world: Mapping[str, Any], act: Act) -> float:
     environment = Wireless(**world).make(agents=USERS, copies=COPIES)
-    return float(evaluate(environment, act, PLAYED, _EVALUATION_SEED).returns.mean())
+    return float(evaluate_and_close(environment, act, PLAYED, _EVALUATION_SEED).returns.mean())
 
 
 def _by_draw(found: Found, effort: Effort, method: str, deadline: int, what: str) -> Array:
