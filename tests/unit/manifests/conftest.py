@@ -1,0 +1,9 @@
+"""Every overlay of ours."""
+
+import pytest
+from tests.kustomize import OVERLAYS
+
+
+@pytest.fixture(params=sorted(path.name for path in OVERLAYS.iterdir()))
+def overlay(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

@@ -1,0 +1,55 @@
+"""Each container sees the certificate of its own role alone."""
+
+import yaml
+from tests.kustomize import DEPLOY
+from tests.workloads import config_of, service_of, workloads_of
+
+from fullrank.config import load
+from fullrank.rpc.identity import Role
+
+
+def test_each_container_listens_and_dials_with_its_own_role_s_certificate_alone(
+    overlay: str,
+) -> None:
+    for workload in workloads_of(overlay).values():
+        for container in workload.containers:
+            service, tls = service_of(container), config_of(container).tls
+            role = {"straggler": "learner"}.get(service, service)
+            mounts = [
+                mount
+                for mount in container["volumeMounts"]
+                if "secret" in workload.volumes[mount["name"]]
+            ]
+            assert [mount["mountPath"] for mount in mounts] == [f"{tls.certificates}/{role}"]
+            secret = workload.volumes[mounts[0]["name"]]["secret"]
+            assert secret["secretName"] == f"certificate-{role}"
+            assert not secret["defaultMode"] & 0o007
+            assert not tls.allow_plaintext
+            behind = service == "learner" and "initContainers" in workload.pod
+            assert tls.sidecar == behind
+
+
+def test_a_compose_service_sees_its_own_role_s_certificate_alone() -> None:
+    file = yaml.safe_load((DEPLOY / "docker-compose.yml").read_text(encoding="utf-8"))
+    folder = load(DEPLOY / "config/run.toml", environ={}).config.tls.certificates
+    assert load(DEPLOY / "config/straggler.toml", environ={}).config.tls.certificates == folder
+    seen = {
+        name: {
+            mount.removesuffix(":ro").removeprefix(f"certificate-{role}:{folder}/")
+            for mount in service["volumes"]
+            for role in Role
+            if mount.startswith(f"certificate-{role}:")
+        }
+        for name, service in file["services"].items()
+    }
+    assert seen.pop("certificates") == set(Role)
+    assert seen == {
+        "controller": {"controller"},
+        "learner": {"learner"},
+        "replay": {"replay"},
+        "straggler": {"learner"},
+        "admin": {"monitor", "admin"},
+        "dashboard": {"monitor"},
+        "prometheus": set(),
+        "grafana": set(),
+    }

@@ -1,0 +1,90 @@
+"""Which pods the network policies let reach which ports."""
+
+from tests.kustomize import Manifest
+from tests.workloads import (
+    CONTROL,
+    HEALTH,
+    MONITOR,
+    PROXY,
+    PROXY_HEALTH,
+    REPLAY,
+    TRAINING,
+    config_of,
+    objects_of,
+    selects,
+    workloads_of,
+)
+
+NAME = "app.kubernetes.io/name"
+
+
+def _allowed(overlay: str, source: str, destination: str, port: int) -> bool:
+    """Whether the policies let pods of one workload reach a port of another's."""
+    workloads = workloads_of(overlay)
+    return all(
+        _side(overlay, side, workloads[own].labels, workloads[peer].labels, port)
+        for side, own, peer in (("egress", source, destination), ("ingress", destination, source))
+    )
+
+
+def _side(overlay: str, side: str, own: dict[str, str], peer: dict[str, str], port: int) -> bool:
+    policies = [policy["spec"] for policy in objects_of(overlay, "NetworkPolicy")]
+    binding = [
+        policy
+        for policy in policies
+        if side.capitalize() in policy["policyTypes"] and selects(policy["podSelector"], own)
+    ]
+    rules = [rule for policy in binding for rule in policy.get(side, [])]
+    return not binding or any(_fits(rule, peer, port) for rule in rules)
+
+
+def _fits(rule: Manifest, peer: dict[str, str], port: int) -> bool:
+    peers = rule.get("from", rule.get("to"))
+    named = peers is None or any(selects(each["podSelector"], peer) for each in peers)
+    return named and port in [each["port"] for each in rule["ports"]]
+
+
+def test_workloads_reach_one_another_only_on_the_ports_of_the_dialogue(overlay: str) -> None:
+    names = sorted(workloads_of(overlay))
+    ports = (HEALTH, TRAINING, REPLAY, MONITOR, PROXY, CONTROL, PROXY_HEALTH)
+    reached = {
+        (source, destination, port)
+        for source in names
+        for destination in names
+        for port in ports
+        if _allowed(overlay, source, destination, port)
+    }
+    assert reached == {
+        ("learner", "controller", TRAINING),
+        ("learner", "replay", REPLAY),
+        ("controller", "replay", REPLAY),
+    }
+
+
+def test_from_outside_only_health_can_be_asked(overlay: str) -> None:
+    stranger = {NAME: "stranger"}
+    for name, workload in workloads_of(overlay).items():
+        declared = {port["containerPort"] for port in workload.ports}
+        open_ports = {
+            port for port in declared if _side(overlay, "ingress", workload.labels, stranger, port)
+        }
+        assert open_ports == declared & {HEALTH, PROXY_HEALTH}, name
+
+
+def test_monitors_reach_the_monitor_port_of_the_controller_and_nothing_else(overlay: str) -> None:
+    monitor = {NAME: "monitor"}
+    reached = {
+        (name, port["containerPort"])
+        for name, workload in workloads_of(overlay).items()
+        for port in workload.ports
+        if _side(overlay, "ingress", workload.labels, monitor, port["containerPort"])
+        and _side(overlay, "egress", monitor, workload.labels, port["containerPort"])
+    }
+    assert reached == {("controller", MONITOR)}
+    [controller] = workloads_of(overlay)["controller"].containers
+    assert config_of(controller).monitor.listen == f"0.0.0.0:{MONITOR}"
+
+
+def test_names_can_be_looked_up(overlay: str) -> None:
+    for workload in workloads_of(overlay).values():
+        assert _side(overlay, "egress", workload.labels, {}, 53)

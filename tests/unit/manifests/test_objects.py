@@ -1,0 +1,93 @@
+"""What the objects of every overlay are, and how they find one another."""
+
+import kubernetes_validate
+import pytest
+from tests.kustomize import DEPLOY, manifests
+from tests.workloads import config_of, objects_of, selects, workloads_of
+
+from fullrank.wiring import code_of
+
+RELEASES = ("1.33", "1.35", "1.37")
+"""Native sidecars are stable from the first on."""
+CLUSTER_WIDE = ("Namespace", "StorageClass")
+BUDGET = "PodDisruptionBudget"
+
+
+@pytest.mark.parametrize("release", RELEASES)
+def test_every_object_is_what_the_release_s_schema_says(overlay: str, release: str) -> None:
+    for manifest in manifests(overlay):
+        kubernetes_validate.validate(manifest, release, strict=True)
+
+
+def test_a_misspelt_field_would_be_found() -> None:
+    service = next(objects_of("local", "Service"))
+    wrong = {**service, "spec": {**service["spec"], "publishNotReadyAdresses": True}}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, RELEASES[0], strict=True)
+
+
+def test_everything_lies_in_one_namespace_that_enforces_the_restricted_standard(
+    overlay: str,
+) -> None:
+    (namespace,) = objects_of(overlay, "Namespace")
+    assert namespace["metadata"]["labels"]["pod-security.kubernetes.io/enforce"] == "restricted"
+    namespaced = [each for each in manifests(overlay) if each["kind"] not in CLUSTER_WIDE]
+    assert {each["metadata"]["namespace"] for each in namespaced} == {"fullrank"}
+
+
+def test_services_find_their_pods_on_ports_these_declare(overlay: str) -> None:
+    for service in objects_of(overlay, "Service"):
+        workload = workloads_of(overlay)[service["metadata"]["name"]]
+        assert service["spec"]["clusterIP"] == "None"
+        assert selects({"matchLabels": service["spec"]["selector"]}, workload.labels)
+        declared = {port["containerPort"] for port in workload.ports}
+        assert {port["port"] for port in service["spec"]["ports"]} <= declared
+        assert workload.name in (
+            workload.spec.get("serviceName"),
+            workload.pod.get("subdomain"),
+        )
+
+
+def test_selectors_hit_the_pods_of_their_workload_alone(overlay: str) -> None:
+    workloads = workloads_of(overlay)
+    budgets = {each["metadata"]["name"]: each["spec"] for each in objects_of(overlay, BUDGET)}
+    assert set(budgets) == set(workloads)
+    for name in workloads:
+        selector = budgets[name]["selector"]
+        assert [each for each in workloads if selects(selector, workloads[each].labels)] == [name]
+        if workloads[name].kind == "StatefulSet":
+            assert workloads[name].spec["selector"] == selector
+
+
+def test_no_more_learners_are_disturbed_at_a_time_than_the_code_tolerates(overlay: str) -> None:
+    learner = workloads_of(overlay)["learner"]
+    (budget,) = (
+        b["spec"] for b in objects_of(overlay, BUDGET) if b["metadata"]["name"] == "learner"
+    )
+    config = config_of(learner.pod["containers"][0])
+    tolerance = int(code_of(config, units=config.environment.agents).tolerance)
+    replicas = learner.spec.get("replicas") or learner.spec["completions"]
+    assert replicas == learner.spec.get("parallelism", replicas) == config.learners
+    if learner.kind == "StatefulSet":
+        assert budget["maxUnavailable"] <= tolerance
+    else:  # the budget of a Job can only count what must stay
+        assert set(budget) == {"selector", "minAvailable"}
+        assert replicas - budget["minAvailable"] <= tolerance
+
+
+def test_learners_are_spread_over_zones_and_machines(overlay: str) -> None:
+    learner = workloads_of(overlay)["learner"]
+    spread = learner.pod["topologySpreadConstraints"]
+    assert [each["topologyKey"] for each in spread] == [
+        "topology.kubernetes.io/zone",
+        "kubernetes.io/hostname",
+    ]
+    assert all(selects(each["labelSelector"], learner.labels) for each in spread)
+
+
+def test_the_configuration_is_the_very_files_that_compose_mounts(overlay: str) -> None:
+    (mounted,) = objects_of(overlay, "ConfigMap")
+    files = sorted((DEPLOY / "config").glob("*.toml"))
+    assert mounted["data"] == {file.name: file.read_text(encoding="utf-8") for file in files}
+    for workload in workloads_of(overlay).values():
+        assert workload.volumes["configuration"]["configMap"]["name"] == mounted["metadata"]["name"]

@@ -1,0 +1,85 @@
+"""In what the overlays differ: ours, and the one that the guide tells users to write."""
+
+import re
+import shutil
+import tomllib
+from pathlib import Path
+
+from tests.kustomize import DEPLOY, parse, render
+from tests.workloads import PROXY, TRAINING, config_of, objects_of, workloads_of
+
+
+def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
+    learner = workloads_of("local")["learner"]
+    (sidecar,), (main,) = learner.pod["initContainers"], learner.pod["containers"]
+    assert sidecar["restartPolicy"] == "Always"
+    proxy, dialled = config_of(sidecar), config_of(main).controller.address
+    straggler = tomllib.loads((DEPLOY / "config/straggler.toml").read_text(encoding="utf-8"))
+    assert dialled == f"127.0.0.1:{PROXY}"
+    assert straggler["straggler"]["address"] == f"0.0.0.0:{PROXY}"
+    assert proxy.controller.address == f"controller:{TRAINING}"
+
+
+def test_without_the_component_learners_dial_the_controller() -> None:
+    (main,) = workloads_of("eks")["learner"].containers
+    assert config_of(main).controller.address == f"controller:{TRAINING}"
+
+
+def test_a_job_s_learners_are_the_pods_of_the_stateful_set_and_end_for_good() -> None:
+    job, standing = workloads_of("job")["learner"], workloads_of("eks")["learner"]
+    assert (job.kind, job.spec["completionMode"]) == ("Job", "Indexed")
+    assert job.labels == standing.labels
+    own = {"restartPolicy": "Never", "subdomain": "learner"}
+    assert own.items() <= job.pod.items()
+    elsewhere = {"nodeSelector", "tolerations", "terminationGracePeriodSeconds"}
+    shared = set(standing.pod) - elsewhere - {"containers"}
+    assert {key: job.pod[key] for key in shared} == {key: standing.pod[key] for key in shared}
+    (ending,), (lasting,) = job.pod["containers"], standing.pod["containers"]
+    assert ending["args"][-1] == "--until-finished"
+    assert {**ending, "args": None} == {**lasting, "args": None, "image": ending["image"]}
+
+
+def test_on_eks_learners_live_on_spot_machines_and_what_has_state_does_not() -> None:
+    capacity = {
+        name: workload.pod["nodeSelector"]["eks.amazonaws.com/capacityType"]
+        for name, workload in workloads_of("eks").items()
+    }
+    assert capacity == {"controller": "ON_DEMAND", "replay": "ON_DEMAND", "learner": "SPOT"}
+    tolerating = [name for name, each in workloads_of("eks").items() if "tolerations" in each.pod]
+    assert tolerating == ["learner"]
+
+
+def test_on_eks_disks_are_of_the_overlay_s_storage_class() -> None:
+    (storage,) = objects_of("eks", "StorageClass")
+    claims = objects_of("eks", "PersistentVolumeClaim")
+    assert {claim["spec"]["storageClassName"] for claim in claims} == {storage["metadata"]["name"]}
+
+
+def test_a_job_on_eks_takes_spot_machines_and_the_overlay_s_images(tmp_path: Path) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    overlay = deploy / "k8s/overlays/eks/kustomization.yaml"
+    chosen = "components: [../../components/job, ../../components/straggler]"
+    overlay.write_text(overlay.read_text().replace("components: []", chosen))
+    (job,) = (each for each in parse(render(overlay.parent)) if each["kind"] == "Job")
+    pod = job["spec"]["template"]["spec"]
+    assert pod["nodeSelector"] == {"eks.amazonaws.com/capacityType": "SPOT"}
+    images = [each["image"] for each in (*pod["initContainers"], *pod["containers"])]
+    assert all(image.startswith("registry.example/") for image in images)
+
+
+def test_the_overlay_of_the_guide_wins_where_it_speaks(tmp_path: Path) -> None:
+    deploy = Path(shutil.copytree(DEPLOY, tmp_path / "deploy"))
+    guide = (DEPLOY.parent / "docs/deploy/kubernetes.md").read_text(encoding="utf-8")
+    (block,) = re.findall(r"```yaml\n(.*?)```", guide, re.DOTALL)
+    mine = deploy / "k8s/overlays/mine"
+    mine.mkdir()
+    (mine / "kustomization.yaml").write_text(block)
+    (mine / "run.toml").write_text("learners = 15\n")
+    objects = {(each["kind"], each["metadata"]["name"]): each for each in parse(render(mine))}
+    assert objects["StatefulSet", "learner"]["spec"]["replicas"] == 15
+    (configuration,) = (each for kind, each in objects.items() if kind[0] == "ConfigMap")
+    assert configuration["data"]["run.toml"] == "learners = 15\n"
+    for name in ("controller", "learner", "replay"):
+        volumes = objects["StatefulSet", name]["spec"]["template"]["spec"]["volumes"]
+        used = [volume["configMap"]["name"] for volume in volumes if "configMap" in volume]
+        assert used == [configuration["metadata"]["name"]]

@@ -1,0 +1,91 @@
+"""The StatefulSets and Jobs of the rendered manifests, read as a cluster would read them."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.kustomize import DEPLOY, Manifest, manifests
+
+from fullrank.config import RunConfig, load
+
+HEALTH, TRAINING, REPLAY, MONITOR = 50050, 50051, 50052, 50053
+PROXY, CONTROL, PROXY_HEALTH = 50061, 50062, 50063
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """A StatefulSet or a Job."""
+
+    kind: str
+    name: str
+    spec: Manifest
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return dict(self.spec["template"]["metadata"]["labels"])
+
+    @property
+    def pod(self) -> Manifest:
+        return dict(self.spec["template"]["spec"])
+
+    @property
+    def containers(self) -> list[Manifest]:
+        return [*self.pod.get("initContainers", []), *self.pod["containers"]]
+
+    @property
+    def ports(self) -> list[Manifest]:
+        return [port for container in self.containers for port in container["ports"]]
+
+    @property
+    def volumes(self) -> dict[str, Manifest]:
+        return {volume["name"]: volume for volume in self.pod["volumes"]}
+
+
+def objects_of(overlay: str, *kinds: str) -> Iterator[Manifest]:
+    return (manifest for manifest in manifests(overlay) if manifest["kind"] in kinds)
+
+
+def workloads_of(overlay: str) -> dict[str, Workload]:
+    return {
+        manifest["metadata"]["name"]: Workload(
+            kind=manifest["kind"], name=manifest["metadata"]["name"], spec=manifest["spec"]
+        )
+        for manifest in objects_of(overlay, "StatefulSet", "Job")
+    }
+
+
+def containers_of(overlay: str) -> list[Manifest]:
+    return [each for workload in workloads_of(overlay).values() for each in workload.containers]
+
+
+def selects(selector: Manifest, labels: dict[str, str]) -> bool:
+    assert set(selector) <= {"matchLabels"}, "this reader knows no other selector"
+    return dict(selector.get("matchLabels", {})).items() <= labels.items()
+
+
+def service_of(container: Manifest) -> str:
+    """The service whose image a container runs."""
+    name: str = container["image"].rpartition(":")[0].rpartition("/")[2]
+    return name.removeprefix("fullrank-")
+
+
+def option_of(container: Manifest, option: str) -> str:
+    """An option of the command that a container runs: its own, or that of the image."""
+    dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    commands = dict(
+        re.findall(r"^FROM runtime AS (\w+)$.*?^CMD (\[.*?\])$", dockerfile, re.M | re.S)
+    )
+    command = container.get("args") or json.loads(commands[service_of(container)])
+    assert command[:2] == ["serve", service_of(container)]
+    return str(command[command.index(option) + 1])
+
+
+def config_of(container: Manifest) -> RunConfig:
+    """What a container's settings resolve to: its TOML file under its variables."""
+    file = Path(option_of(container, "--config"))
+    mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
+    assert mounts[str(file.parent)]["name"] == "configuration"
+    environ = {each["name"]: each.get("value", "") for each in container.get("env", [])}
+    return load(DEPLOY / "config" / file.name, environ=environ).check().config
