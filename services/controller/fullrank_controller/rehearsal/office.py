@@ -6,17 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.config import RunConfig
-from fullrank.history import Began
-from fullrank.journal import Journal
 from fullrank.wiring import training_of
-from fullrank_controller.auditing import Auditing
-from fullrank_controller.driver import Driver
 from fullrank_controller.rehearsal.replay import RehearsedReplay
 from fullrank_controller.rehearsal.wire import Line, Weather
+from fullrank_controller.restoring import restore
 from fullrank_controller.roster import Roster
 from fullrank_controller.run_directory import hold
-from fullrank_controller.server import journalled_in, new_run, repeatable, restore, save_run
 from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.term import begin, driver_of, open_journal
 from fullrank_controller.watchdog import Watchdog
 
 
@@ -36,37 +33,23 @@ class Office:
         self._lines: list[Line] = []
         self._directory = hold(run_dir, config)
         self.training = training_of(config)
-        checkpoint = restore(self._directory, self.training)
-        committed = checkpoint.iteration + 1 if checkpoint else 0
-        self._head = checkpoint.facts["replay_head"] if checkpoint else 0
-        entries = journalled_in(self._directory, committed)
-        self._repeated = repeatable(entries)
-        self._run = run = new_run(config, self._directory, self.training, "", Roster())
-        run.committed = committed
-        resumes_at = committed + len(self._repeated)
-        known = committed + len(entries)
-        run.notebook.note(Began(run=run.name, term=run.term, known=known, resumes_at=resumes_at))
-        self._journal = Journal(
-            self._directory.journal,
-            term=self._directory.term,
-            first=resumes_at,
-            confirm=self._directory.confirm,
+        self._restored = restored = restore(self._directory, self.training)
+        self._run = run = begin(
+            config, self._directory, self.training, restored, replay_address="", roster=Roster()
         )
+        self._journal = open_journal(self._directory, restored)
         client: Any = replay.client()
         watchdog = Watchdog(  # never entered: no clock runs here that could show what is stuck
             run_dir / "stacks.txt", where=run.whereabouts, least_s=math.inf, most_s=math.inf
         )
-        self._driver = Driver(
+        self._driver = driver_of(
             config,
-            run,
+            self._directory,
             self.training,
+            run,
             client,
             journal=self._journal,
-            auditing=Auditing(config, run, self.training, client, self._directory),
             publish=lambda record: None,
-            checkpoint=lambda head: save_run(
-                self._directory, config, run, self.training, journal=self._journal, head=head
-            ),
             watchdog=watchdog,
         )
         self._servicer = ControllerServicer(run)
@@ -81,7 +64,8 @@ class Office:
         """
         watching = asyncio.create_task(self._driver.watch())
         try:
-            await self._driver.drive(head=self._head, journalled=self._repeated)
+            restored = self._restored
+            await self._driver.drive(head=restored.head, journalled=restored.journalled)
         finally:
             watching.cancel()
 
