@@ -20,8 +20,9 @@ from fullrank.types import FloatArray, Unit, Vector
 from fullrank.updates import snap
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.session import Trainee
-from fullrank_learner.worker import Computed, RowOfC, Worker
+from fullrank_learner.job import rows_of
+from fullrank_learner.trainee import Trainee
+from fullrank_learner.worker import Computed, Worker
 
 
 class Fault(Enum):
@@ -281,10 +282,7 @@ def _compute(
 ) -> tuple[list[pb.UnitDone], Computed]:
     units: list[pb.UnitDone] = []
     computed = worker.compute(
-        [
-            RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
-            for row in assignment.rows
-        ],
+        rows_of(assignment),
         batch,
         iteration=assignment.ids.iteration,
         proceed=lambda: None,

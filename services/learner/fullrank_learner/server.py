@@ -24,7 +24,8 @@ from fullrank.rpc.launch import Launch, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.session import Session, Trainee
+from fullrank_learner.session import Session
+from fullrank_learner.trainee import Trainee
 
 log = logging.getLogger(__name__)
 

@@ -3,16 +3,14 @@
 import asyncio
 import logging
 import socket
-import threading
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm
-from fullrank.config import ControllerSettings, RunConfig, from_toml
+from fullrank.config import ControllerSettings, from_toml
 from fullrank.errors import (
     Cancelled,
     FullrankError,
@@ -22,101 +20,22 @@ from fullrank.errors import (
 )
 from fullrank.history import Notebook, Sent, Welcomed
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenure_message
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, decode_agent, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.seeding import stream
-from fullrank.stragglers import DelayModel, delay_of
 from fullrank.types import FloatArray, Tenure, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank.wiring import delays_of, recipe_of
-from fullrank_learner.worker import Computed, Probe, RowOfC, Worker, probe
+from fullrank_learner.job import Job, rows_of
+from fullrank_learner.trainee import Trainee
+from fullrank_learner.worker import Computed
 
 log = logging.getLogger(__name__)
 
 WELCOME_S = 10.0
 """Longest wait from dial to Welcome: whoever takes a connection and says nothing may be frozen."""
-
-
-@dataclass(slots=True)
-class Job:
-    """An assignment in progress. ``abandon`` stops it wherever it is."""
-
-    assignment: pb.Assignment
-    batch: asyncio.Task[FloatArray]
-    missing: list[int]
-    """Sections still to come, in order."""
-    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
-    task: asyncio.Task[None] | None = None
-    complete_at: float = 0.0
-    """When every section had come, loop time."""
-    started_at: float = 0.0
-    """When the minibatch had come, too, loop time."""
-    _stopped: threading.Event = field(default_factory=threading.Event)
-
-    def proceed(self) -> None:
-        """Cancellation point of the computing thread."""
-        if self._stopped.is_set():
-            raise Cancelled(f"iteration {self.assignment.ids.iteration} is committed")
-
-    async def abandon(self) -> None:
-        """Stop; returns when neither thread nor stream works on it any more."""
-        self._stopped.set()
-        self.abandoned.set()
-        if self.task is not None:
-            await self.task
-        else:
-            self.batch.cancel()
-
-    async def pause(self, seconds: float) -> None:
-        """Wait, cut short when abandoned."""
-        if seconds > 0:
-            try:
-                async with asyncio.timeout(seconds):
-                    await self.abandoned.wait()
-            except TimeoutError:
-                return
-
-
-class Trainee:
-    """What a learner knows of its run: built once, kept while it re-attaches to the same run."""
-
-    def __init__(self, welcome: pb.Welcome) -> None:
-        self.config: RunConfig = from_toml(welcome.configuration)
-        self.key = (welcome.run, welcome.configuration)
-        self.tenure = Tenure(welcome.run, welcome.term)
-        """Served last; rises when a controller of the same run follows another."""
-        recipe = recipe_of(self.config)
-        self.algorithm: Algorithm = recipe.make(
-            [decode_agent(agent) for agent in welcome.agents],
-            seed=self.config.seed,
-            device=self.config.compute.device,
-        )
-        self.worker = Worker(self.algorithm)
-        self.delays: DelayModel = delays_of(self.config)
-        self.probe: Probe = probe(self.algorithm, self._probe_batch(recipe.batch_size))
-
-    def _probe_batch(self, size: int) -> FloatArray:
-        """Synthetic transitions in which every agent acts and none terminates."""
-        shape = (size, self.algorithm.row_size)
-        rows = stream(self.config.seed, "probe").standard_normal(shape, dtype=np.float32)
-        agents = self.algorithm.units
-        rows[:, -2 * agents : -agents] = 0.0
-        rows[:, -agents:] = 1.0
-        return rows
-
-    def delay_s(self, iteration: int, learner: int) -> float:
-        """Injected delay of this learner's return, seconds."""
-        return delay_of(
-            self.delays,
-            seed=self.config.seed,
-            iteration=iteration,
-            learner=learner,
-            learners=self.config.learners,
-        )
 
 
 class Session:
@@ -357,10 +276,7 @@ class Session:
         def report(unit: Unit, digest: bytes) -> None:
             loop.call_soon_threadsafe(reports.put_nowait, (unit, digest))
 
-        rows = [
-            RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
-            for row in job.assignment.rows
-        ]
+        rows = rows_of(job.assignment)
         batch = await job.batch
         job.started_at = loop.time()
         computing = loop.run_in_executor(
