@@ -1,7 +1,6 @@
 """A learner without a network or threads, that may misbehave."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from fullrank.history import Notebook, Sent, Welcomed
 from fullrank.rpc.clients import sample_of, tenure_message
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.types import Tenure
-from fullrank.updates import DIGEST_BYTES, add_scaled, unit_digest
+from fullrank.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.rehearsal.replay import RehearsedReplay
 from fullrank_controller.rehearsal.wire import Line
@@ -146,7 +145,7 @@ class RehearsedLearner:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
         if conduct is Conduct.WRONG_DIGEST:
             reports[0].digest = bytes(DIGEST_BYTES)
-        digest = hashlib.blake2b(batch.data, digest_size=DIGEST_BYTES).digest()
+        digest = batch_digest(batch)
         self._note(learner, assignment, digest)
         header = pb.Coded(ids=ids, row=row.row, batch_digest=digest, compute_s=0.01)
         chunks = b"".join(map(bytes, encode_chunks(coded, array_id=row.row, field=LEARNER_CHUNKS)))
