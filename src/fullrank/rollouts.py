@@ -51,8 +51,6 @@ class Evaluation(NamedTuple):
     """Sum over all agents, shape (episodes,)."""
     side_returns: dict[str, Array]
     """Sum over the agents of each side, shape (episodes,)."""
-    agent_returns: Array
-    """Shape (episodes, M)."""
 
 
 class _Episodes:
@@ -243,8 +241,7 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         counted = ended < episodes
         by_agent[ended[counted]] = running.earned()[counted]
         open_episodes -= int(counted.sum())
-    sides = _by_side(environment.agents, by_agent)
-    return Evaluation(by_agent.sum(axis=1), sides, by_agent)
+    return Evaluation(by_agent.sum(axis=1), _by_side(environment.agents, by_agent))
 
 
 def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:

@@ -42,7 +42,7 @@ def evaluate(
         bool,
         typer.Option(
             "--follow",
-            help="Play each policies that the run publishes, to its end; a run directory gets them "
+            help="Play all policies that the run publishes, to its end; a run directory gets them "
             "as evaluations.jsonl and in its metrics sinks. The random policy is left out.",
         ),
     ] = False,
@@ -75,7 +75,7 @@ def evaluate(
 
 
 def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_json: bool) -> None:
-    """Evaluate, note and print each policies that come."""
+    """Evaluate, note and print all policies that come."""
     seen = _seen(source.directory) if source.directory else NONE
     sinks = _open_sinks(source, seen)
     try:
