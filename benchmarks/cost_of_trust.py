@@ -1,7 +1,7 @@
 """Trust costs little: journal, histories, checksums, digests, audit and mutual TLS add 5 % at most.
 
-The default run (M = 3, N = 4) with services in processes on loopback, as it is with ``--tls``, and
-with all of that taken out: in plain text, nothing written of an iteration but its metrics, every
+The default run (M = 3, N = 4) with services in processes on loopback, as it is with ``--tls``, in
+plain text, and with all of it taken out: nothing written of an iteration but its metrics, every
 checksum and digest a constant, no audit. In turn; both the round and the whole iteration, in which
 the journal is written, are compared. The claim is on learners with machines of their own, for which
 50 ms a unit stand, digests included. Beside it is the harshest case: learners that compute for a
@@ -29,6 +29,8 @@ CLAIM, TURNS = 1.05, 5
 SETTINGS = ("collect.warmup=2560", "checkpoint.every=1000000")
 MACHINES = {"of their own": ("compute.emulate_unit_s=0.05",), "shared": ()}
 """What learners compute on."""
+TRUST = ("none", "plain text", "all")
+"""How much of it a run has."""
 
 
 def measure_iterations(times: Path) -> None:
@@ -63,16 +65,19 @@ def believe(times: Path) -> None:
         patch(target, stand_in).start()
 
 
-def measured(rounds: int, machines: Sequence[str], *, trusted: bool) -> tuple[float, float]:
+def measured(rounds: int, machines: Sequence[str], trust: str) -> tuple[float, float]:
     """Median round and median iteration of a run, seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         certificates, times = Path(scratch) / "certificates", Path(scratch) / "times"
-        prepare: Callable[[Path], None] = measure_iterations if trusted else believe
-        own = ["audit.every=0"]
-        if trusted:
+        prepare: Callable[[Path], None] = believe if trust == "none" else measure_iterations
+        own = {
+            "none": ["audit.every=0"],
+            "plain text": [],
+            "all": [f"tls.certificates={certificates}"],
+        }
+        if trust == "all":
             initialise(certificates, run="benchmark", days=1, now=today())
-            own = [f"tls.certificates={certificates}"]
-        settings = [f"iterations={rounds}", *SETTINGS, *machines, *own]
+        settings = [f"iterations={rounds}", *SETTINGS, *machines, *own[trust]]
         records, _ = train(Path(scratch) / "run", settings, prepare=partial(prepare, times))
         iterations_s = list(map(float, times.read_text().split()))
     first = rounds // 10
@@ -80,27 +85,28 @@ def measured(rounds: int, machines: Sequence[str], *, trusted: bool) -> tuple[fl
 
 
 def compare(name: str, rounds: int) -> float:
-    """Print what trust costs learners on such machines; of a round, with over without."""
-    turns = [
-        tuple(measured(rounds, MACHINES[name], trusted=trusted) for trusted in (False, True))
-        for _ in range(TURNS)
-    ]
-    found = []
+    """Print what trust costs learners on such machines; of a round, all over none."""
+    turns = [[measured(rounds, MACHINES[name], trust) for trust in TRUST] for _ in range(TURNS)]
+    found: list[float] = []
     for index, part in enumerate(("round", "iteration")):
-        pairs = [(bare[index], trusted[index]) for bare, trusted in turns]
-        ratios = sorted(trusted / bare for bare, trusted in pairs)
-        found.append(median(ratios))
-        bare_s, trusted_s = (median(each) for each in zip(*pairs, strict=True))
-        spread = f"{median(ratios):.3f} ({ratios[0]:.3f} to {ratios[-1]:.3f})"
-        print(f"| {name} | {part} | {1e3 * bare_s:.1f} | {1e3 * trusted_s:.1f} | {spread} |")
-    return found[0]
+        times = list(zip(*([run[index] for run in turn] for turn in turns), strict=True))
+        bare_s = median(times[0])
+        cells = [f"{1e3 * bare_s:.1f}"]
+        for trusted in times[1:]:
+            ratios = sorted(each / bare for bare, each in zip(times[0], trusted, strict=True))
+            spread = f"({ratios[0]:.3f} to {ratios[-1]:.3f})"
+            cells.append(f"{1e3 * median(trusted):.1f}: {median(ratios):.3f} {spread}")
+            found.append(median(ratios))
+        print(f"| {name} | {part} | {' | '.join(cells)} |")
+    return found[1]
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=80)
     rounds = parser.parse_args().rounds
-    print("| machines | | without, ms | with, ms | ratio, least to largest |")
+    print("Milliseconds, median, and the ratio to nothing of it, least to largest:\n")
+    print("| machines | | nothing of it | all but TLS | all |")
     print("|---|---|---|---|---|")
     own, shared = (compare(name, rounds) for name in MACHINES)
     print(

@@ -2,8 +2,8 @@
 
 One table of every promise under faults with what shows it: tests that kill real processes, and the
 benchmarks beside this one. Each part runs a program, whose last line is what was found. All parts
-take two hours; they can be run one by one, for what each found last is kept in runs/faults. Without
-a name nothing is run.
+take an hour and a half; they can be run one by one, for what each found last is kept in
+runs/faults. Without a name nothing is run.
 
     python benchmarks/faults.py
     python benchmarks/faults.py crashes churn
@@ -87,7 +87,6 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("benchmarks/fuzz.py",),
     ),
     "soak": ("1,000 iterations with 15 learners: nothing grows", ("benchmarks/soak.py",)),
-    "tls": ("mutual TLS costs little of a round", ("benchmarks/tls.py",)),
     "trust": (
         "journal, checksums, digests, audit and mutual TLS together cost 5 % of a round at most",
         ("benchmarks/cost_of_trust.py",),

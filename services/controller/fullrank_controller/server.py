@@ -18,7 +18,7 @@ from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.sinks import open_sinks
 from fullrank.training import Training
@@ -48,7 +48,7 @@ def main(launch: Launch) -> int:
 
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
-    asyncio.run(serve(launch, launch.run_dir))
+    run(serve(launch, launch.run_dir))
     return 0
 
 

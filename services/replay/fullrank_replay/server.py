@@ -7,7 +7,7 @@ from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import replay_pb2
@@ -20,7 +20,7 @@ from fullrank_replay.store import Store
 def main(launch: Launch) -> int:
     """Serve until told to stop; returns the exit code."""
     tune_process(launch)
-    asyncio.run(serve(launch))
+    run(serve(launch))
     return 0
 
 

@@ -4,8 +4,11 @@ import asyncio
 import ctypes
 import signal
 import sys
+from collections.abc import Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Barrier
 
 from threadpoolctl import threadpool_limits
 
@@ -13,6 +16,9 @@ from fullrank.config import Resolved, RunConfig
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's mallopt (malloc.h)."""
+
+THREADS = 8
+"""On which a service waits for disks, for other loops and for long computations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +54,22 @@ def tune_process(launch: Launch) -> None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
+
+
+def run(serving: Coroutine[object, object, None]) -> None:
+    """Run a service to its end, on as many threads from the beginning as it ever has.
+
+    asyncio by itself starts one more whenever calls happen to meet, for hours.
+    """
+    asyncio.run(_on_threads(serving))
+
+
+async def _on_threads(serving: Coroutine[object, object, None]) -> None:
+    pool, everybody = ThreadPoolExecutor(THREADS), Barrier(THREADS)
+    for _ in range(THREADS):
+        pool.submit(everybody.wait)
+    asyncio.get_running_loop().set_default_executor(pool)  # which ends it, too
+    await serving
 
 
 def stop_event(launch: Launch) -> asyncio.Event:
