@@ -11,13 +11,10 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.codes import Code
-from fullrank.codes.analysis import decoded_variances
+from fullrank.codes.analysis import decoded_variances, is_quiet
 from fullrank.codes.least_squares import least_squares
 from fullrank.rounds import Decision, Round, Verdict, corrupt
 from fullrank.types import LearnerId
-
-ROUNDING = 1.0 + 1e-9
-"""Rows whose variance is the limit itself are not held back by its last bits."""
 
 
 class IndependentRound(Round):
@@ -54,9 +51,8 @@ class IndependentRound(Round):
         updates = least_squares(rows, [each.coded for each in offers if each.coded is not None])
         if not np.isfinite(updates).all():
             return corrupt("the decoded updates are not finite")
-        quiet = variance <= self._noise_limit * ROUNDING
         return Decision(
-            verdict=Verdict.COMMIT if quiet else Verdict.NOISY,
+            verdict=Verdict.COMMIT if is_quiet(variance, self._noise_limit) else Verdict.NOISY,
             updates=updates,
             digests=self._digests(updates),
             rows=tuple((each.row, each.learner) for each in self._offers.values()),

@@ -1,10 +1,12 @@
 """Training rounds in virtual time: what a code gains on a cluster that one does not have.
 
-Computing, network and stragglers are simulated, rank(C_J) = M is real. Rounds are independent:
-the commit of an iteration reaches every learner at the latest with the next assignment, and
-whoever still computes, sleeps or sends then drops it and starts anew.
+Computing, network and stragglers are simulated, rank(C_J) = M is real, and so is the noise where
+learners draw samples of their own. Rounds are independent: the commit of an iteration reaches every
+learner at the latest with the next assignment, and whoever still computes, sleeps or sends then
+drops it and starts anew.
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -57,13 +59,19 @@ class Simulated:
     late: tuple[IntArray, ...]
     """Learners whose rows the commit did not wait for, ascending."""
     waited: BoolArray
-    """Whether the row that completed the rank came from a delayed learner, shape (K,)."""
+    """Whether the row that ended the round came from a delayed learner, shape (K,)."""
     sent_bytes: int
     """Parameters sent by the controller in one round."""
 
 
 def simulate(
-    cluster: Cluster, code: Code, delay_model: DelayModel, *, iterations: int, seed: int
+    cluster: Cluster,
+    code: Code,
+    delay_model: DelayModel,
+    *,
+    iterations: int,
+    seed: int,
+    noise_limit: float = math.inf,
 ) -> Simulated:
     """Run K = ``iterations`` rounds; equal arguments give equal results.
 
@@ -73,12 +81,20 @@ def simulate(
         delay_model: Who delays its return after computing, and by how long.
         iterations: K.
         seed: Keys the stragglers as in a real run, and the spread of the computing times.
+        noise_limit: As of ``Arrivals``; without it a round ends at rank M.
 
     Raises:
         ConfigError: ``cluster.unit_s`` is not for this number of learners.
         NotDecodable: Not even all rows determine the units.
     """
-    played = play(cluster, code, delay_model, iterations=range(iterations), seed=seed)
+    played = play(
+        cluster,
+        code,
+        delay_model,
+        iterations=range(iterations),
+        seed=seed,
+        noise_limit=noise_limit,
+    )
     received = tuple(
         played.learners[order[:count]]
         for order, count in zip(played.order, played.needed, strict=True)
@@ -119,9 +135,15 @@ class Played:
 
 
 def play(
-    cluster: Cluster, code: Code, delay_model: DelayModel, *, iterations: Sequence[int], seed: int
+    cluster: Cluster,
+    code: Code,
+    delay_model: DelayModel,
+    *,
+    iterations: Sequence[int],
+    seed: int,
+    noise_limit: float = math.inf,
 ) -> Played:
-    """Play the given iterations; arguments and errors as for ``simulate``."""
+    """Play the given iterations; other arguments and errors as for ``simulate``."""
     learners = np.flatnonzero(code.load)
     moved = cluster.payload.traffic(code.matrix[learners])
     ready_s = cluster.ready_s(moved)
@@ -142,7 +164,7 @@ def play(
         delay_s=delay_s,
         arrival_s=arrival_s,
         order=order,
-        needed=arrivals_of(code).needed(learners[order]),
+        needed=arrivals_of(code, noise_limit).needed(learners[order]),
         moved=moved,
     )
 

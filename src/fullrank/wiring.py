@@ -1,6 +1,13 @@
 """From the configuration tree to the objects that every driver needs."""
 
-from fullrank.algorithms import AlgorithmConfig, algorithms, recipe_in
+import math
+
+from fullrank.algorithms import (
+    AlgorithmConfig,
+    IndependentAlgorithmConfig,
+    algorithms,
+    recipe_in,
+)
 from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
 from fullrank.errors import ConfigError
@@ -45,6 +52,16 @@ def recipe_of(config: RunConfig) -> AlgorithmConfig:
         agents=world.agents,
         params=world.params,
     )
+
+
+def noise_limit_of(config: RunConfig) -> float:
+    """What is waited for if learners draw samples of their own; inf where they share them.
+
+    Raises:
+        ConfigError: As of ``recipe_of``.
+    """
+    recipe = recipe_of(config)
+    return recipe.noise_limit if isinstance(recipe, IndependentAlgorithmConfig) else math.inf
 
 
 def capacity_of(config: RunConfig, training: Training) -> int:

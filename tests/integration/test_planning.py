@@ -36,6 +36,19 @@ async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
     assert any("instead of cyclic,tolerance=1" in each for each in explained)
 
 
+async def test_a_run_that_waits_for_everybody_anyhow_gains_nothing_by_tolerance(
+    tmp_path: Path,
+) -> None:
+    own = ("algorithm.name=darl1n", "algorithm.data=independent", "algorithm.noise_limit=0.0")
+    settings = (*LATE, "stragglers.delay_s=0.2", "environment.name=food_collection", *own)
+    async with Cluster(tmp_path, resolved(*settings, "environment.agents=3")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(6)
+        await cluster.finished()
+    assert {record.tolerance for record in cluster.records()} == {1}
+
+
 async def test_arrivals_and_rows_are_recorded(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
         cluster.replay()

@@ -7,11 +7,12 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms.maddpg import MADDPGConfig
 from fullrank.codes import Code, make_code
-from fullrank.codes.arrival import Arrivals, decodable_after
+from fullrank.codes.arrival import Arrivals, decodable_after, needed_of
 from fullrank.environments import make_environment
 from fullrank.errors import ConfigError, NotDecodable
+from fullrank.independent import IndependentRound
 from fullrank.payload import Payload
-from fullrank.rounds import Round
+from fullrank.rounds import Round, Verdict
 from fullrank.simulation import Cluster, simulate
 from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
 from fullrank.traffic import finish_times
@@ -127,17 +128,20 @@ def test_a_shared_link_wastes_nothing_and_favours_nobody(
     np.testing.assert_allclose((share * width).sum(axis=1), size, rtol=1e-6)
 
 
-@given(
-    name=st.sampled_from(["uncoded", "replication", "mds", "cyclic", "ldgm", "random_sparse"]),
-    sizes=st.tuples(st.integers(1, 9), st.integers(0, 6)),
-    seed=st.integers(0, 1000),
-)
+NAMES = st.sampled_from(["uncoded", "replication", "mds", "cyclic", "ldgm", "random_sparse"])
+SIZES = st.tuples(st.integers(1, 9), st.integers(0, 6))
+
+
+def code_of(name: str, units: int, spare: int) -> Code:
+    params = {"tolerance": spare // 2} if name == "cyclic" else {}
+    return make_code(name, rows=units + spare, units=units, **params)
+
+
+@given(name=NAMES, sizes=SIZES, seed=st.integers(0, 1000))
 def test_bisection_finds_where_the_round_turns_decodable(
     name: str, sizes: tuple[int, int], seed: int
 ) -> None:
-    units, spare = sizes
-    params = {"tolerance": spare // 2} if name == "cyclic" else {}
-    code = make_code(name, rows=units + spare, units=units, **params)
+    code = code_of(name, *sizes)
     order = np.random.default_rng(seed).permutation(code.rows)
     round_ = Round(0, code)
     count = 0
@@ -148,10 +152,46 @@ def test_bisection_finds_where_the_round_turns_decodable(
     assert Arrivals(code.matrix).needed(order[None]).tolist() == [count]
 
 
+@given(
+    name=NAMES,
+    sizes=SIZES,
+    seed=st.integers(0, 1000),
+    limit=st.sampled_from([0.0, 0.7, 1.0, 2.0, 8.0, np.inf]),
+)
+def test_it_finds_where_a_round_of_learners_own_samples_commits(
+    name: str, sizes: tuple[int, int], seed: int, limit: float
+) -> None:
+    code = code_of(name, *sizes)
+    order = np.random.default_rng(seed).permutation(np.flatnonzero(code.load))
+    round_ = IndependentRound(0, code, unit_sizes=(1,) * code.units, noise_limit=limit)
+    verdict, count = Verdict.WAIT, 0
+    while verdict is not Verdict.COMMIT and count < len(order):
+        round_.offer(learner=int(order[count]), row=int(order[count]), coded=np.zeros(1))
+        verdict, count = round_.decide().verdict, count + 1
+    assert verdict in (Verdict.COMMIT, Verdict.NOISY)
+    assert needed_of(code.matrix, order, limit) == count
+    assert Arrivals(code.matrix, limit).needed(order[None]).tolist() == [count]
+
+
+@pytest.mark.parametrize(("learners", "low"), [(12, 1.4), (24, 0.8)])
+def test_the_less_noise_is_allowed_the_more_rounds_wait_for_stragglers(
+    learners: int, low: float
+) -> None:
+    code, late = make_code("mds", rows=learners, units=learners // 2), FixedK(k=4, delay_s=5.0)
+    waited = [
+        simulate(
+            Cluster(unit_s=0.1, spread=0.1), code, late, iterations=30, seed=0, noise_limit=limit
+        ).waited.mean()
+        for limit in (np.inf, low, 0.0)
+    ]
+    assert waited[0] == 0.0 < waited[1] < waited[2] == 1.0
+
+
 def test_rows_that_never_decode_are_refused() -> None:
     dependent = Code(name="bad", matrix=np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
-    with pytest.raises(NotDecodable, match="all 3 rows"):
-        simulate(Cluster(), dependent, NoDelay(), iterations=1, seed=0)
+    for limit in (np.inf, 1.0):
+        with pytest.raises(NotDecodable, match="all 3 rows"):
+            simulate(Cluster(), dependent, NoDelay(), iterations=1, seed=0, noise_limit=limit)
     with pytest.raises(NotDecodable):
         decodable_after(np.eye(3), np.array([0, 1]))
 

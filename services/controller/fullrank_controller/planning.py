@@ -10,6 +10,7 @@ from fullrank.metrics import IterationRecord
 from fullrank.payload import Payload
 from fullrank.planning import EVERY, Planner
 from fullrank.training import Training
+from fullrank.wiring import noise_limit_of
 from fullrank_controller.dealing import Deal
 from fullrank_controller.membership import Membership
 from fullrank_controller.run import Run
@@ -37,7 +38,11 @@ class Planning:
         self._membership = membership
         self._payload = payload
         self._planner = Planner(
-            Auto(**config.code.params), units=run.units, seed=config.seed, moved=payload.traffic
+            Auto(**config.code.params),
+            units=run.units,
+            seed=config.seed,
+            moved=payload.traffic,
+            noise_limit=noise_limit_of(config),
         )
         membership.wanted = FIRST
 

@@ -162,6 +162,15 @@ class AlgorithmConfig(Protocol):
 
 
 @runtime_checkable
+class IndependentAlgorithmConfig(AlgorithmConfig, Protocol):
+    """A registered algorithm that makes an ``IndependentAlgorithm``."""
+
+    @property
+    def noise_limit(self) -> float:
+        """That of what ``make`` builds."""
+
+
+@runtime_checkable
 class LocalAlgorithmConfig(Protocol):
     """A registered algorithm whose learners make the samples of their units ([DARL1N])."""
 

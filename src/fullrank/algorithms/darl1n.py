@@ -94,7 +94,8 @@ class DARL1NConfig(ActorCriticConfig):
 
     def within(self, world: LocalWorld) -> "DARL1NRecipe":
         """See ``LocalAlgorithmConfig.within``."""
-        return DARL1NRecipe(config=self, world=world)
+        kind = IndependentDARL1NRecipe if self.data == "independent" else DARL1NRecipe
+        return kind(config=self, world=world)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,8 +112,22 @@ class DARL1NRecipe:
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "DARL1N":
         """Build policies, critics and targets for the agents."""
-        kind = IndependentDARL1N if self.config.data == "independent" else DARL1N
-        return kind(self.config, self.world, agents, seed=seed, device=device_of(device))
+        return DARL1N(self.config, self.world, agents, seed=seed, device=device_of(device))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndependentDARL1NRecipe(DARL1NRecipe):
+    """See ``IndependentAlgorithmConfig``."""
+
+    @property
+    def noise_limit(self) -> float:
+        """As configured."""
+        return self.config.noise_limit
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "IndependentDARL1N":
+        """Build policies, critics and targets for the agents."""
+        device_ = device_of(device)
+        return IndependentDARL1N(self.config, self.world, agents, seed=seed, device=device_)
 
 
 class DARL1NDimensions(ActorCriticDimensions):

@@ -21,6 +21,7 @@ from fullrank.payload import Payload
 from fullrank.planning import Plan, Planner
 from fullrank.regimes import dimensions_of, payload_of, play_planned, read_regime
 from fullrank.types import JSON
+from fullrank.wiring import noise_limit_of
 
 LOOKED_AT = 128
 """Iterations of a run that a plan looks back upon."""
@@ -70,7 +71,14 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
     moved, units = Payload.of(dimensions, batch_size=batch_size).traffic, len(dimensions.unit_sizes)
     auto = Auto(**config.code.params) if config.code.name == "auto" else Auto()
     using = label_of_record(records[-1])
-    planner = Planner(auto, units=units, seed=config.seed, moved=moved, using=using)
+    planner = Planner(
+        auto,
+        units=units,
+        seed=config.seed,
+        moved=moved,
+        using=using,
+        noise_limit=noise_limit_of(config),
+    )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:
         made = (record.code, record.code_rows, record.tolerance)

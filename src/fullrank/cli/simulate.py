@@ -25,7 +25,7 @@ from fullrank.simulation import Cluster, Simulated
 from fullrank.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
 from fullrank.types import JSON
-from fullrank.wiring import delays_of
+from fullrank.wiring import delays_of, noise_limit_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """What rounds tell about a code; null for a code that never decodes."""
@@ -89,12 +89,17 @@ def simulate(
         return
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delays_of(resolved)
-    rounds = partial(_rounds, cluster, delays, iterations=iterations, seed=resolved.seed)
+    limit = noise_limit_of(resolved)
+    rounds = partial(
+        _rounds, cluster, delays, iterations=iterations, seed=resolved.seed, noise_limit=limit
+    )
     found = {label: _facts(each, rounds(each)) for label, each in named}
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        _show(found, title=f"{resolved.learners} learners, {units} agents, {iterations} rounds")
+        noise = "" if math.isinf(limit) else f", noise at most {limit:g}"
+        title = f"{resolved.learners} learners, {units} agents, {iterations} rounds{noise}"
+        _show(found, title=title)
 
 
 def _sweep(
@@ -121,6 +126,7 @@ def _sweep(
         stragglers=late,
         iterations=iterations,
         seed=config.seed,
+        noise_limit=noise_limit_of(config),
     )
     title = (
         f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
@@ -166,11 +172,17 @@ def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
 
 
 def _rounds(
-    cluster: Cluster, delays: DelayModel, code: Code, *, iterations: int, seed: int
+    cluster: Cluster,
+    delays: DelayModel,
+    code: Code,
+    *,
+    iterations: int,
+    seed: int,
+    noise_limit: float,
 ) -> Simulated | None:
     """Simulated rounds; None for a code whose rows do not determine the units in float64."""
     try:
-        return run(cluster, code, delays, iterations=iterations, seed=seed)
+        return run(cluster, code, delays, iterations=iterations, seed=seed, noise_limit=noise_limit)
     except NotDecodable:
         return None
 

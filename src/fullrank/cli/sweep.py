@@ -3,8 +3,10 @@
 Dashed: the controller's link alone. Dotted: the decode alone. No round is shorter than either.
 """
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +16,7 @@ from matplotlib.figure import Figure
 
 from fullrank.codes import Code
 from fullrank.errors import FullrankError, NotDecodable
-from fullrank.simulation import Cluster, simulate
+from fullrank.simulation import Cluster, Simulated, simulate
 from fullrank.stragglers import FixedK
 
 LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -51,6 +53,7 @@ def sweep(
     stragglers: FixedK,
     iterations: int,
     seed: int,
+    noise_limit: float = math.inf,
 ) -> dict[str, Curves]:
     """Medians over N, over k at N = ``learners``, and over delays there.
 
@@ -61,11 +64,13 @@ def sweep(
         stragglers: k and delay where they do not vary.
         iterations: Rounds at few learners; fewer at many.
         seed: Keys the draws.
+        noise_limit: As of ``simulate``.
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
     def point(code: Code, late: FixedK, rounds: int) -> Point | None:
-        return _point(cluster, code, late, iterations=rounds, seed=seed)
+        play = partial(simulate, iterations=rounds, seed=seed, noise_limit=noise_limit)
+        return _point(cluster, code, late, play)
 
     here = list(make(learners))
     most = max(1, learners // 2)
@@ -89,10 +94,10 @@ def sweep(
 
 
 def _point(
-    cluster: Cluster, code: Code, late: FixedK, *, iterations: int, seed: int
+    cluster: Cluster, code: Code, late: FixedK, play: Callable[[Cluster, Code, FixedK], Simulated]
 ) -> Point | None:
     try:
-        rounds = simulate(cluster, code, late, iterations=iterations, seed=seed)
+        rounds = play(cluster, code, late)
     except NotDecodable:
         return None
     received = float(np.median([len(each) for each in rounds.received]))

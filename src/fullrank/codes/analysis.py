@@ -17,7 +17,10 @@ from fullrank.codes.conditions import (
     random_patterns,
 )
 from fullrank.errors import CodeError, NotDecodable
-from fullrank.types import Matrix, Vector
+from fullrank.types import BoolArray, Matrix, Vector
+
+ROUNDING = 1.0 + 1e-9
+"""Rows whose variance is the limit itself are not held back by its last bits."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,6 +197,11 @@ def decoded_variances(rows: Matrix, noise: Vector | None = None) -> Vector:
     lost = (singular <= floor).any(axis=-1)[..., None]
     scaled = basis / np.where(lost, 1.0, singular)[..., None]
     return np.where(lost, np.inf, (scaled**2).sum(axis=-2))
+
+
+def is_quiet(variance: float | Vector, limit: float) -> BoolArray:
+    """Whether no further row need be waited for, given the mean of ``decoded_variances``."""
+    return np.asarray(np.isfinite(variance) & (variance <= limit * ROUNDING))
 
 
 def least_mean_variance(units: int, received: int) -> float:

@@ -1,5 +1,6 @@
-"""When rows that arrive one after another determine the units: the rank of every prefix."""
+"""When rows that arrive one after another end a round: the rank of every prefix, and its noise."""
 
+import math
 from bisect import bisect_left
 from collections.abc import Callable
 from functools import lru_cache
@@ -9,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
+from fullrank.codes.analysis import decoded_variances, is_quiet
 from fullrank.codes.base import Code
 from fullrank.codes.rowspace import DEPENDENT
 from fullrank.errors import NotDecodable
@@ -22,23 +24,28 @@ TABLED_ROWS = 16
 
 
 class Arrivals:
-    """Which orders of arrival of a code's rows decode when; remembers sets of few rows.
+    """Which orders of arrival of a code's rows end a round when; remembers sets of few rows.
 
     Args:
         matrix: C, shape (R, M).
+        noise_limit: Where learners draw samples of their own, the mean of ``decoded_variances``
+            that is waited for; inf where rank(C_J) = M is enough.
 
     >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
     >>> arrivals.needed(np.array([[0, 1, 2], [2, 0, 1]]))
     array([3, 2])
     """
 
-    def __init__(self, matrix: Matrix) -> None:
+    def __init__(self, matrix: Matrix, noise_limit: float = math.inf) -> None:
         self._matrix = matrix
+        self._noise_limit = noise_limit
         tabled = len(matrix) <= TABLED_ROWS
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
 
     def needed(self, orders: IntArray) -> IntArray:
-        """Number of rows after which rank(C_J) = M in each of K rounds, shape (K,).
+        """Number of rows that end each of K rounds, shape (K,).
+
+        Those after which rank(C_J) = M and the noise is within the limit; all if it never is.
 
         Args:
             orders: Rows in order of arrival, shape (K, R') with R' <= R.
@@ -47,35 +54,63 @@ class Arrivals:
             NotDecodable: Not even all rows suffice.
         """
         if self._table is None:
-            return np.array([decodable_after(self._matrix, order) for order in orders])
+            limit = self._noise_limit
+            return np.array([needed_of(self._matrix, order, limit) for order in orders])
         sets = np.cumsum(1 << orders, axis=1)
         every = np.arange(len(orders))
         below = np.full(len(orders), self._matrix.shape[1] - 1)
         least = np.full(len(orders), orders.shape[1])
-        if not self._decodes(self._table, sets[:, -1]).all():
+        if not self._determines(self._rows_of(np.unique(sets[:, -1]))).all():
             raise NotDecodable(f"all {orders.shape[1]} rows of the code do not determine its units")
         while (below + 1 < least).any():
             middle = (below + least) // 2
-            enough = self._decodes(self._table, sets[every, middle - 1]) & (middle > below)
+            enough = self._suffices(self._table, sets[every, middle - 1]) & (middle > below)
             least = np.where(enough, middle, least)
             below = np.where(enough, below, middle)
         return least
 
-    def _decodes(self, table: NDArray[np.int8], sets: IntArray) -> BoolArray:
-        """Whether each set of rows, as the bits of a number, has rank M."""
+    def _suffices(self, table: NDArray[np.int8], sets: IntArray) -> BoolArray:
+        """Whether each set of rows, as the bits of a number, ends a round."""
+        holds = self._determines if math.isinf(self._noise_limit) else self._is_quiet
         new = np.unique(sets[table[sets] == UNKNOWN])
-        rows, units = self._matrix.shape
         for start in range(0, len(new), BATCH):
             batch = new[start : start + BATCH]
-            members = (batch[:, None] >> np.arange(rows)) & 1
-            table[batch] = np.linalg.matrix_rank(members[..., None] * self._matrix) == units
+            table[batch] = holds(self._rows_of(batch))
         return np.asarray(table[sets] == 1)
+
+    def _rows_of(self, sets: IntArray) -> Matrix:
+        """C with zeros for the rows that are not in each of n sets, shape (n, R, M)."""
+        members = (sets[:, None] >> np.arange(len(self._matrix))) & 1
+        return np.asarray(members[..., None] * self._matrix)
+
+    def _determines(self, rows: Matrix) -> BoolArray:
+        return np.asarray(np.linalg.matrix_rank(rows) == rows.shape[-1])
+
+    def _is_quiet(self, rows: Matrix) -> BoolArray:
+        return is_quiet(decoded_variances(rows).mean(axis=-1), self._noise_limit)
 
 
 @lru_cache(maxsize=128)
-def arrivals_of(code: Code) -> Arrivals:
+def arrivals_of(code: Code, noise_limit: float) -> Arrivals:
     """Of a code's matrix; whoever asks again about the same code finds its sets remembered."""
-    return Arrivals(code.matrix)
+    return Arrivals(code.matrix, noise_limit)
+
+
+def needed_of(matrix: Matrix, order: IntArray, noise_limit: float) -> int:
+    """``Arrivals.needed`` of one round; further rows never add to the noise, so halving finds it.
+
+    Raises:
+        NotDecodable: Not even all rows suffice.
+    """
+    first = decodable_after(matrix, order)
+    if math.isinf(noise_limit):
+        return first
+    rows, counts = matrix[order], range(first, len(order))
+
+    def quiet(count: int) -> bool:
+        return bool(is_quiet(decoded_variances(rows[:count]).mean(), noise_limit))
+
+    return first + bisect_left(counts, True, key=quiet)
 
 
 def decodable_after(matrix: Matrix, order: IntArray) -> int:

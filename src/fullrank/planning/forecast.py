@@ -1,5 +1,6 @@
 """Round times that a code would have in given scenarios: the simulator's model, all at once."""
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -36,7 +37,14 @@ class Forecast:
         return f"{self.label} ({self.mean_s:.4g} s)"
 
 
-def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wires) -> Forecast:
+def forecast(
+    candidate: Candidate,
+    moved: Traffic,
+    likely: Scenarios,
+    wires: Wires,
+    *,
+    noise_limit: float = math.inf,
+) -> Forecast:
     """Play the scenarios with a code whose row r is held by the r-th learner.
 
     Args:
@@ -44,6 +52,7 @@ def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wir
         moved: Bytes of its rows.
         likely: What every learner takes.
         wires: Between the services.
+        noise_limit: As of ``Arrivals``.
     """
     code = candidate.code
     working = np.flatnonzero(code.load)
@@ -52,7 +61,7 @@ def forecast(candidate: Candidate, moved: Traffic, likely: Scenarios, wires: Wir
     ]
     arrival_s = travelled(busy_s, moved, wires)
     order = np.argsort(arrival_s, axis=1, kind="stable")
-    needed = arrivals_of(code).needed(working[order])
+    needed = arrivals_of(code, noise_limit).needed(working[order])
     every = np.arange(len(order))
     round_s = arrival_s[every, order[every, needed - 1]]
     mean_s = float(likely.weight @ round_s)

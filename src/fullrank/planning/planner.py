@@ -1,5 +1,6 @@
 """The planner: observations in, a plan out; changes are few and each has a reason."""
 
+import math
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
@@ -61,6 +62,7 @@ class Planner:
         seed: The run's seed.
         moved: Bytes that each row of a matrix moves.
         using: Label of the candidate in use.
+        noise_limit: Of the run's rounds, as of ``Arrivals``.
     """
 
     def __init__(
@@ -71,6 +73,7 @@ class Planner:
         seed: int,
         moved: Callable[[Matrix], Traffic],
         using: str = f"cyclic,tolerance={START}",
+        noise_limit: float = math.inf,
     ) -> None:
         self._auto = auto
         self._units = units
@@ -82,6 +85,7 @@ class Planner:
         self._expected: Forecast | None = None
         self._memory = Memory()
         self._using = using
+        self._noise_limit = noise_limit
         self._seen = 0
         self._allowance = float(CHANGES)
 
@@ -144,7 +148,10 @@ class Planner:
             return Plan(current, False, reason)
         weight = FORGET ** self._ages()
         wires, likely = self._understand(learners, weight)
-        forecasts = [forecast(each, self._traffic(each), likely, wires) for each in known]
+        forecasts = [
+            forecast(each, self._traffic(each), likely, wires, noise_limit=self._noise_limit)
+            for each in known
+        ]
         return self._choose(known, forecasts, current)
 
     def _ages(self) -> Times:

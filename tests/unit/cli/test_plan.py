@@ -13,10 +13,14 @@ from .conftest import Command
 from .test_plot import record
 
 
+def configure(run: Path, *overrides: str) -> None:
+    (run / "config.toml").write_text(to_toml(load(overrides=["learners=4", *overrides]).config))
+
+
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
     """Four learners; learner 3 is a second late in every iteration that waits for it."""
-    (tmp_path / "config.toml").write_text(to_toml(load(overrides=["learners=4"]).config))
+    configure(tmp_path)
     lines = []
     for iteration in range(30):
         here = [0, 1, 2] if iteration % 3 else [0, 1, 3]
@@ -40,6 +44,18 @@ def test_a_run_is_explained_from_its_records(fullrank: Command, run: Path) -> No
     assert facts["code"] in facts["expected_s"]
     assert "cyclic,tolerance=1" in facts["reason"]
     assert list(facts["expected_s"].values()) == sorted(facts["expected_s"].values())
+
+
+def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
+    fullrank: Command, run: Path
+) -> None:
+    darl1n = ("algorithm.name=darl1n", "environment.name=food_collection", "environment.agents=3")
+    quickest = []
+    for data in ("keyed", "independent"):
+        configure(run, *darl1n, f"algorithm.data={data}", "algorithm.noise_limit=0.0")
+        facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+        quickest.append(min(facts["expected_s"].values()))
+    assert quickest[0] < 0.9 < quickest[1]
 
 
 def test_a_regime_is_played_and_explained(fullrank: Command) -> None:

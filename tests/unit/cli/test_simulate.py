@@ -59,6 +59,21 @@ def test_delay_models_are_set_as_in_a_run(run: Callable[..., str]) -> None:
     assert found["mds"]["median_s"] > 9
 
 
+def test_learners_with_samples_of_their_own_are_waited_for_until_it_is_quiet(
+    run: Callable[..., str],
+) -> None:
+    darl1n = ("--set", "environment.name=food_collection", "--set", "algorithm.name=darl1n")
+    own = (*darl1n, "--set", "algorithm.data=independent")
+    everybody = (*own, "--set", "algorithm.noise_limit=0.0")
+    mds = ("--code", "mds", "--spread", "0.2", "--json")
+    needed = [
+        json.loads(run(*SIZES, *mds, *settings))["mds"]["received_mean"]
+        for settings in (darl1n, own, everybody)
+    ]
+    assert needed[0] == 8 < needed[1] < needed[2] == 15
+    assert "40 rounds, noise at most 2" in run(*SIZES, *own, "--code", "mds")
+
+
 def test_a_code_that_never_decodes_spares_the_others(run: Callable[..., str]) -> None:
     words = ("--learners", "40", "--agents", "20", "--code", "vandermonde", "--code", "uncoded")
     found = json.loads(run(*words, "--json"))

@@ -33,3 +33,18 @@ def test_no_round_is_shorter_than_its_limits() -> None:
             assert all(p.round_s >= max(p.link_s, p.decode_s) > 0 for p in points.values())
     assert learners["replication"][4096].link_s > 100 * learners["replication"][32].link_s
     assert len(draw(swept, title="").axes) == 3
+
+
+def test_a_limit_of_noise_holds_in_a_sweep_too() -> None:
+    swept = sweep(
+        Cluster(),
+        lambda learners: [("mds", make_code("mds", rows=min(learners, 15), units=4))],
+        learners=15,
+        stragglers=FixedK(k=2, delay_s=0.5),
+        iterations=1,
+        seed=0,
+        noise_limit=0.0,
+    )
+    waits = swept["stragglers"]["mds"]
+    assert waits[0].round_s == 0.0
+    assert all(waits[k].round_s == 0.5 for k in range(1, 8))

@@ -40,14 +40,18 @@ def test_many_rounds_on_a_link_are_each_as_one(
     )
 
 
-@pytest.mark.parametrize("bandwidth", [float("inf"), 2e4])
-def test_a_forecast_is_what_the_simulator_plays(bandwidth: float) -> None:
+@pytest.mark.parametrize(
+    ("bandwidth", "noise_limit"), [(float("inf"), float("inf")), (2e4, float("inf")), (2e4, 1.0)]
+)
+def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, noise_limit: float) -> None:
     cluster = Cluster(
         unit_s=0.1, spread=0.3, bandwidth=bandwidth, replay_bandwidth=bandwidth, payload=PAYLOAD
     )
     for candidate in candidates(rows=6, units=4, seed=0):
         code = candidate.code
-        played = play(cluster, code, Exponential(), iterations=range(30), seed=3)
+        played = play(
+            cluster, code, Exponential(), iterations=range(30), seed=3, noise_limit=noise_limit
+        )
         likely = Scenarios(
             weight=np.full(30, 1 / 30),
             unit_s=played.compute_s / code.load,
@@ -56,7 +60,7 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float) -> None:
             evidence=30.0,
         )
         wires = Wires(bandwidth=bandwidth, replay_bandwidth=bandwidth)
-        found = forecast(candidate, played.moved, likely, wires)
+        found = forecast(candidate, played.moved, likely, wires, noise_limit=noise_limit)
         np.testing.assert_allclose(found.round_s, played.round_s)
         assert found.mean_s == pytest.approx(played.round_s.mean())
 
