@@ -87,11 +87,12 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
     return digests
 
 
+@pytest.mark.parametrize("samples", ["resets", "episodes"])
 async def test_of_samples_of_their_own_services_commit_what_the_same_learners_do_in_one_process(
-    tmp_path: Path,
+    tmp_path: Path, samples: str
 ) -> None:
     """Resumed in the middle: what the journal repeats was of the J that it had then."""
-    late = (*LATE, "audit.every=1", "checkpoint.every=2")
+    late = (*LATE, "audit.every=1", "checkpoint.every=2", f"algorithm.samples={samples}")
     whole = resolved(*INDEPENDENT, *late)
     half = replace(whole, config=replace(whole.config, iterations=3))
     for part in (half, whole):

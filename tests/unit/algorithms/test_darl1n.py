@@ -205,8 +205,12 @@ def test_it_evaluates_now_and_then_or_not_at_all() -> None:
         DARL1NConfig(evaluate_every=0)
 
 
-def independent(*, clip_norm: float = 0.5, batch: int = 40) -> IndependentDARL1N:
-    config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=clip_norm, data="independent")
+def independent(
+    *, clip_norm: float = 0.5, batch: int = 40, samples: Literal["resets", "episodes"] = "resets"
+) -> IndependentDARL1N:
+    config = DARL1NConfig(
+        batch_size=batch, hidden=16, clip_norm=clip_norm, samples=samples, data="independent"
+    )
     recipe = config.within(make_local("ising", agents=9))
     team = make_environment("ising", agents=9, copies=1).agents
     algorithm = recipe.make(team, seed=0, device="cpu")
@@ -219,26 +223,33 @@ def of_row(algorithm: IndependentDARL1N, row: int, units: Sequence[Unit]) -> dic
     return {unit: update.tobytes() for unit, update in updates}
 
 
-def test_each_row_has_samples_of_its_own_and_the_same_ones_again() -> None:
-    algorithm = independent()
+@pytest.mark.parametrize("samples", ["resets", "episodes"])
+def test_each_row_has_samples_of_its_own_and_the_same_ones_again(
+    samples: Literal["resets", "episodes"],
+) -> None:
+    algorithm = independent(samples=samples)
     first, second = (of_row(algorithm, row, range(9)) for row in (0, 1))
     assert all(first[unit] != second[unit] for unit in range(9))
-    assert of_row(independent(), 0, [7, 2]) == {unit: first[unit] for unit in (7, 2)}
+    assert of_row(independent(samples=samples), 0, [7, 2]) == {u: first[u] for u in (7, 2)}
 
 
-def test_an_update_of_a_row_has_every_draw_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    keys: list[tuple[object, ...]] = []
+@pytest.mark.parametrize("samples", ["resets", "episodes"])
+def test_an_update_of_a_row_is_that_of_nobody_in_particular_but_for_every_draw(
+    samples: Literal["resets", "episodes"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    algorithm, keys = independent(samples=samples), []
+    expected = computed(algorithm, [4])
 
-    def keep(*key: object) -> np.random.Generator:
-        keys.append(key)
-        return stream(*key)  # type: ignore[arg-type]
+    def without_the_row(seed: int, purpose: str, *key: int) -> np.random.Generator:
+        keys.append((purpose, key))
+        return stream(seed, purpose, key[0], key[-1])
 
-    monkeypatch.setattr("fullrank.algorithms.darl1n.stream", keep)
-    monkeypatch.setattr("fullrank.algorithms.actor_critics.stream", keep)
-    of_row(independent(), 6, [4])
-    drawn = {purpose for _, purpose, *_ in keys}
+    monkeypatch.setattr("fullrank.algorithms.darl1n.stream", without_the_row)
+    monkeypatch.setattr("fullrank.algorithms.actor_critics.stream", without_the_row)
+    assert of_row(algorithm, 6, [4]) == expected
+    drawn = {purpose for purpose, _ in keys}
     assert drawn == {"local_world", "local_action", "target_action", "policy_action"}
-    assert all(key[2:] == (2, 6, 4) for key in keys)
+    assert all(key == (2, 6, 4) for _, key in keys)
 
 
 def test_independent_updates_are_clipped_once_they_are_decoded() -> None:
