@@ -11,20 +11,19 @@ from fullrank.config import RunConfig
 from fullrank.deadlines import limit_s
 from fullrank.errors import ServiceLost
 from fullrank.failpoints import reach
-from fullrank.history import Acknowledged, Committed, Published
+from fullrank.history import Committed, Published
 from fullrank.independent import open_round
 from fullrank.journal import Entry, Journal
 from fullrank.metrics import IterationRecord, from_facts, to_facts
 from fullrank.proof import Evidence
 from fullrank.replay import Sample
-from fullrank.rollouts import Collected
 from fullrank.rounds import Decision, Round
 from fullrank.rpc.clients import ReplayClient
 from fullrank.training import Training
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import capacity_of
 from fullrank_controller.auditing import Auditing
 from fullrank_controller.broadcast import Broadcast
+from fullrank_controller.collecting import Collecting
 from fullrank_controller.dealing import Deal
 from fullrank_controller.gathering import Gathered, Gathering
 from fullrank_controller.membership import Membership
@@ -70,22 +69,25 @@ class Driver:
         watchdog: Watchdog,
     ) -> None:
         self._config = config
-        self._capacity = capacity_of(config, training)
         self._run = run
         self._training = training
-        self._replay = replay
         self._journal = journal
         self._auditing = auditing
         self._publish = publish
         self._checkpoint = checkpoint
         self._watchdog = watchdog
+        self._collecting = Collecting(
+            config,
+            run,
+            training,
+            replay,
+            spare_rows=auditing.spare_rows,
+            watchdog=watchdog,
+        )
         self._membership = Membership(config, run)
         self._planning = planning_of(config, run, self._membership, training)
         self._round_times: deque[float] = deque(maxlen=MEASURED_ROUNDS)
-        self._ahead: asyncio.Task[Collected] | None = None
         self._broadcast: tuple[Deal, Broadcast] | None = None
-        self._head = 0
-        self._tail = 0
         self._resume_head = 0
         self._applied = run.committed
         self._committing: asyncio.Task[IterationRecord] | None = None
@@ -141,7 +143,8 @@ class Driver:
 
     async def _restore(self, head: int, journalled: Sequence[Entry]) -> None:
         """Fill replay, then repeat what was committed after the checkpoint."""
-        await self._fill_replay(head)
+        await self._collecting.open(head)
+        self._resume_head = self._collecting.head
         for entry in journalled:
             with self._watchdog.phase("repeating"):
                 await self._repeat(entry)
@@ -152,12 +155,12 @@ class Driver:
     async def _repeat(self, entry: Entry) -> None:
         """Commit an iteration as it was committed before: same transitions, same updates."""
         assert entry.updates is not None
-        await self._collect(entry.iteration)
+        await self._collecting.collect(entry.iteration)
         if self._looks_ahead:
-            self._ahead = self._start_collecting(entry.iteration + 1)
-            await self._played()
+            self._collecting.begin(entry.iteration + 1)
+            await self._collecting.played()
         await asyncio.to_thread(self._training.apply, entry.updates)
-        self._resume_head = self._head
+        self._resume_head = self._collecting.head
         self._applied = self._run.committed = entry.iteration + 1
         self._publish(from_facts(entry.facts["record"]))
         reach("iteration.repeated")
@@ -167,31 +170,13 @@ class Driver:
         """Whether the next iteration is collected with the current parameters."""
         return bool(self._config.collect.lag) and self._run.committed + 1 < self._run.iterations
 
-    async def _fill_replay(self, head: int) -> None:
-        """Open the table; warm it up when it is empty."""
-        self._tail, held = await self._replay.open_table(
-            row_size=self._training.layout.row_size,
-            capacity=self._capacity + self._auditing.spare_rows,
-            head=head,
-            tenure=self._run.tenure,
-        )
-        if held != head:
-            log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
-        if held == self._tail:
-            with self._watchdog.phase("warming up"):
-                rows = await asyncio.to_thread(self._training.warm_up)
-            reach("warmup.played")
-            held = await self._replay.append(held, rows)
-        self._head = self._resume_head = self._run.acknowledged = held
-        self._run.notebook.note(Acknowledged(term=self._run.term, head=held))
-
     async def _iterate(self, current: Deal) -> None:
         run, clock = self._run, asyncio.get_running_loop().time
         started = clock()
         sent, received = run.roster.bytes_sent(), run.bytes_received.copy()
-        collected = await self._collect(run.committed)
+        collected = await self._collecting.collect(run.committed)
         await self._audit()
-        sample = self._sample(run.committed)
+        sample = self._collecting.sample(run.committed)
         dispatched = clock()
         opened, gathered, evidence = await self._gather(current, sample)
         describe = partial(
@@ -216,7 +201,7 @@ class Driver:
         patience_s = PATIENCE * median(times) if times else self._deadline_s
         await self._auditing.hear_out(patience_s=patience_s)
         if self._run.ledger.dispute() is not None:
-            await self._played()  # it uses the same kernels
+            await self._collecting.played()  # it uses the same kernels
             await self._auditing.settle()
 
     def _own_up(self, record: IterationRecord, decision: Decision) -> None:
@@ -228,33 +213,6 @@ class Driver:
         )
         log.warning("inexact received=%s %s", record.received, self._run.caveats["exact"])
 
-    async def _collect(self, iteration: int) -> Collected:
-        """The iteration's transitions, acknowledged by replay before they count."""
-        if self._ahead is None:
-            self._ahead = self._start_collecting(iteration)
-        with self._watchdog.phase("playing"):
-            collected = await asyncio.shield(self._ahead)
-        self._ahead = None
-        reach("transitions.played")
-        self._head = await self._replay.append(self._head, collected.rows)
-        self._run.acknowledged = self._head
-        self._run.notebook.note(Acknowledged(term=self._run.term, head=self._head))
-        reach("transitions.appended")
-        return collected
-
-    def _start_collecting(self, iteration: int) -> asyncio.Task[Collected]:
-        return asyncio.create_task(asyncio.to_thread(self._training.collect, iteration))
-
-    async def _played(self) -> None:
-        """Return when nothing is collected any more."""
-        if self._ahead is not None:
-            with self._watchdog.phase("playing"):
-                await asyncio.wait({self._ahead})
-
-    def _sample(self, iteration: int) -> Sample:
-        tail = max(self._tail, self._head - self._capacity)
-        return self._training.sample(iteration, tail=tail, head=self._head)
-
     async def _gather(self, current: Deal, sample: Sample) -> tuple[Round, Gathered, Evidence]:
         """One round; everybody hears of its commit before the update is applied."""
         run = self._run
@@ -263,8 +221,8 @@ class Driver:
         run.round = opened = open_round(algorithm, run.committed, current.code)
         broadcast = self._broadcast_of(current)
         broadcast.refresh()
-        if self._looks_ahead and self._ahead is None:
-            self._ahead = self._start_collecting(run.committed + 1)
+        if self._looks_ahead:
+            self._collecting.begin(run.committed + 1)
         gathering = Gathering(
             self._config,
             run,
@@ -275,7 +233,7 @@ class Driver:
             deadline_s=self._deadline_s,
             watchdog=self._watchdog,
         )
-        self._auditing.begin(sample, self._ahead)
+        self._auditing.begin(sample, self._collecting.ahead)
         try:
             gathered = await gathering.run()
             evidence = self._auditing.committed(opened, gathered, sample)
@@ -307,7 +265,7 @@ class Driver:
         dispatched: float,
     ) -> IterationRecord:
         """Apply the update, whole even if the run is told to stop meanwhile."""
-        await self._played()  # it still acts with the old parameters
+        await self._collecting.played()  # it still acts with the old parameters
         self._committing = asyncio.create_task(
             self._commit(gathered, describe, evidence, dispatched)
         )
@@ -336,10 +294,10 @@ class Driver:
             self._own_up(record, gathered.decision)
         stored = asyncio.create_task(self._store(record, gathered.decision, evidence))
         checkpoint_due = self._applied % self._config.checkpoint.every == 0
-        if self._ahead is None and self._applied < run.iterations and not checkpoint_due:
-            self._ahead = self._start_collecting(self._applied)
+        if self._applied < run.iterations and not checkpoint_due:
+            self._collecting.begin(self._applied)
         await stored
-        self._resume_head = self._head
+        self._resume_head = self._collecting.head
         run.committed = self._applied
         if not record.attempt:  # one that waited for its deadline would put off the next one
             self._round_times.append(round_s)
@@ -383,4 +341,4 @@ class Driver:
         """After a cancelled ``drive``: return when nothing is half applied or half collected."""
         if self._committing is not None:
             await asyncio.wait({self._committing})
-        await self._played()
+        await self._collecting.played()
