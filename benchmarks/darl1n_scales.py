@@ -1,12 +1,14 @@
 """Claim: an iteration of DARL1N costs no more than linearly in M to 96; one of MADDPG grows faster.
 
-Food Collection at one density (24 agents and pieces of food in a square of side 5), in which agents
-see the six nearest pieces and up to six neighbours, so that an observation is as long in any team.
-A centralised iteration has the updates of all units, Adam and the targets; MADDPG's also 4 copies x
-25 steps of the environment, DARL1N's also B samples of each unit by local interaction. B = 256 in
-both. CPU seconds, medians, both algorithms in turns in one process; growth is the exponent of M
-from 24 to 96: in the square of 12, agents are so often near a wall that they have fewer around
-them. Exits with 1 if DARL1N's is above 1.1 or MADDPG's is not above it.
+Fig. 2 of [DARL1N] as `fullrank reproduce darl1n` times it, in CPU seconds of one process: Food
+Collection at one density (24 agents and pieces of food in a square of side 5), in which agents see
+the six nearest pieces and up to six neighbours, so that an observation is as long in any team. A
+centralised iteration has the updates of all units, Adam and the targets; MADDPG's and MFAC's also 4
+copies x 25 steps of the environment, DARL1N's also B samples of each unit by local interaction.
+B = 256 in all. A round has an iteration of every method and team, in turns; medians, and the
+exponent of M with its 95 % interval over the rounds, for all teams and for those of 24 to 96, by
+which it is judged: in smaller arenas most of the team is around every agent. Exits with 1 if the
+interval of DARL1N's reaches above 1.1 or into that of another method.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_scales.py
 """
@@ -16,43 +18,23 @@ import sys
 import time
 from pathlib import Path
 
-from matplotlib.figure import Figure
-
-from fullrank.reproduction.darl1n.training.scaling import LINEAR, exponent, measured
+from fullrank.reproduction.darl1n.training.figures import draw_scaling
+from fullrank.reproduction.darl1n.training.scaling import judge_scaling, measured, of_scaling
+from fullrank.reproduction.verdicts import Held, as_table
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "darl1n_scales.png"
-TEAMS = (12, 24, 48, 96)
+TEAMS = (3, 6, 12, 24, 48, 96)
 
 
 def main() -> int:
-    arguments = _arguments()
-    spent = measured(("darl1n", "maddpg"), TEAMS, arguments.iterations, time.process_time)
-    print("| M | DARL1N, s | MADDPG, s | MADDPG / DARL1N |\n|---|---|---|---|")
-    for agents, darl1n, maddpg in zip(TEAMS, spent["darl1n"], spent["maddpg"], strict=True):
-        print(f"| {agents} | {darl1n:.3f} | {maddpg:.3f} | {maddpg / darl1n:.2f} |")
-    growth = {name: exponent(TEAMS, times) for name, times in spent.items()}
-    _draw(spent, growth)
-    print(f"\nDARL1N grows as M^{growth['darl1n']:.2f}, MADDPG as M^{growth['maddpg']:.2f}")
-    return 0 if growth["darl1n"] <= LINEAR and growth["maddpg"] > growth["darl1n"] else 1
-
-
-def _draw(spent: dict[str, list[float]], growth: dict[str, float]) -> None:
-    figure = Figure(figsize=(5, 3.5), layout="constrained")
-    axes = figure.subplots()
-    for name, times in spent.items():
-        axes.loglog(TEAMS, times, marker="o", label=f"{name.upper()}, M^{growth[name]:.2f}")
-    axes.set_xticks(TEAMS, [str(agents) for agents in TEAMS])
-    axes.minorticks_off()
-    axes.set_xlabel("agents M")
-    axes.set_ylabel("CPU time of an iteration, s")
-    axes.legend()
-    figure.savefig(PICTURE, dpi=120)
-
-
-def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--iterations", type=int, default=3)
-    return parser.parse_args()
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=11)
+    spent = measured(TEAMS, parser.parse_args().rounds, time.process_time)
+    verdicts = judge_scaling(TEAMS, spent)
+    print(of_scaling(TEAMS, spent), as_table({"Fig. 2": verdicts}), sep="\n\n")
+    draw_scaling(TEAMS, spent, PICTURE)
+    linear, faster, *_ = verdicts
+    return 0 if linear.held is faster.held is Held.HELD else 1
 
 
 if __name__ == "__main__":

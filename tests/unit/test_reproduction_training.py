@@ -223,8 +223,11 @@ def test_every_good_side_meets_every_adversary_side(tmp_path: Path) -> None:
 
 
 def times_like(exponents: dict[str, float]) -> JSON:
-    """Of an iteration, for teams of 12, 24 and 48; all alike with 24."""
-    return {method: [9.0, 1.0, 2.0**power] for method, power in exponents.items()}
+    """Of iterations of teams of 6, 12 and 48 in two rounds; all alike with 12."""
+    return {
+        method: [[9.0, 9.0], [1.0, 2.0], [4.0**power, 2.0 * 4.0**power]]
+        for method, power in exponents.items()
+    }
 
 
 LINEAR = {"maddpg": 2.0, "mfac": 1.8, "darl1n": 1.0}
@@ -237,7 +240,7 @@ LINEAR = {"maddpg": 2.0, "mfac": 1.8, "darl1n": 1.0}
 def test_claims_on_growth_are_judged_by_the_larger_teams(
     claim: int, changed: dict[str, float]
 ) -> None:
-    teams = (12, 24, 48)
+    teams = (6, 12, 48)
     good, bad = (judge_scaling(teams, times_like(each)) for each in (LINEAR, LINEAR | changed))
     assert {each.held for each in good} == {Held.HELD}
     assert bad[claim].held is Held.NOT_HELD

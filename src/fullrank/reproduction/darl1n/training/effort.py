@@ -23,8 +23,8 @@ class Effort:
     """Of the wireless world's probabilities."""
     episodes: int
     """That tabular learners play there."""
-    timed_teams: tuple[int, ...] = (12, 24, 48, 96)
-    """M for which iterations are timed, ascending, three at least."""
+    timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
+    """M for which iterations are timed, ascending."""
 
     @property
     def said(self) -> str:

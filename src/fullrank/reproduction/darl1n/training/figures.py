@@ -1,5 +1,6 @@
 """The pictures of training."""
 
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
-from fullrank.reproduction.darl1n.training.scaling import exponent
+from fullrank.reproduction.darl1n.training.scaling import growth, judged
 from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
@@ -44,11 +45,15 @@ def _draw_team(axes: Axes, found: Found, effort: Effort, team: Team) -> None:
 
 def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     """Fig. 2: seconds of an iteration against M, both on logarithmic axes."""
+    larger = judged(teams)
     figure = pictures.blank(width=5.5, height=3.8)
     axes = figure.subplots()
+    axes.axvspan(teams[larger][0], teams[-1], color="0.93", label="growth fitted here")
     for method in OURS:
-        label = f"{method}, M^{exponent(teams, spent[method]):.2f}"
-        axes.loglog(teams, spent[method], marker="o", color=COLOURS[method], label=label)
+        seconds = spent[method]
+        label = f"{method}, M^{growth(teams[larger], seconds[larger]).mean:.2f}"
+        medians = [statistics.median(each) for each in seconds]
+        axes.loglog(teams, medians, marker="o", color=COLOURS[method], label=label)
     axes.set_xticks(teams, [str(agents) for agents in teams])
     axes.minorticks_off()
     axes.set_xlabel("agents M")

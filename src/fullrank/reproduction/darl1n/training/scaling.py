@@ -4,12 +4,19 @@ Food Collection at one density (24 agents and pieces of food in a square of side
 see the six nearest pieces and up to six neighbours, so that an observation is as long in any team.
 An iteration has the updates of all units, Adam and the targets; DARL1N's also B samples of each
 unit by local interaction, the others' 4 copies x 25 steps of the environment.
+
+Growth is judged by teams within a factor of four of the largest, 24 to 96. Who matters around an
+agent lies in a square of side 3: in smaller arenas that is most of the team or all of it, so that
+DARL1N's learners have as good as everybody to simulate, and the steps of the environment, whose
+calls take the same time in any team, are most of what the others do.
 """
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+
+import numpy as np
 
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.local import LocalRun
@@ -17,56 +24,53 @@ from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
 from fullrank.reproduction.timing import Clock
 from fullrank.reproduction.verdicts import Verdict, judge
-from fullrank.types import JSON
+from fullrank.statistics import bootstrap, interquartile_means
+from fullrank.types import JSON, Interval
 
 CELL = "scaling"
 LINEAR = 1.1
-"""The largest exponent that counts as linear: a machine is never quite as fast twice."""
+"""The largest exponent that counts as linear: in larger squares fewer agents are near a wall, so
+that more are around them; from 24 to 96 that alone makes the share of the square of side 3 within
+the walls grow as M^0.12."""
+JUDGED = 4
+"""Growth is judged by teams of at least this part of the largest."""
 BATCH = 256
 
-Spent = Mapping[str, Sequence[float]]
-"""Seconds of an iteration by method, for each team."""
 
-
-def cell(teams: Sequence[int], iterations: int, clock: Clock) -> Cell:
+def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
     """All teams and methods in one run, so that one machine's times are compared.
 
     Args:
         teams: M, ascending.
-        iterations: Timed with each.
+        rounds: Iterations timed of each team with each method.
         clock: Measures them.
     """
-    runs = [as_tables(config(method, agents, iterations)) for agents in teams for method in OURS]
+    runs = [as_tables(config(method, agents, rounds)) for agents in teams for method in OURS]
     return Cell(
         name=CELL,
         settings={"runs": runs},
-        compute=partial(measured, OURS, teams, iterations, clock),
+        compute=partial(measured, teams, rounds, clock),
     )
 
 
-def measured(
-    methods: Sequence[str], teams: Sequence[int], iterations: int, clock: Clock
-) -> dict[str, list[float]]:
-    """Median seconds of an iteration, methods in turns; the first one does not count."""
-    spent: dict[str, list[float]] = {method: [] for method in methods}
-    for agents in teams:
-        for method, seconds in _iteration_s(methods, agents, iterations, clock).items():
-            spent[method].append(seconds)
-    return spent
+def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
+    """Seconds of an iteration by method, for each team in each round.
 
-
-def _iteration_s(
-    methods: Sequence[str], agents: int, iterations: int, clock: Clock
-) -> dict[str, float]:
-    configs = {method: config(method, agents, iterations + 1) for method in methods}
-    runs = {method: iter(LocalRun(each, coded=False)) for method, each in configs.items()}
+    A round has one iteration of all, methods and teams in turns, so that what slows the machine
+    down for a while does so for all; the iteration before the first round does not count.
+    """
+    runs = {
+        (method, agents): iter(LocalRun(config(method, agents, rounds + 1), coded=False))
+        for agents in teams
+        for method in OURS
+    }
     for run in runs.values():
         next(run)
-    times: dict[str, list[float]] = {method: [] for method in methods}
-    for _ in range(iterations):
-        for method, run in runs.items():
-            times[method].append(_timed(run, clock))
-    return {method: statistics.median(each) for method, each in times.items()}
+    spent: dict[tuple[str, int], list[float]] = {each: [] for each in runs}
+    for _ in range(rounds):
+        for each, run in runs.items():
+            spent[each].append(_timed(run, clock))
+    return {method: [spent[method, agents] for agents in teams] for method in OURS}
 
 
 def _timed(run: Iterator[object], clock: Clock) -> float:
@@ -97,27 +101,46 @@ def config(method: str, agents: int, iterations: int) -> RunConfig:
     return load(options=options).check().config
 
 
-def exponent(teams: Sequence[int], seconds: Sequence[float]) -> float:
-    """Of M, by which times grow from the second team on.
+def judged(teams: Sequence[int]) -> slice:
+    """The places of the teams by which growth is judged."""
+    small = sum(JUDGED * agents < teams[-1] for agents in teams)
+    return slice(small, len(teams))
 
-    In the first one agents are so often near a wall that they have fewer around them.
+
+def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval:
+    """The exponent of M by which times grow: least squares on logarithmic axes, round by round.
+
+    Args:
+        teams: M.
+        seconds: For each team in each round.
+
+    Returns:
+        The interquartile mean over the rounds.
     """
-    return math.log(seconds[-1] / seconds[1]) / math.log(teams[-1] / teams[1])
+    slopes = np.polyfit(np.log(teams), np.log(seconds), 1)[0]
+    return bootstrap(slopes, statistic=interquartile_means)
+
+
+def power(exponent: Interval) -> str:
+    """In words."""
+    return f"M^{exponent.mean:.2f} ({exponent.low:.2f} to {exponent.high:.2f})"
 
 
 def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
     """Fig. 2."""
-    growth = {method: exponent(teams, seconds) for method, seconds in spent.items()}
-    own = growth.pop(DARL1N)
-    said = f"from {teams[1]} to {teams[-1]} agents as M^{own:.2f}"
-    others = ", ".join(f"{method} as M^{other:.2f}" for method, other in growth.items())
-    slower = [method for method, other in growth.items() if other <= own]
-    together = [method for method in growth if spent[method][-1] <= spent[DARL1N][-1]]
-    ratio = max(spent[DARL1N][-1] / spent[method][-1] for method in growth) / teams[-1]
+    larger = judged(teams)
+    grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}
+    longest = {method: statistics.median(each[-1]) for method, each in spent.items()}
+    own, own_s = grown.pop(DARL1N), longest.pop(DARL1N)
+    said = f"from {teams[larger][0]} to {teams[-1]} agents as {power(own)}"
+    others = ", ".join(f"{method} as {power(other)}" for method, other in grown.items())
+    slower = [method for method, other in grown.items() if other.low <= own.high]
+    sooner = [method for method, other_s in longest.items() if other_s <= own_s]
+    ratio = own_s / min(longest.values()) / teams[-1]
     return [
         judge(
             "DARL1N's time of an iteration grows linearly in M, or slower.",
-            [] if own <= LINEAR else [said],
+            [] if own.high <= LINEAR else [said],
             grounds=said,
         ),
         judge(
@@ -127,7 +150,7 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
         ),
         judge(
             f"With {teams[-1]} agents DARL1N takes the least time, on one processor.",
-            [f"{method} takes less" for method in together],
+            [f"{method} takes less" for method in sooner],
             grounds="all units in turn",
         ),
         judge(
@@ -139,9 +162,12 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
 
 
 def of_scaling(teams: Sequence[int], spent: JSON) -> str:
-    """A line for each team."""
+    """A line for each team, and two for growth."""
     lines = ["| M | " + " | ".join(OURS) + " |", "|---|" + "---|" * len(OURS)]
-    for index, agents in enumerate(teams):
-        cells = " | ".join(f"{spent[method][index]:.3f}" for method in OURS)
+    for place, agents in enumerate(teams):
+        cells = " | ".join(f"{statistics.median(spent[method][place]):.3f}" for method in OURS)
         lines.append(f"| {agents} | {cells} |")
+    for part in (slice(None), judged(teams)):
+        cells = " | ".join(power(growth(teams[part], spent[method][part])) for method in OURS)
+        lines.append(f"| {teams[part][0]} to {teams[-1]} | {cells} |")
     return "\n".join(lines)

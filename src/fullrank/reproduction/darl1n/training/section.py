@@ -49,7 +49,7 @@ judged. EPC is not trained here.
 
 Food Collection at one density (24 agents and pieces of food in a square of side 5), observations as
 long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
-methods in turns. Growth is the exponent of M from the second team on.
+methods and teams in turns. Growth: mean exponent of M over these rounds, with its 95 % interval.
 
 ![Seconds of an iteration against M](scaling.png)
 
