@@ -39,6 +39,11 @@ class IndependentRound(Round):
         """Nobody's digests can be compared with the committed ones."""
         return {}
 
+    @property
+    def preparable(self) -> bool:
+        """Only all vectors together give a unit."""
+        return False
+
     def decide(self) -> Decision:
         """Decode by all vectors there are; NOISY if a further one should be waited for."""
         if not self.decodable:

@@ -15,6 +15,7 @@ import numpy as np
 
 from fullrank.codes import Code, Decoder
 from fullrank.codes.completion import completing_units
+from fullrank.codes.lone import LoneRows
 from fullrank.codes.parity import FLOAT64, Parity, culprit
 from fullrank.errors import Corrupted, InvalidContribution
 from fullrank.types import FloatArray, LearnerId, Matrix, Unit, Vector
@@ -103,6 +104,7 @@ class Round:
         self._code, self._grid = code, grid
         self._added: list[Unit] = []
         self._decoder = self._make_decoder(())
+        self._lone = LoneRows(self._unit_sizes, grid=grid)
         self._offers: dict[int, _Offer] = {}
         self._reports: dict[LearnerId, dict[Unit, bytes]] = {}
 
@@ -164,6 +166,8 @@ class Round:
                 f"the coded vector of row {row} has shape {coded.shape}, expected ({self._length},)"
             )
         self._take(self._decoder, row, coded)
+        if coded is not None:
+            self._lone.add(row, self.coefficients(row), coded)
         self._offers[row] = _Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest)
         self.received.append(learner)
         return True
@@ -198,6 +202,15 @@ class Round:
         """Two-norm condition number of C_J."""
         return self._decoder.condition
 
+    @property
+    def preparable(self) -> bool:
+        """Whether ``prepare`` would spare ``decide`` anything."""
+        return self._lone.waiting
+
+    def prepare(self) -> None:
+        """Decode and hash, while further rows are awaited, the units that came alone."""
+        self._lone.take()
+
     def decide(self) -> Decision:
         """Decode if the rank allows it, and check the certificate and the digests.
 
@@ -207,6 +220,7 @@ class Round:
         """
         if not self.decodable or len(self._known(self._reports)) < len(self._unit_sizes):
             return Decision(verdict=Verdict.WAIT)
+        self.prepare()
         found = self._judge(self._decoder, tuple(self._offers.values()), self._reports)
         return self._leave_one_out(found) if found.verdict is Verdict.CORRUPT else found
 
@@ -233,12 +247,16 @@ class Round:
             return corrupt(f"learners disagree on the updates of units {disputed}")
         if not decoder.decodable or len(known) < len(self._unit_sizes):
             return Decision(verdict=Verdict.WAIT)
+        rows = tuple((offer.row, offer.learner) for offer in offers)
+        alone = self._lone.updates(row for row, _ in rows)
+        if alone is not None and not _contradicted(alone[1], known):
+            updates, digests = alone
+            return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=rows)
         try:
             updates = self._decode(decoder)
         except Corrupted as error:
             return corrupt(str(error))
         digests = self._digests(updates)
-        rows = tuple((offer.row, offer.learner) for offer in offers)
         if not decoder.exact:
             found = Decision(
                 verdict=Verdict.INEXACT,
@@ -248,8 +266,7 @@ class Round:
                 error_bound=decoder.error_bound,
             )
             return self._check_parity(found, offers)
-        wrong = [unit for unit, own in enumerate(digests) if known[unit] != {own}]
-        if wrong:
+        if wrong := _contradicted(digests, known):
             return corrupt(f"the updates of units {wrong} differ from what learners reported")
         return Decision(verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=rows)
 
@@ -315,6 +332,11 @@ class Round:
         for start, block in decoder.blocks():
             updates[:, start : start + block.shape[1]] = block
         return updates
+
+
+def _contradicted(digests: Sequence[bytes], known: Mapping[Unit, set[bytes]]) -> list[Unit]:
+    """Units that were reported otherwise."""
+    return [unit for unit, own in enumerate(digests) if known[unit] != {own}]
 
 
 def _stacked(offers: Sequence[_Offer]) -> Matrix:

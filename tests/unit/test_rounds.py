@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.codes import Code, make_code
+from fullrank.codes.lone import LoneRows
 from fullrank.errors import InvalidContribution
 from fullrank.rounds import Decision, Round, Verdict
 from fullrank.traffic import support
@@ -104,6 +107,46 @@ def test_it_waits_for_the_report_of_every_unit() -> None:
     assert round_.decide().verdict is Verdict.WAIT
     round_.report(1, unit_digest(updates[1]), learner=0)
     assert round_.decide().verdict is Verdict.COMMIT
+
+
+@given(
+    name=st.sampled_from(["uncoded", "replication", "ldgm"]),
+    order=st.permutations(range(6)),
+    prepared=st.sets(st.integers(0, 5)),
+    damaged=st.none() | st.tuples(st.integers(0, 5), st.integers(0, 4), st.integers(0, 63)),
+    seed=st.integers(0, 99),
+)
+def test_units_decoded_as_they_come_alone_change_no_decision(
+    name: str,
+    order: list[int],
+    prepared: set[int],
+    damaged: tuple[int, int, int] | None,
+    seed: int,
+) -> None:
+    code, updates = make_code(name, rows=6, units=3), draw_updates(seed)
+    ahead, solving = open_round(code), open_round(code)
+    for count, row in enumerate(each for each in order if code.matrix[each].any()):
+        coded = encode(code, row, updates)
+        if damaged is not None and damaged[0] == row:
+            coded.view(np.uint64)[damaged[1]] ^= np.uint64(1 << damaged[2])
+        if not np.isfinite(coded).all():
+            return
+        for round_ in (ahead, solving):
+            for unit in support(code.matrix[row]):
+                round_.report(unit, unit_digest(updates[unit]), learner=row)
+            round_.offer(learner=row, row=row, coded=coded)
+        if count in prepared:
+            ahead.prepare()
+            assert not ahead.preparable
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(LoneRows, "updates", lambda *_: None)
+            solved = solving.decide()
+        assert same(ahead.decide(), solved)
+
+
+def same(one: Decision, other: Decision) -> bool:
+    bits = [None if each.updates is None else each.updates.tobytes() for each in (one, other)]
+    return bits[0] == bits[1] and replace(one, updates=None) == replace(other, updates=None)
 
 
 def test_a_vector_changed_in_flight_is_corrupt_without_redundancy() -> None:

@@ -271,6 +271,7 @@ class Gathering:
     async def _decide(self) -> Decision | None:
         """The decision if the round may be committed now."""
         if not self._round.decodable:
+            await self._prepare()
             return None
         clock = asyncio.get_running_loop().time
         started = clock()
@@ -286,6 +287,12 @@ class Gathering:
         if decision.verdict is Verdict.NOISY:
             return decision
         return self._without_culprit(self._inexact(decision))
+
+    async def _prepare(self) -> None:
+        """Get ahead of the decision, once nothing else has come."""
+        if self._run.inbox.empty() and self._round.preparable:
+            with self._watchdog.phase("preparing"):
+                await asyncio.to_thread(self._round.prepare)
 
     def _without_culprit(self, decision: Decision) -> Decision:
         if decision.culprit is not None:

@@ -1,0 +1,80 @@
+"""Rows of one unit alone: each gives an update as it comes, with nothing to solve for.
+
+A float32 u on the grid with c u = y, entry by entry, is the only one: another would be off by at
+least 2^-24 of itself, and the product in float64 by no more than 2^-53.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from fullrank.types import FloatArray, Unit, Vector
+from fullrank.updates import GRID, snap, unit_digest
+
+
+class LoneRows:
+    """Takes out and hashes the updates of units that came alone.
+
+    Args:
+        unit_sizes: P_i of each unit.
+        grid: The grid the updates lie on.
+
+    >>> lone = LoneRows([2, 1])
+    >>> lone.add(0, np.array([0.0, 2.0]), np.array([1.0, 0.0]))
+    >>> lone.add(1, np.array([-1.0, 0.0]), np.array([0.5, -0.25]))
+    >>> lone.take()
+    >>> updates, digests = lone.updates([0, 1])
+    >>> updates.tolist(), digests == tuple(map(unit_digest, (updates[0], updates[1, :1])))
+    ([[-0.5, 0.25], [0.5, 0.0]], True)
+    """
+
+    def __init__(self, unit_sizes: Sequence[int], *, grid: float = GRID) -> None:
+        self._sizes, self._grid = tuple(unit_sizes), grid
+        self._updates: FloatArray = np.empty((0, 0), np.float32)
+        self._digests: dict[Unit, bytes] = {}
+        self._units: dict[int, Unit] = {}
+        self._waiting: list[tuple[int, Unit, float, Vector]] = []
+
+    def add(self, row: int, coefficients: Vector, coded: Vector) -> None:
+        """Note a row that came, shapes (M,) and (P,); one of several units is not taken."""
+        units = np.flatnonzero(coefficients)
+        if len(units) == 1:
+            unit = int(units[0])
+            self._waiting.append((row, unit, float(coefficients[unit]), coded))
+
+    @property
+    def waiting(self) -> bool:
+        """Whether a row came that ``take`` has not seen."""
+        return bool(self._waiting)
+
+    def take(self) -> None:
+        """Take out the updates of the rows that came; reads each vector three times."""
+        if self._waiting and not self._updates.size:
+            self._updates = np.empty((len(self._sizes), max(self._sizes)), np.float32)
+        while self._waiting:
+            row, unit, coefficient, coded = self._waiting.pop()
+            with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
+                if self._explained(unit, coefficient, coded):
+                    self._units[row] = unit
+
+    def _explained(self, unit: Unit, coefficient: float, coded: Vector) -> bool:
+        """Whether the unit's update gives the vector back; the first row of a unit gives it."""
+        update = self._updates[unit]
+        known = unit in self._digests
+        if not known:
+            np.divide(coded, coefficient, out=update, casting="same_kind")
+            snap(update, grid=self._grid, out=update)
+        explained = np.array_equal(np.multiply(update, coefficient, dtype=np.float64), coded)
+        if explained and not known:
+            self._digests[unit] = unit_digest(update[: self._sizes[unit]])
+        return explained
+
+    def updates(self, rows: Iterable[int]) -> tuple[FloatArray, tuple[bytes, ...]] | None:
+        """Updates of shape (M, P) and their digests, where these rows are of every unit alone.
+
+        None if a unit is missing, or a row is of several units or contradicts another.
+        """
+        units = range(len(self._sizes))
+        if {self._units.get(row) for row in rows} != set(units):
+            return None
+        return self._updates, tuple(self._digests[unit] for unit in units)

@@ -1,0 +1,88 @@
+"""What a row of one unit gives by itself is what solving would give, or nothing."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fullrank.codes.lone import LoneRows
+from fullrank.types import FloatArray
+from fullrank.updates import snap, unit_digest
+
+SIZES = (5, 3)
+
+
+def update(unit: int, *, seed: int = 0) -> FloatArray:
+    """Padded with zeros to the longest, on the grid."""
+    drawn = np.zeros(max(SIZES), np.float32)
+    drawn[: SIZES[unit]] = np.random.default_rng([seed, unit]).uniform(-1.0, 1.0, SIZES[unit])
+    return snap(drawn)
+
+
+def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> LoneRows:
+    """Rows with their unit and coefficient, taken."""
+    lone = LoneRows(SIZES)
+    for row, (unit, coefficient) in rows.items():
+        coded = coefficient * update(unit, seed=seed).astype(np.float64)
+        lone.add(row, coefficient * np.eye(len(SIZES))[unit], coded)
+    lone.take()
+    return lone
+
+
+@given(
+    coefficients=st.lists(
+        st.floats(-1e6, 1e6).filter(lambda value: abs(value) > 1e-6), min_size=2, max_size=2
+    ),
+    seed=st.integers(0, 99),
+)
+def test_every_coefficient_gives_the_update_back_bit_for_bit(
+    coefficients: list[float], seed: int
+) -> None:
+    lone = offered({7: (1, coefficients[1]), 2: (0, coefficients[0])}, seed=seed)
+    found = lone.updates([2, 7])
+    assert found is not None
+    assert found[0].tobytes() == np.stack([update(unit, seed=seed) for unit in (0, 1)]).tobytes()
+    own = [update(unit, seed=seed)[:size] for unit, size in enumerate(SIZES)]
+    assert found[1] == tuple(map(unit_digest, own))
+
+
+def test_rows_that_leave_a_unit_out_give_nothing() -> None:
+    lone = offered({0: (0, 1.0), 1: (1, 1.0), 2: (1, -2.0)})
+    assert lone.updates([0]) is None
+    assert lone.updates([1, 2]) is None
+    assert lone.updates([0, 2]) is not None
+
+
+def test_a_row_of_several_units_among_them_gives_nothing() -> None:
+    lone = offered({0: (0, 1.0), 1: (1, 1.0)})
+    lone.add(2, np.array([1.0, 1.0]), np.zeros(5))
+    assert not lone.waiting
+    assert lone.updates([0, 1, 2]) is None
+
+
+@pytest.mark.parametrize("damage", [2.0**-20, 2.0**-40, 1e300, -1e60])
+def test_a_row_that_contradicts_another_gives_nothing(damage: float) -> None:
+    lone = offered({0: (0, 1.0), 1: (1, 1.0)})
+    wrong = update(0).astype(np.float64)
+    wrong[1] += damage
+    lone.add(2, np.array([1.0, 0.0]), wrong)
+    lone.take()
+    assert lone.updates([0, 1, 2]) is None
+    assert lone.updates([0, 1]) is not None
+
+
+@pytest.mark.parametrize("damage", [2.0**-40, 1e300])
+def test_what_no_update_gives_spoils_nothing_for_the_next_row_of_its_unit(damage: float) -> None:
+    lone = LoneRows(SIZES)
+    wrong = update(0).astype(np.float64)
+    wrong[1] += damage
+    for row, coded in enumerate((wrong, update(0).astype(np.float64))):
+        lone.add(row, np.array([1.0, 0.0]), coded)
+        assert lone.waiting
+        lone.take()
+    lone.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
+    lone.take()
+    assert lone.updates([0, 2]) is None
+    found = lone.updates([1, 2])
+    assert found is not None
+    assert found[0][0].tobytes() == update(0).tobytes()
