@@ -34,7 +34,8 @@ def chaos(
 
     Learners die, lie, fall silent and repeat themselves; messages are late, lost, doubled, swapped
     and flipped; controllers are killed, at failpoints too, or followed while they live; checkpoints
-    rot. Each run must end with the bits of the undisturbed one and keep every invariant.
+    rot. Each run must keep every invariant and end with the bits of the undisturbed one, unless its
+    learners draw samples of their own, as in a quarter of the schedules.
 
     With --services controller, replay and learners are real processes, half a minute a schedule:
     they are killed and frozen, and their connections are cut, held, delayed and throttled.

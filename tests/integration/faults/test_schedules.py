@@ -7,6 +7,7 @@ import pytest
 
 from fullrank.journal import Entry, Journal
 from fullrank.local import LocalRun
+from fullrank.rounds import Decision
 from fullrank_controller.driver import Driver
 from fullrank_controller.membership import Membership
 from fullrank_controller.rehearsal import Outcome, configuration, lag_of, rehearse
@@ -58,6 +59,13 @@ def test_a_controller_that_forgets_where_replay_stood_is_found_out(
 
     monkeypatch.setattr(Driver, "_restore", elsewhere)
     assert "exact" in found_out(range(12))
+
+
+def test_samples_of_learners_own_that_pass_for_exact_are_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Decision, "exact", True)
+    assert found_out(range(12)) == {"exact"}
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
 """A learner without a network or threads, that may misbehave."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -9,12 +9,12 @@ from enum import Enum, auto
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.errors import FullrankError, InvalidContribution
 from fullrank.history import Notebook, Sent, Welcomed
 from fullrank.rpc.clients import sample_of, tenure_message
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
-from fullrank.types import Tenure
+from fullrank.types import FloatArray, Tenure, Unit
 from fullrank.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.rehearsal.replay import RehearsedReplay
@@ -136,9 +136,7 @@ class RehearsedLearner:
         coded = np.zeros(max(self.algorithm.unit_sizes))
         reports: list[pb.UnitDone] = []
         coefficients = dict(zip(row.units, row.coefficients, strict=True))
-        for unit, update in self.algorithm.updates(
-            batch, sorted(coefficients), iteration=ids.iteration
-        ):
+        for unit, update in self._updates(batch, row.row, sorted(coefficients), ids.iteration):
             add_scaled(coded, coefficients[unit], update)
             reports.append(pb.UnitDone(ids=ids, unit=unit, digest=unit_digest(update)))
         if conduct is Conduct.WRONG_VECTOR:
@@ -154,6 +152,13 @@ class RehearsedLearner:
             pb.LearnerMessage(coded=header),
             pb.LearnerMessage.FromString(chunks),
         ]
+
+    def _updates(
+        self, batch: FloatArray, row: int, units: Sequence[Unit], iteration: int
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        if isinstance(self.algorithm, IndependentAlgorithm):
+            return self.algorithm.updates_of_row(row, units, iteration=iteration)
+        return self.algorithm.updates(batch, units, iteration=iteration)
 
     def _note(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
         ids = assignment.ids

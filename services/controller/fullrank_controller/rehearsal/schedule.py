@@ -20,11 +20,11 @@ from fullrank.failpoints import Killed
 from fullrank.failpoints import rehearse as arm
 from fullrank.history import Notebook
 from fullrank.seeding import stream
+from fullrank.wiring import recipe_of
 from fullrank_controller.auditing import RolledBack
 from fullrank_controller.rehearsal.learner import Conduct, RehearsedLearner
 from fullrank_controller.rehearsal.office import Office
 from fullrank_controller.rehearsal.replay import RehearsedReplay
-from fullrank_controller.rehearsal.sketch import Sketch
 from fullrank_controller.rehearsal.wire import Line, Weather
 
 CALM_S = 6.0
@@ -129,10 +129,11 @@ class Schedule:
 
     def _enlist(self) -> None:
         agents = make_environment("cooperative_navigation", agents=3, copies=1).agents
+        recipe = recipe_of(self._config)
         for number in range(self._config.learners):
             learner = RehearsedLearner(
                 dial=partial(self._dial, number),
-                algorithm=Sketch(agents, seed=self._config.seed),
+                algorithm=recipe.make(agents, seed=self._config.seed, device="cpu"),
                 replay=self._replay,
                 conduct=partial(self._conduct, number),
                 draws=stream(self._outcome.seed, "learner", number),

@@ -1,7 +1,7 @@
 """An algorithm of no use but this: tiny updates that differ wherever anything they rest on does.
 
 Parameters, minibatch, seed and iteration key a random stream; whoever computes with a stale section
-or another minibatch gets other bits.
+or another minibatch gets other bits. Of learners' own samples the row takes the minibatch's place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -58,7 +58,12 @@ class Sketch:
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Keyed by all that an update may rest on."""
         proceed()
-        key = (crc32c(self._parameters.tobytes()), crc32c(batch.tobytes()), iteration)
+        return self._drawn(units, crc32c(batch.tobytes()), iteration)
+
+    def _drawn(
+        self, units: Sequence[Unit], samples: int, iteration: int
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        key = (crc32c(self._parameters.tobytes()), samples, iteration)
         for unit in units:
             draws = stream(self._seed, "update", *key, unit).standard_normal(self.unit_sizes[unit])
             yield unit, snap((0.01 * draws).astype(np.float32))
@@ -96,6 +101,26 @@ class Sketch:
         return "sketch"
 
 
+class IndependentSketch(Sketch):
+    """The same where each row has samples of its own; see ``IndependentAlgorithm``."""
+
+    def __init__(self, agents: Sequence[AgentSpec], *, seed: int, noise_limit: float) -> None:
+        super().__init__(agents, seed=seed)
+        self.noise_limit = noise_limit
+
+    def updates_of_row(
+        self,
+        row: int,
+        units: Sequence[Unit],
+        *,
+        iteration: int,
+        proceed: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[Unit, FloatArray]]:
+        """Keyed by the row, whatever the minibatch."""
+        proceed()
+        return self._drawn(units, row, iteration)
+
+
 @register("sketch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SketchConfig:
@@ -111,3 +136,16 @@ class SketchConfig:
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Sketch:
         """Parameters begin as zeros."""
         return Sketch(agents, seed=seed)
+
+
+@register("independent_sketch")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IndependentSketchConfig(SketchConfig):
+    """Of learners with samples of their own."""
+
+    noise_limit: float = 1.0
+    """Some of the codes reach it with a few rows, others with all or never."""
+
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> IndependentSketch:
+        """Parameters begin as zeros."""
+        return IndependentSketch(agents, seed=seed, noise_limit=self.noise_limit)
