@@ -126,6 +126,23 @@ def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
     assert whole["20"]["noise"][1] == pytest.approx((3 * 12 - 20) / 24)
 
 
+def test_dense_codes_wait_for_more_rows_until_they_are_quiet_and_light_ones_do_not(
+    found: Found,
+) -> None:
+    more: dict[str, float] = {}
+    for scheme in times.SCHEMES:
+        played = found[f"times-{scheme.name}"]
+        for straggling in Straggling:
+            ranked, quiet = (
+                played[times.point(straggling, 1.0, 0.2)],
+                played[times.quiet_point(straggling, 0.2)],
+            )
+            assert quiet["seconds"] >= ranked["seconds"]
+            more[scheme.name] = quiet["rows"] - ranked["rows"]
+    assert more[UNCODED.name] == more[REPETITION.name] == 0.0
+    assert min(more[MDS.name], more[SPARSE[2].name]) > 2.0
+
+
 def test_the_verdicts_are_those_of_the_page(found: Found) -> None:
     yes, no, open_ = Held.HELD, Held.NOT_HELD, Held.NOT_TESTABLE
     assert held(judge_published(found)) == [no, yes, no, no, no]

@@ -200,6 +200,14 @@ for {TOTALLED} iterations at eta = 0 / 0.2 / 0.5, {scale.draws * scale.rounds} r
 
 {tables.of_times(found)}
 
+## Noise against time: what it costs to wait
+
+Seconds of an iteration and, in brackets, mean rows received at eta = 0 / 0.2 / 0.5, Delta = 1 s,
+committed at rank M, as in the paper, or once the predicted variance, mean over the units, is at
+most {times.QUIET:g} times that of one learner's own gradient, or all rows are there.
+
+{tables.of_waiting(found)}
+
 ## Table VI: time to convergence, and V of the gradients
 
 Delta = 1 s, eta = 0 / 0.2 / 0.5. Times are {machines.iterations:.0f} iterations in virtual time; V

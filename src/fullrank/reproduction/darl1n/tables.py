@@ -1,7 +1,8 @@
 """The tables of the page: ours beside the paper's."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from fullrank.reproduction.darl1n import noise
 from fullrank.reproduction.darl1n.published import (
@@ -20,8 +21,9 @@ from fullrank.reproduction.darl1n.published import (
 )
 from fullrank.reproduction.darl1n.readings import Found, at, overhead, seconds, success, variance
 from fullrank.reproduction.darl1n.straggling import Straggling, undisturbed
-from fullrank.reproduction.darl1n.times import Machines, point
+from fullrank.reproduction.darl1n.times import Machines, point, quiet_point
 from fullrank.reproduction.darl1n.vandermonde import VANDERMONDE
+from fullrank.types import JSON
 
 _LATE = RATES[1:]
 _SHOWN = (12, 13, 14, 16, 18, 20, 24)
@@ -116,6 +118,28 @@ def of_times(found: Found) -> str:
         ]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def of_waiting(found: Found) -> str:
+    """Seconds of an iteration and mean rows of it, committed at rank M and when it is quiet."""
+    lines = [
+        "| scheme | bernoulli: rank M | quiet | fixed: rank M | quiet |",
+        "|---|---|---|---|---|",
+    ]
+    for scheme in (*TIMED, OURS):
+        cells = [
+            _waited(found[f"times-{scheme.name}"], key)
+            for straggling in Straggling
+            for key in (partial(point, straggling, DELAYS_S[0]), partial(quiet_point, straggling))
+        ]
+        lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _waited(played: JSON, key: Callable[[float], str]) -> str:
+    entries = [played[key(rate)] for rate in RATES]
+    taken, rows = ([entry[name] for entry in entries] for name in ("seconds", "rows"))
+    return f"{_three(taken, '{:.2f}')} ({_three(rows, '{:.1f}')})"
 
 
 def of_convergence(found: Found, machines: Machines) -> str:
