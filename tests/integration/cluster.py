@@ -28,6 +28,8 @@ from fullrank_replay.server import serve as serve_replay
 
 WAIT_S = 40.0
 """Longest wait for anything: far beyond what a loaded machine needs."""
+LAST_WORDS_S = 5.0
+"""Longest wait for the error of a controller that does not answer any more."""
 
 TINY = (
     "iterations=4",
@@ -201,13 +203,23 @@ class Cluster:
             async with asyncio.timeout(WAIT_S):
                 while True:
                     self._raise_failures()
-                    if condition(status := await client.status()):
+                    if condition(status := await self._status(client)):
                         return status
                     await asyncio.sleep(0.005)
         except TimeoutError:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:
             await client.close()
+
+    async def _status(self, client: ControllerClient) -> pb.GetStatusResponse:
+        """What the controller says; where it has ended, what it ended with is raised instead."""
+        try:
+            return await client.status()
+        except ServiceLost:
+            running = [each.task for each in self.services if not each.stop.is_set()]
+            await asyncio.wait(running, timeout=LAST_WORDS_S, return_when=asyncio.FIRST_EXCEPTION)
+            self._raise_failures()
+            raise
 
     async def ready(self, count: int) -> pb.GetStatusResponse:
         """The status when so many learners have sent their probe."""
