@@ -1,12 +1,13 @@
 """Running ``fullrank`` as its users do: processes, exit codes, and what they leave behind."""
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import IO
 import psutil
 
 from fullrank.config import RunConfig, from_toml
+from fullrank.local import LocalRun
 from fullrank.metrics import IterationRecord, read_records
 
 WAIT_S = 50.0
@@ -46,11 +48,14 @@ def settings(*overrides: str) -> list[str]:
 
 
 def start(
-    *words: str, env: Mapping[str, str] | None = None, output: IO[str] | int = subprocess.PIPE
+    *words: str,
+    env: Mapping[str, str] | None = None,
+    output: IO[str] | int = subprocess.PIPE,
+    within: Sequence[str] = (),
 ) -> "subprocess.Popen[str]":
-    """``fullrank words...``, running."""
+    """``fullrank words...``, running; ``within`` is the command that runs it, with its words."""
     return subprocess.Popen(
-        [sys.executable, "-m", "fullrank", *words],
+        [*within, sys.executable, "-m", "fullrank", *words],
         stdout=output,
         stderr=output,
         text=True,
@@ -73,9 +78,17 @@ def end(process: "subprocess.Popen[str]") -> Outcome:
     return Outcome(code=process.returncode, output=output, error=error)
 
 
-def fullrank(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
+def fullrank(
+    *words: str, env: Mapping[str, str] | None = None, within: Sequence[str] = ()
+) -> Outcome:
     """Run a command to its end."""
-    return end(start(*words, env=env))
+    return end(start(*words, env=env, within=within))
+
+
+def works(*words: str) -> bool:
+    """Whether there is such a command, and it ends well."""
+    there = shutil.which(words[0]) is not None
+    return there and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
 
 def free_address() -> str:
@@ -147,6 +160,12 @@ def final_state(run_dir: Path) -> bytes:
     """Parameters, targets and optimiser of the newest checkpoint, byte for byte."""
     newest = max(path for path in (run_dir / "checkpoints").iterdir() if path.name.isdigit())
     return (newest / "state.safetensors").read_bytes()
+
+
+def centralised(run_dir: Path) -> list[str]:
+    """The updates of the run to which nothing happens."""
+    run = LocalRun(config_of(run_dir), coded=False)
+    return [iteration.update_digest for iteration in run.train()]
 
 
 def tracebacks(run_dir: Path) -> list[str]:

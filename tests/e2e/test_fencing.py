@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from tests.e2e.commands import (
     WAIT_S,
+    centralised,
     committed,
     config_of,
     digests,
@@ -18,7 +19,6 @@ from tests.e2e.commands import (
     start,
 )
 
-from fullrank.local import LocalRun
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
 
@@ -45,12 +45,6 @@ def serve(name: str, run_dir: Path, *words: str) -> "subprocess.Popen[str]":
 def wait_for(run_dir: Path, state: RunState) -> None:
     with Watch(run_dir, config_of(run_dir)) as watch:
         eventually(lambda: watch.status().state is state, what=str(state))
-
-
-def centralised(run_dir: Path) -> list[str]:
-    """The updates of the run to which nothing happens."""
-    run = LocalRun(config_of(run_dir), coded=False)
-    return [iteration.update_digest for iteration in run.train()]
 
 
 def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothing(

@@ -69,7 +69,7 @@ LINES: Mapping[str, Fault] = MappingProxyType(
         "silent": FaultProxy.hold,
         "silent towards it": lambda proxy: proxy.up.hold(),
         "silent from it": lambda proxy: proxy.down.hold(),
-        "slow": lambda proxy: proxy.delay(0.05),
+        "slow": lambda proxy: proxy.delay(0.05, jitter_s=0.02),
         "a byte a second": lambda proxy: proxy.throttle(1.0),
     }
 )

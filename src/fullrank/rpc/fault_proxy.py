@@ -8,12 +8,16 @@ import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self, TypeAlias
 
+import numpy as np
+
 from fullrank.errors import ServiceLost
 from fullrank.rpc.tasks import first
+from fullrank.seeding import stream
 
 PIECE_BYTES = 64 * 1024
 """Read at a time."""
@@ -36,9 +40,12 @@ class Way:
 
     delay_s: float = 0.0
     """Time that each piece is kept for, seconds."""
+    jitter_s: float = 0.0
+    """A piece is kept for up to so much less or more, evenly."""
     bytes_per_s: float = 0.0
     """The most that passes; 0 for no limit."""
     _passes: asyncio.Event = field(default_factory=_passing)
+    _draws: np.random.Generator = field(default_factory=partial(stream, 0, "jitter"))
 
     def hold(self) -> None:
         """Keep all bytes, in order, until ``mend``."""
@@ -46,7 +53,7 @@ class Way:
 
     def mend(self) -> None:
         """Pass everything on at once."""
-        self.delay_s = self.bytes_per_s = 0.0
+        self.delay_s = self.jitter_s = self.bytes_per_s = 0.0
         self._passes.set()
 
     @property
@@ -64,7 +71,8 @@ class Way:
         if self.bytes_per_s:
             await asyncio.sleep(size / self.bytes_per_s)
         if self.delay_s:
-            await asyncio.sleep(self.delay_s)
+            drawn_s = self._draws.uniform(-self.jitter_s, self.jitter_s)
+            await asyncio.sleep(self.delay_s + drawn_s)
         await self._passes.wait()
 
 
@@ -135,9 +143,13 @@ class FaultProxy:
         """Pass so much a second on in either direction."""
         self.up.bytes_per_s = self.down.bytes_per_s = bytes_per_s
 
-    def delay(self, seconds: float) -> None:
-        """Keep every piece for so long, in either direction."""
+    def delay(self, seconds: float, *, jitter_s: float = 0.0) -> None:
+        """Keep every piece for so long, up to ``jitter_s`` less or more, in either direction.
+
+        Pieces stay in order, as on TCP.
+        """
         self.up.delay_s = self.down.delay_s = seconds
+        self.up.jitter_s = self.down.jitter_s = jitter_s
 
     def mend(self) -> None:
         """No fault any more; what was held is passed on, what was stranded stays lost."""

@@ -1,0 +1,112 @@
+"""The time of day may be wrong, jump and drift: no deadline and no lease of a service asks it."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from functools import partial
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import (
+    centralised,
+    committed,
+    digests,
+    eventually,
+    kill_all,
+    settings,
+    start,
+)
+
+from fullrank.history import Left, read_history
+
+pytestmark = pytest.mark.e2e
+
+WRONG = ("+1h", "-1h", "-5s", "+0 x1.1")
+"""An hour ahead or behind, some seconds behind, a tenth too fast."""
+ITERATIONS = 3 * len(WRONG)
+SETTINGS = (
+    f"iterations={ITERATIONS}",
+    "learners=3",
+    "code.name=uncoded",
+    "controller.heartbeat_s=0.2",
+    "controller.lost_after_s=20.0",
+    "compute.emulate_unit_s=0.05",  # so that clocks jump in the midst of rounds
+)
+
+
+class Clock:
+    """The time of day that some processes are told; seconds that pass they count right.
+
+    Args:
+        path: For what is wrong with it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.set(WRONG[0])
+
+    def set(self, wrong: str) -> None:
+        """Jump, while they run."""
+        scratch = self._path.with_suffix(".tmp")
+        scratch.write_text(wrong)
+        scratch.replace(self._path)
+
+    @property
+    def env(self) -> Mapping[str, str]:
+        """What a process sees the clock by."""
+        library = files("libfaketime") / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
+        return {
+            "LD_PRELOAD": str(library),
+            "FAKETIME_TIMESTAMP_FILE": str(self._path),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+
+def ahead_s(clock: Clock) -> float:
+    """By how much a process under it is ahead of this one."""
+    command = [sys.executable, "-c", "import time; print(time.time())"]
+    told = subprocess.check_output(command, env={**os.environ, **clock.env})
+    return float(told) - time.time()
+
+
+@pytest.fixture
+def clocks(tmp_path: Path) -> dict[str, Clock]:
+    """One for each kind of service."""
+    services = ("replay", "controller", "learner")
+    clocks = {service: Clock(tmp_path / f"{service}.clock") for service in services}
+    if ahead_s(clocks["replay"]) < 3000.0:
+        pytest.skip("libfaketime does not change the time of day here")
+    return clocks
+
+
+def beyond(run_dir: Path, iteration: int) -> bool:
+    """Whether an iteration is committed."""
+    return committed(run_dir) > iteration
+
+
+def serve(name: str, run_dir: Path, clock: Clock) -> "subprocess.Popen[str]":
+    words = ["--replicas", "3"] if name == "learner" else []
+    options = [*settings(*SETTINGS), "--run-dir", str(run_dir), *words]
+    with (run_dir / f"{name}.log").open("a") as log:
+        return start("serve", name, *options, env=clock.env, output=log)
+
+
+def test_clocks_that_jump_and_drift_change_no_bit_and_end_no_lease(
+    tmp_path: Path, clocks: dict[str, Clock]
+) -> None:
+    try:
+        services = [serve(name, tmp_path, clock) for name, clock in clocks.items()]
+        for turn in range(ITERATIONS):
+            eventually(partial(beyond, tmp_path, turn), what=f"{turn + 1} iterations are committed")
+            for offset, clock in enumerate(clocks.values()):
+                clock.set(WRONG[(turn + offset) % len(WRONG)])
+        assert [service.poll() for service in services] == [None, None, None]
+        noted = read_history(tmp_path).controller
+        assert not [event for event in noted if isinstance(event, Left)]
+    finally:
+        kill_all(tmp_path)
+    assert digests(tmp_path) == centralised(tmp_path)

@@ -1,0 +1,45 @@
+"""A network that loses packets makes a run slower, and changes no bit of it."""
+
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import centralised, digests, fullrank, records, settings, works
+
+pytestmark = pytest.mark.e2e
+
+LOST = 0.05
+"""Share of all packets."""
+NETWORK = f"""
+ip link set lo up || exit
+iptables -A INPUT -i lo -m statistic --mode random --probability {LOST} -j DROP || exit
+"$@"
+code=$?
+iptables -nvxL INPUT >&3
+exit $code
+"""
+"""Runs a command, and then says how many packets were lost."""
+
+
+@pytest.fixture
+def losses(tmp_path: Path) -> Path:
+    """Where what was lost is counted."""
+    path = tmp_path / "losses"
+    if not works(*lossy(path, "true")):
+        pytest.skip("no network may be made here that loses packets (unshare, iptables)")
+    return path
+
+
+def lossy(losses: Path, *words: str) -> list[str]:
+    """The words of a command on a network of its own."""
+    script = f"exec 3>{losses}{NETWORK}"
+    return ["unshare", "--map-root-user", "--net", "sh", "-c", script, "sh", *words]
+
+
+def test_a_network_that_loses_packets_changes_no_bit(run_dir: Path, losses: Path) -> None:
+    options = ["--run-dir", str(run_dir), *settings("iterations=8")]
+    outcome = fullrank("train", *options, within=lossy(losses))
+    assert (outcome.code, outcome.error) == (0, "")
+    [drops] = [line.split() for line in losses.read_text().splitlines() if "DROP" in line]
+    assert int(drops[0]) > 8
+    assert {record.term for record in records(run_dir)} == {1}
+    assert digests(run_dir) == centralised(run_dir)

@@ -1,0 +1,101 @@
+"""A service that gets another address is found there by its name."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.e2e.commands import (
+    WAIT_S,
+    centralised,
+    committed,
+    digests,
+    eventually,
+    free_address,
+    settings,
+    start,
+    works,
+)
+
+pytestmark = pytest.mark.e2e
+
+ITERATIONS = 12
+SETTINGS = (
+    f"iterations={ITERATIONS}",
+    "learners=3",
+    "code.name=uncoded",
+    "compute.emulate_unit_s=0.1",  # so that nothing ends before it moves
+)
+HERE, THERE = "127.0.0.2", "127.0.0.3"
+
+
+class Names:
+    """What the names of services mean, to processes that are started with its help.
+
+    Args:
+        path: For the table of names.
+
+    Attributes:
+        within: Begins a command that looks names up in the table.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._addresses = path, {"controller": HERE, "replay": HERE}
+        path.write_text(self._table())
+        script = f'mount --bind {path} /etc/hosts && exec "$@"'
+        self.within = ["unshare", "--map-root-user", "--mount", "sh", "-c", script, "sh"]
+
+    def _table(self) -> str:
+        return "".join(f"{address} {name}.test\n" for name, address in self._addresses.items())
+
+    def move(self, name: str) -> None:
+        """Let a name mean the other address, for running processes, too."""
+        self._addresses[name] = THERE
+        with self._path.open("r+") as file:  # the very file that is mounted, of the same length
+            file.write(self._table())
+
+
+@pytest.fixture
+def names(tmp_path: Path) -> Names:
+    names = Names(tmp_path / "hosts")
+    if not works(*names.within, "true"):
+        pytest.skip("no file may be mounted here for some processes alone (unshare)")
+    return names
+
+
+class Run:
+    """Services that know one another by name."""
+
+    def __init__(self, run_dir: Path, names: Names) -> None:
+        run_dir.mkdir()
+        self._run_dir, self._names = run_dir, names
+        self._ports = {name: free_address().rpartition(":")[2] for name in ("controller", "replay")}
+        self._dialled = [f"{name}.address={name}.test:{port}" for name, port in self._ports.items()]
+
+    def serve(self, name: str, host: str, *words: str) -> "subprocess.Popen[str]":
+        """Start a service; where it listens is its own affair."""
+        listens = [f"{name}.listen={host}:{self._ports[name]}"] if name in self._ports else []
+        options = settings(*SETTINGS, *self._dialled, *listens)
+        with (self._run_dir / f"{name}.log").open("a") as log:
+            words = ("serve", name, "--run-dir", str(self._run_dir), *options, *words)
+            return start(*words, output=log, within=self._names.within)
+
+
+@pytest.mark.parametrize("moved", ["controller", "replay"])
+def test_a_service_that_moves_is_found_by_those_who_know_its_name(
+    run_dir: Path, names: Names, moved: str
+) -> None:
+    run = Run(run_dir, names)
+    running = {name: run.serve(name, HERE) for name in ("controller", "replay")}
+    running["learner"] = run.serve("learner", HERE, "--replicas", "3")
+    eventually(lambda: committed(run_dir) > 1, what="two iterations are committed")
+    left = running.pop(moved)
+    left.send_signal(signal.SIGTERM)
+    assert left.wait(WAIT_S) == 0
+    before = committed(run_dir)
+    assert before < ITERATIONS
+    names.move(moved)
+    run.serve(moved, THERE)
+    eventually(lambda: committed(run_dir) == ITERATIONS, what="all iterations are committed")
+    assert [service.poll() for service in running.values()] == [None, None]
+    assert digests(run_dir) == centralised(run_dir)
