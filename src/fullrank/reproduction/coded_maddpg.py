@@ -112,26 +112,10 @@ def reproduce(
     found = run(cells(scale, train, clock), directory, done=done)
     found |= run(predictions(found), directory, done=done)
     tables = _tables(scale, found)
-    published = tables["published"]
     figures.draw_learning(found, seeds=scale.effort.seeds, path=directory / "learning.png")
-    figures.draw_times(
-        tables["paper's machines"],
-        title="Predicted for the paper's machines; dashes: published",
-        path=directory / "times-paper.png",
-        beside=published,
-    )
-    figures.draw_times(
-        tables["this machine"],
-        title="Predicted for learners like this machine",
-        path=directory / "times-here.png",
-    )
-    figures.draw_times(
-        tables["processes"],
-        title="Measured on processes with emulated computing",
-        path=directory / "times-processes.png",
-    )
+    _draw_times(tables, directory)
     judged = {
-        "published": claims.judge_times(published, rounds=claims.LEAST_ROUNDS),
+        "published": claims.judge_times(tables["published"], rounds=claims.LEAST_ROUNDS),
         "paper's machines": claims.judge_times(tables["paper's machines"], rounds=timing.ROUNDS),
         "this machine": claims.judge_times(tables["this machine"], rounds=timing.ROUNDS),
         "processes": claims.judge_times(tables["processes"], rounds=scale.real_rounds),
@@ -169,6 +153,25 @@ def _tables(scale: Scale, found: Mapping[str, JSON]) -> dict[str, Table]:
         "processes": real,
     }
     return {source: claims.table(cells_) for source, cells_ in sources.items()}
+
+
+def _draw_times(tables: Mapping[str, Table], directory: Path) -> None:
+    figures.draw_times(
+        tables["paper's machines"],
+        title="Predicted for the paper's machines; dashes: published",
+        path=directory / "times-paper.png",
+        beside=tables["published"],
+    )
+    figures.draw_times(
+        tables["this machine"],
+        title="Predicted for learners like this machine",
+        path=directory / "times-here.png",
+    )
+    figures.draw_times(
+        tables["processes"],
+        title="Measured on processes with emulated computing",
+        path=directory / "times-processes.png",
+    )
 
 
 def _page(
