@@ -68,6 +68,7 @@ class LocalRun:
         coded: Whether learners and a code stand between the units and the update.
         independent_learners: Whether each learner computes its own units by a call of its own, as
             in reality, instead of sharing what others have computed. Slower; the bits are equal.
+        frozen: Agents that learn nothing: their updates are zero.
 
     Raises:
         ConfigError: The configuration names something that does not exist or cannot be.

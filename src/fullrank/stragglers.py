@@ -38,8 +38,8 @@ class DelayModel(Protocol):
         Args:
             seed: The run's seed.
             iteration: The iteration whose stragglers are asked for.
-            learners: N. Only ``fixed_k`` draws jointly; elsewhere learner j's delay is the same
-                for every N > j.
+            learners: N. Only ``fixed_k`` and ``heavy_k`` draw jointly; elsewhere learner j's delay
+                is the same for every N > j.
         """
 
 

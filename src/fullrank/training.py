@@ -211,5 +211,5 @@ def part(state: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str, np.n
     """One part of a state: ``algorithm``, ``rollout`` or ``collected``."""
     prefix = f"{name}."
     return {
-        name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)
+        key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)
     }

@@ -14,8 +14,9 @@ from fullrank.seeding import stream
 class LDGM:
     """C = [I_M | P]^T with the entries of P Bernoulli(rho) [DARL1N, section V].
 
-    Expected computation overhead (R - M) rho. A parity row may be empty, as in the paper. All
-    coefficients are 0 or 1, so encoding is exact.
+    Expected computation overhead (R - M) rho. A parity row may be empty, as in the paper. The
+    tolerance depends on the draw and is measured. All coefficients are 0 or 1, so encoding is
+    exact.
 
     Args:
         density: rho; at most 1/2 for a low density; 0.3 in the paper's experiments.

@@ -15,7 +15,7 @@ Bits = NDArray[np.bool_]
 @register("ldpc")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LDPC:
-    """The three steps of [Wang21, section III-C, after Gabidulin and Bossert 2006].
+    """The three steps of [Wang21, section III-C], after [Gabidulin06].
 
     1. A is the w x w cyclic shift, A[r, r + 1 mod w] = 1, with w prime.
     2. The parity matrix H has gamma x R / w blocks; block (a, b) is A^(a b).

@@ -31,7 +31,6 @@ T = TypeVar("T")
 CALL_S = 10.0
 """Deadline of a small unary call."""
 
-
 AGAIN_S = 0.1
 """Pause before a call that broke is made again."""
 
