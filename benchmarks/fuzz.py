@@ -37,9 +37,9 @@ from fullrank.history import Began, Notebook, read_history
 from fullrank.metrics import read_records
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rounds import Round
-from fullrank.rpc.clients import sample_message, sample_of, tenure_of
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks, floats
 from fullrank.rpc.injection import decode_fault, decode_model
+from fullrank.rpc.messages import sample_message, sample_of, tenure_of
 from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1.common_pb2 import Ids, Tenure
 from fullrank_controller.dealing import deal

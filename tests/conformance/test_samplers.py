@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from fullrank.config import load
 from fullrank.config.tree import ReplaySettings
 from fullrank.replay import Memory, Priority, RingFile, Sample, Table
-from fullrank.rpc.clients import sample_message, sample_of
+from fullrank.rpc.messages import sample_message, sample_of
 from fullrank.training import Training
 from fullrank.types import FloatArray
 from fullrank.wiring import training_of

@@ -15,8 +15,9 @@ from fullrank.errors import OutOfRange
 from fullrank.history import Notebook
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.errors import RETRY_AFTER
+from fullrank.rpc.messages import sample_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.types import FloatArray, Tenure

@@ -17,7 +17,8 @@ from fullrank.proof import Evidence, Finding, prove
 from fullrank.recovery import newest_before
 from fullrank.replay import Sample
 from fullrank.rounds import Round
-from fullrank.rpc.clients import ReplayClient, sample_message
+from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.messages import sample_message
 from fullrank.traffic import support
 from fullrank.training import Training, part
 from fullrank.types import FloatArray, LearnerId, Unit

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
-from fullrank.rpc.clients import sample_message
 from fullrank.rpc.codec import (
     CONTROLLER_CHUNKS,
     JOINED_BYTES,
@@ -13,6 +12,7 @@ from fullrank.rpc.codec import (
     encode_chunks,
     joined,
 )
+from fullrank.rpc.messages import sample_message
 from fullrank.traffic import sections_of, support
 from fullrank.types import Matrix, Unit, Vector
 from fullrank.v1 import controller_pb2 as pb

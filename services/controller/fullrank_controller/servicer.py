@@ -17,8 +17,8 @@ from fullrank.errors import (
     VersionMismatch,
 )
 from fullrank.history import Joined, Left, Refused
-from fullrank.rpc.clients import tenure_of
 from fullrank.rpc.errors import statuses
+from fullrank.rpc.messages import tenure_of
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.events import MembershipChanged

@@ -19,10 +19,11 @@ from fullrank.errors import (
     ServiceLost,
 )
 from fullrank.history import Notebook, Sent, Welcomed
-from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall, tenure_message
+from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
+from fullrank.rpc.messages import tenure_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.types import FloatArray, Tenure, Unit

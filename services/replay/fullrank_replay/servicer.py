@@ -13,9 +13,9 @@ from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, Over
 from fullrank.failpoints import reach
 from fullrank.history import Notebook, Reopened, Stored, Truncated
 from fullrank.replay import RateLimiter, Sample, Table
-from fullrank.rpc.clients import sample_of, tenure_of
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
+from fullrank.rpc.messages import sample_of, tenure_of
 from fullrank.types import FloatArray
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.fence import Fence

@@ -9,11 +9,12 @@ import google_crc32c
 import grpc
 
 from fullrank.errors import Overloaded, ServiceLost
-from fullrank.replay import TABLE, Priority, Sample
+from fullrank.replay import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
+from fullrank.rpc.messages import tenure_message
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2, replay_pb2
@@ -33,49 +34,6 @@ CALL_S = 10.0
 
 AGAIN_S = 0.1
 """Pause before a call that broke is made again."""
-
-
-def sample_message(sample: Sample) -> common_pb2.Sample:
-    """A sample as a message."""
-    priority = sample.priority
-    return common_pb2.Sample(
-        table=sample.table,
-        seed=sample.seed,
-        iteration=sample.iteration,
-        tail=sample.tail,
-        head=sample.head,
-        size=sample.size,
-        priority=None
-        if priority is None
-        else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
-    )
-
-
-def sample_of(message: common_pb2.Sample) -> Sample:
-    """A sample from its message."""
-    return Sample(
-        table=message.table,
-        seed=message.seed,
-        iteration=message.iteration,
-        tail=message.tail,
-        head=message.head,
-        size=message.size,
-        priority=_priority_of(message.priority) if message.HasField("priority") else None,
-    )
-
-
-def _priority_of(message: common_pb2.Priority) -> Priority:
-    return Priority(first=message.first, count=message.count, gain=message.gain)
-
-
-def tenure_message(tenure: Tenure) -> common_pb2.Tenure:
-    """A tenure as a message."""
-    return common_pb2.Tenure(run=tenure.run, term=tenure.term)
-
-
-def tenure_of(message: common_pb2.Tenure) -> Tenure:
-    """A tenure from its message."""
-    return Tenure(message.run, message.term)
 
 
 class ReplayClient:

@@ -15,8 +15,9 @@ from fullrank.errors import Deposed, FullrankError, InvalidContribution, NotFoun
 from fullrank.history import Notebook
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.clients import ReplayClient, sample_message, tenure_message
+from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.rpc.messages import sample_message, tenure_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.types import FloatArray, Tenure

@@ -12,8 +12,8 @@ from fullrank import __version__
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.errors import FullrankError, InvalidContribution
 from fullrank.history import Notebook, Sent, Welcomed
-from fullrank.rpc.clients import sample_of, tenure_message
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
+from fullrank.rpc.messages import sample_of, tenure_message
 from fullrank.types import FloatArray, Tenure, Unit
 from fullrank.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.v1 import controller_pb2 as pb

@@ -8,7 +8,8 @@ from fullrank.errors import Deposed
 from fullrank.failpoints import Killed
 from fullrank.history import Notebook, Reopened, Stored, Truncated
 from fullrank.replay import TABLE, Memory, Sample, Table
-from fullrank.rpc.clients import AGAIN_S, sample_of
+from fullrank.rpc.clients import AGAIN_S
+from fullrank.rpc.messages import sample_of
 from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2
 

@@ -1,0 +1,48 @@
+"""Samples and tenures as messages, and back."""
+
+from fullrank.replay import Priority, Sample
+from fullrank.types import Tenure
+from fullrank.v1 import common_pb2
+
+
+def sample_message(sample: Sample) -> common_pb2.Sample:
+    """A sample as a message."""
+    priority = sample.priority
+    return common_pb2.Sample(
+        table=sample.table,
+        seed=sample.seed,
+        iteration=sample.iteration,
+        tail=sample.tail,
+        head=sample.head,
+        size=sample.size,
+        priority=None
+        if priority is None
+        else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
+    )
+
+
+def sample_of(message: common_pb2.Sample) -> Sample:
+    """A sample from its message."""
+    return Sample(
+        table=message.table,
+        seed=message.seed,
+        iteration=message.iteration,
+        tail=message.tail,
+        head=message.head,
+        size=message.size,
+        priority=_priority_of(message.priority) if message.HasField("priority") else None,
+    )
+
+
+def _priority_of(message: common_pb2.Priority) -> Priority:
+    return Priority(first=message.first, count=message.count, gain=message.gain)
+
+
+def tenure_message(tenure: Tenure) -> common_pb2.Tenure:
+    """A tenure as a message."""
+    return common_pb2.Tenure(run=tenure.run, term=tenure.term)
+
+
+def tenure_of(message: common_pb2.Tenure) -> Tenure:
+    """A tenure from its message."""
+    return Tenure(message.run, message.term)
