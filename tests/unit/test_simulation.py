@@ -129,7 +129,7 @@ def test_a_shared_link_wastes_nothing_and_favours_nobody(
 
 
 NAMES = st.sampled_from(["uncoded", "replication", "mds", "cyclic", "ldgm", "random_sparse"])
-SIZES = st.tuples(st.integers(1, 9), st.integers(0, 6))
+SIZES = st.tuples(st.integers(1, 9), st.integers(0, 10))
 
 
 def code_of(name: str, units: int, spare: int) -> Code:
@@ -173,7 +173,7 @@ def test_it_finds_where_a_round_of_learners_own_samples_commits(
     assert Arrivals(code.matrix, limit).needed(order[None]).tolist() == [count]
 
 
-@pytest.mark.parametrize(("learners", "low"), [(12, 1.4), (24, 0.8)])
+@pytest.mark.parametrize(("learners", "low"), [(12, 1.4), (24, 0.8), (40, 0.65)])
 def test_the_less_noise_is_allowed_the_more_rounds_wait_for_stragglers(
     learners: int, low: float
 ) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
@@ -18,9 +17,11 @@ from fullrank.types import BoolArray, IntArray, Matrix
 
 UNKNOWN = -1
 BATCH = 4096
-"""Ranks found at once."""
+"""Sets judged at once."""
 TABLED_ROWS = 16
-"""Up to this many rows every set that was asked for is remembered, two to the power of rows."""
+"""Up to this many rows every set that was asked for is remembered, two to the power of rows;"""
+BATCHED_ROWS = 32
+"""up to this many, sets are judged in batches. Of more rows, one round at a time is quicker."""
 
 
 class Arrivals:
@@ -53,7 +54,7 @@ class Arrivals:
         Raises:
             NotDecodable: Not even all rows suffice.
         """
-        if self._table is None:
+        if len(self._matrix) > BATCHED_ROWS:
             limit = self._noise_limit
             return np.array([needed_of(self._matrix, order, limit) for order in orders])
         sets = np.cumsum(1 << orders, axis=1)
@@ -64,19 +65,25 @@ class Arrivals:
             raise NotDecodable(f"all {orders.shape[1]} rows of the code do not determine its units")
         while (below + 1 < least).any():
             middle = (below + least) // 2
-            enough = self._suffices(self._table, sets[every, middle - 1]) & (middle > below)
+            enough = self._suffices(sets[every, middle - 1]) & (middle > below)
             least = np.where(enough, middle, least)
             below = np.where(enough, below, middle)
         return least
 
-    def _suffices(self, table: NDArray[np.int8], sets: IntArray) -> BoolArray:
+    def _suffices(self, sets: IntArray) -> BoolArray:
         """Whether each set of rows, as the bits of a number, ends a round."""
-        holds = self._determines if math.isinf(self._noise_limit) else self._is_quiet
+        table = self._table
+        if table is None:
+            distinct, index = np.unique(sets, return_inverse=True)
+            return self._judged(distinct)[index]
         new = np.unique(sets[table[sets] == UNKNOWN])
-        for start in range(0, len(new), BATCH):
-            batch = new[start : start + BATCH]
-            table[batch] = holds(self._rows_of(batch))
+        table[new] = self._judged(new)
         return np.asarray(table[sets] == 1)
+
+    def _judged(self, sets: IntArray) -> BoolArray:
+        holds = self._determines if math.isinf(self._noise_limit) else self._is_quiet
+        batches = np.split(sets, range(BATCH, len(sets), BATCH))
+        return np.concatenate([holds(self._rows_of(batch)) for batch in batches])
 
     def _rows_of(self, sets: IntArray) -> Matrix:
         """C with zeros for the rows that are not in each of n sets, shape (n, R, M)."""
