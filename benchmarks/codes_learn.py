@@ -22,11 +22,9 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import fmean, median
 from typing import NamedTuple
 
-import numpy as np
-
 from fullrank.algorithms.darl1n import DARL1NConfig
 from fullrank.codes import Code, make_code
-from fullrank.codes.analysis import decoded_variances
+from fullrank.codes.analysis import decoded_variances, is_quiet
 from fullrank.config import load
 from fullrank.local import LocalRun
 from fullrank.seeding import stream
@@ -95,8 +93,8 @@ def waits(code: Code, limit: float, eta: float) -> float:
     waited = 0
     for number in range(ROUNDS):
         rows = working[stream(0, "in_time", number).random(len(working)) >= eta]
-        variance = decoded_variances(rows).mean() if len(rows) else math.inf
-        waited += len(rows) < len(working) and not (np.isfinite(variance) and variance <= limit)
+        variance = float(decoded_variances(rows).mean()) if len(rows) else math.inf
+        waited += len(rows) < len(working) and not is_quiet(variance, limit)
     return waited / ROUNDS
 
 

@@ -97,9 +97,8 @@ def simulate(
     if as_json:
         print(json.dumps(found, indent=2))
     else:
-        noise = "" if math.isinf(limit) else f", noise at most {limit:g}"
-        title = f"{resolved.learners} learners, {units} agents, {iterations} rounds{noise}"
-        _show(found, title=title)
+        sizes = f"{resolved.learners} learners, {units} agents, {iterations} rounds"
+        _show(found, title=sizes + _noise(limit))
 
 
 def _sweep(
@@ -119,6 +118,7 @@ def _sweep(
     late = delays_of(config)
     if not isinstance(late, FixedK):
         raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
+    limit = noise_limit_of(config)
     found = sweep.sweep(
         cluster,
         make,
@@ -126,14 +126,19 @@ def _sweep(
         stragglers=late,
         iterations=iterations,
         seed=config.seed,
-        noise_limit=noise_limit_of(config),
+        noise_limit=limit,
     )
     title = (
         f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
         f"{cluster.bandwidth:.3g} bytes/s"
     )
-    sweep.save(sweep.draw(found, title=title), picture)
+    sweep.save(sweep.draw(found, title=title + _noise(limit)), picture)
     print(picture)
+
+
+def _noise(limit: float) -> str:
+    """The end of a title."""
+    return "" if math.isinf(limit) else f", noise at most {limit:g}"
 
 
 def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
