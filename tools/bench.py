@@ -2,8 +2,8 @@
 
 A benchmark is a program in benchmarks/ whose docstring opens with its claim and holds the command
 to run it; it prints markdown and exits with 1 if the claim falls short; a picture that it draws as
-docs/NAME.png is shown. Naming some (``python
-tools/bench.py fast_world least_load``) renews their sections and keeps the others.
+docs/NAME.png is shown. Naming some (``python tools/bench.py fast_world least_load``) renews their
+sections and keeps the others.
 """
 
 import argparse
