@@ -111,28 +111,22 @@ def scenarios(
     seen = np.isfinite(window.arrival_s)
     open_ = ~seen
     load = np.maximum(window.load, 1) * np.maximum(unit_s, 1e-9)
+    scale_s = np.average(window.round_s, weights=weight)
     typical_s = np.broadcast_to(load, seen.shape)[open_]
     cut_s = np.where(window.load > 0, window.round_s[:, None] - transfer_s, -np.inf)[open_]
     beyond = typical_s[:, None] * cases.pace + cases.delay_s > cut_s[:, None]
     share, unseen = _self_consistent(beyond, cases.weight, _spread(weight, open_))
     picked = _draw(beyond, share, unseen, draws.random(len(cut_s)))
-    found = picked < len(share)
-    index = np.where(found, picked, 0)
-    scale = np.average(window.round_s, weights=weight)
-    least = np.maximum(cut_s - typical_s, 0.0)
-    longer = np.maximum(least, scale / LONGEST) / np.maximum(
-        draws.random(len(cut_s)), 1.0 / LONGEST
-    )
+    longer_s = _longer(cut_s - typical_s, scale_s, draws.random(len(cut_s)))
     pace = np.divide(window.compute_s, load, out=np.ones(seen.shape), where=seen)
+    pace[open_] = np.append(cases.pace, 1.0)[picked]
     delay_s = np.where(seen, window.arrival_s - window.compute_s - transfer_s, 0.0)
     delay_s = np.maximum(delay_s, 0.0)
-    if len(share):
-        pace[open_] = np.where(found, cases.pace[index], 1.0)
-        delay_s[open_] = np.where(found, cases.delay_s[index], longer)
+    delay_s[open_] = np.where(picked < len(share), np.append(cases.delay_s, 0.0)[picked], longer_s)
     likely = np.ones(seen.shape)
     likely[open_] = beyond @ share + unseen
     stopped = _stopped(seen, window.load > 0, likely)
-    delay_s[:, stopped] = 10 * LONGEST * scale
+    delay_s[:, stopped] = 10 * LONGEST * scale_s
     return Scenarios(
         weight=weight / weight.sum(),
         unit_s=pace * unit_s,
@@ -174,6 +168,11 @@ def _draw(beyond: BoolArray, share: Times, unseen: float, uniform: Times) -> Int
     total = mass[:, -1] if mass.shape[1] else np.zeros(len(uniform))
     level = uniform * (total + unseen)
     return np.asarray((mass <= level[:, None]).sum(axis=1))
+
+
+def _longer(least_s: Times, scale_s: float, uniform: Times) -> Times:
+    """Unseen lateness, heavy-tailed from ``least_s`` on, or from little beside ``scale_s``."""
+    return np.maximum(least_s, scale_s / LONGEST) / np.maximum(uniform, 1.0 / LONGEST)
 
 
 def _stopped(seen: BoolArray, assigned: BoolArray, likely: Times) -> BoolArray:
