@@ -28,7 +28,7 @@ TEAMS = (3, 6, 12, 24, 48, 96)
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--rounds", type=int, default=11)
+    parser.add_argument("--rounds", type=int, default=9)
     spent = measured(TEAMS, parser.parse_args().rounds, time.process_time)
     verdicts = judge_scaling(TEAMS, spent)
     print(of_scaling(TEAMS, spent), as_table({"Fig. 2": verdicts}), sep="\n\n")

@@ -3,15 +3,23 @@
 import dataclasses
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from fullrank.config import RunConfig
 from fullrank.reproduction.cells import Cell, Origin, run
 from fullrank.reproduction.darl1n.readings import Found
-from fullrank.reproduction.darl1n.training import claims, crossplay, distances, tables, wireless
+from fullrank.reproduction.darl1n.training import (
+    claims,
+    crossplay,
+    distances,
+    scaling,
+    tables,
+    wireless,
+)
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import adversaries, learners, teams
@@ -244,6 +252,30 @@ def test_claims_on_growth_are_judged_by_the_larger_teams(
     good, bad = (judge_scaling(teams, times_like(each)) for each in (LINEAR, LINEAR | changed))
     assert {each.held for each in good} == {Held.HELD}
     assert bad[claim].held is Held.NOT_HELD
+
+
+def test_growth_that_is_linear_in_some_rounds_alone_is_not_held() -> None:
+    unsteady = times_like(LINEAR) | {"darl1n": [[9.0, 9.0], [1.0, 1.0], [4.0**0.8, 4.0**1.3]]}
+    linear, *_ = judge_scaling((6, 12, 48), unsteady)
+    assert linear.held is Held.NOT_HELD
+    assert linear.reason == "from 12 to 48 agents as M^1.05 (0.80 to 1.30)"
+
+
+def test_methods_and_teams_are_timed_in_turns_after_an_iteration_that_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played: list[tuple[str, int]] = []
+
+    def run_of(config: RunConfig, *, coded: bool) -> Iterator[None]:
+        assert not coded
+        for _ in range(config.iterations):
+            played.append((config.algorithm.name, config.environment.agents))
+            yield
+
+    monkeypatch.setattr(scaling, "LocalRun", run_of)
+    spent = scaling.measured((3, 6), 2, lambda: float(len(played)))
+    assert played == [(method, agents) for agents in (3, 6) for method in OURS] * 3
+    assert spent == {method: [[1.0, 1.0], [1.0, 1.0]] for method in OURS}
 
 
 def test_curves_of_seeds_are_averaged() -> None:

@@ -1,6 +1,5 @@
 """The pictures of training."""
 
-import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
-from fullrank.reproduction.darl1n.training.scaling import growth, judged
+from fullrank.reproduction.darl1n.training.scaling import growth, judged, medians
 from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
@@ -52,8 +51,10 @@ def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     for method in OURS:
         seconds = spent[method]
         label = f"{method}, M^{growth(teams[larger], seconds[larger]).mean:.2f}"
-        medians = [statistics.median(each) for each in seconds]
-        axes.loglog(teams, medians, marker="o", color=COLOURS[method], label=label)
+        axes.loglog(teams, medians(seconds), marker="o", color=COLOURS[method], label=label)
+    whole = zip(medians(spent[DARL1N]), teams, strict=True)
+    shares = [seconds / agents for seconds, agents in whole]
+    axes.loglog(teams, shares, "--", color=COLOURS[DARL1N], label=f"{DARL1N}, a learner's share")
     axes.set_xticks(teams, [str(agents) for agents in teams])
     axes.minorticks_off()
     axes.set_xlabel("agents M")

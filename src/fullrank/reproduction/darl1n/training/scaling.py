@@ -121,6 +121,11 @@ def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval
     return bootstrap(slopes, statistic=interquartile_means)
 
 
+def medians(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """Over the rounds, for each team."""
+    return [statistics.median(each) for each in seconds]
+
+
 def power(exponent: Interval) -> str:
     """In words."""
     return f"M^{exponent.mean:.2f} ({exponent.low:.2f} to {exponent.high:.2f})"
@@ -130,16 +135,17 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
     """Fig. 2."""
     larger = judged(teams)
     grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}
-    longest = {method: statistics.median(each[-1]) for method, each in spent.items()}
+    longest = {method: medians(each)[-1] for method, each in spent.items()}
     own, own_s = grown.pop(DARL1N), longest.pop(DARL1N)
     said = f"from {teams[larger][0]} to {teams[-1]} agents as {power(own)}"
     others = ", ".join(f"{method} as {power(other)}" for method, other in grown.items())
     slower = [method for method, other in grown.items() if other.low <= own.high]
     sooner = [method for method, other_s in longest.items() if other_s <= own_s]
     ratio = own_s / min(longest.values()) / teams[-1]
+    share = Interval(*(exponent - 1 for exponent in own))
     return [
         judge(
-            "DARL1N's time of an iteration grows linearly in M, or slower.",
+            "DARL1N's time of an iteration grows linearly in M, or slower, on one processor.",
             [] if own.high <= LINEAR else [said],
             grounds=said,
         ),
@@ -156,7 +162,7 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
         judge(
             "It takes the least time where each learner has a machine and they have one.",
             [] if ratio < 1 else ["a learner's share is longer"],
-            grounds=f"a learner's share is {ratio:.1%} of their time",
+            grounds=f"a learner's share is {ratio:.1%} of their time, and grows as {power(share)}",
         ),
     ]
 
@@ -164,9 +170,8 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
 def of_scaling(teams: Sequence[int], spent: JSON) -> str:
     """A line for each team, and two for growth."""
     lines = ["| M | " + " | ".join(OURS) + " |", "|---|" + "---|" * len(OURS)]
-    for place, agents in enumerate(teams):
-        cells = " | ".join(f"{statistics.median(spent[method][place]):.3f}" for method in OURS)
-        lines.append(f"| {agents} | {cells} |")
+    for agents, *seconds in zip(teams, *(medians(spent[method]) for method in OURS), strict=True):
+        lines.append(f"| {agents} | " + " | ".join(f"{each:.3f}" for each in seconds) + " |")
     for part in (slice(None), judged(teams)):
         cells = " | ".join(power(growth(teams[part], spent[method][part])) for method in OURS)
         lines.append(f"| {teams[part][0]} to {teams[-1]} | {cells} |")
