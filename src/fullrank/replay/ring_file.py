@@ -5,13 +5,15 @@ has capacity, by the longest append: an append never overwrites what can be read
 own log. A cursor is written before and after each sync, into its two places by turns; a row is
 believed if its checksum, which covers its position, is right.
 
-The file is written by system calls, which report a full disk, and read through a mapping.
+The file is written by system calls, which report a full disk, and read through a mapping, in huge
+pages where the file system has them: minibatches come from all over it.
 """
 
 import mmap
 import os
 import struct
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
@@ -29,6 +31,8 @@ from fullrank.types import FloatArray
 APPEND_BYTES = 4 * 2**20
 """Rows of one append, at most; no message is longer."""
 
+_POPULATE_READ = 22
+"""MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
 _PAGE = 4096
 _HEADER = struct.Struct("<8sQQQ")
 """Mark, entries of a row, capacity, slots."""
@@ -74,6 +78,9 @@ class RingFile:
         if (size := path.stat().st_size) != layout.size:
             raise _damaged(path, f"it has {size} bytes instead of {layout.size}")
         content = mmap.mmap(self._file.fileno(), layout.size, access=mmap.ACCESS_READ)
+        with suppress(OSError):  # a kernel without huge pages
+            content.madvise(mmap.MADV_HUGEPAGE)
+        self._content = content
         self._checks = np.frombuffer(content, "<u4", layout.slots, _CHECKS_AT)
         entries = layout.slots * row_size
         self.rows = np.frombuffer(content, "<f4", entries, layout.rows_at).reshape(-1, row_size)
@@ -115,9 +122,9 @@ class RingFile:
         for slot, part in layout.runs(first, first + len(rows)):
             self._write(checks[part].data, _CHECKS_AT + checks.itemsize * slot)
             reach("checks.written")
-            self._write(
-                np.ascontiguousarray(rows[part]).data, layout.rows_at + layout.row_bytes * slot
-            )
+            place = layout.rows_at + layout.row_bytes * slot
+            self._populate(place, layout.row_bytes * (part.stop - part.start))
+            self._write(np.ascontiguousarray(rows[part]).data, place)
 
     def publish(self, tail: int, head: int) -> None:
         """Make [tail, head) what can be read; with ``sync``, once it is on disk.
@@ -140,6 +147,16 @@ class RingFile:
         self._number += 1
         cursor = _sealed(_CURSOR.pack(self._number, tail, head, synced))
         self._write(cursor, _CURSORS_AT[self._number % 2])
+
+    def _populate(self, place: int, size: int) -> None:
+        """Read what is about to be written, which lays it into huge pages.
+
+        Written unread, it would lie in pages as small as an append, and gathering would take a
+        third longer.
+        """
+        start = place - place % mmap.PAGESIZE
+        with suppress(OSError):  # an older kernel, or no room, which writing will tell
+            self._content.madvise(_POPULATE_READ, start, place + size - start)
 
     def _write(self, data: bytes | memoryview, place: int) -> None:
         if self._failed:
