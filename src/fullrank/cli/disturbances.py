@@ -19,7 +19,7 @@ import numpy as np
 import psutil
 
 from fullrank.checkpoint import newest
-from fullrank.cli.processes import Service, start, stop
+from fullrank.cli.processes import Service, ensure_alive, start, stop
 from fullrank.config import RunConfig, load, to_toml
 from fullrank.errors import FullrankError
 from fullrank.history import read_history
@@ -159,9 +159,7 @@ class Stage:
                 before, since = now, time.monotonic()
             if time.monotonic() - since > STILL_S:
                 raise FullrankError(f"live: {now} of {ITERATIONS} iterations are committed")
-            for service in self._alone.values():
-                if (failure := service.failure()) is not None:
-                    raise failure
+            ensure_alive(self._alone.values())
             time.sleep(LOOK_S)
 
     def befall(self, draws: np.random.Generator) -> str:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -103,6 +103,17 @@ def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str 
         )
     assert process.stdin is not None
     return Service(name=name, process=process, log=log, stdin=process.stdin)
+
+
+def ensure_alive(started: Iterable[Service]) -> None:
+    """Return if none has ended.
+
+    Raises:
+        FullrankError: One has: its own error.
+    """
+    for service in started:
+        if (failure := service.failure()) is not None:
+            raise failure
 
 
 def stop(started: list[Service]) -> None:

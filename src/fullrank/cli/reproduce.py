@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
-from fullrank.cli.processes import services
+from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
 from fullrank.config import RunConfig, to_toml
 from fullrank.metrics import METRICS, IterationRecord, read_records
@@ -126,8 +126,6 @@ def train(config: RunConfig) -> Sequence[IterationRecord]:
             Watch(run_dir, config) as watch,
         ):
             while watch.status().state is not RunState.FINISHED:
-                for service in started:
-                    if (failure := service.failure()) is not None:
-                        raise failure
+                ensure_alive(started)
                 time.sleep(POLL_S)
         return read_records(run_dir / METRICS)

@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from fullrank.cli.options import ConfigOption, SetOption
-from fullrank.cli.processes import Service, services
+from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.config import RunConfig, from_toml, load, to_toml
@@ -176,7 +176,5 @@ def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> No
             shown.say(status.message or f"training in {path}")
         said = status.message
         shown.show(committed)
-        for service in started:
-            if (failure := service.failure()) is not None:
-                raise failure
+        ensure_alive(started)
         time.sleep(POLL_S)
