@@ -10,7 +10,6 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from threading import Thread
-from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -107,12 +106,7 @@ class FaultProxy:
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         self._server.close()
         self.mend()
         self._refuses = True

@@ -1,7 +1,6 @@
 """A blocking look at a local run's controller, for the command line."""
 
 from pathlib import Path
-from types import TracebackType
 from typing import Self
 
 import grpc
@@ -32,12 +31,7 @@ class Watch:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._hang_up()
 
     def _hang_up(self) -> None:
