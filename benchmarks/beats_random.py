@@ -18,11 +18,12 @@ from functools import partial
 import numpy as np
 
 from fullrank.config import RunConfig, load
-from fullrank.environments import AgentSpec, make_environment
+from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
 from fullrank.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.statistics import bootstrap
 from fullrank.types import FloatArray
+from fullrank.wiring import environment_of
 
 EVALUATION_SEED, OPPONENT_SEED = 1000, 7
 
@@ -125,10 +126,7 @@ def side_returns(
     config: RunConfig, playing: Sequence[str], trained: Act, *, episodes: int
 ) -> dict[str, float]:
     """Mean return of each side, where the sides ``playing`` act as trained and others at random."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=episodes, **settings.params
-    )
+    environment = environment_of(config, copies=episodes)
     random = random_actions(environment.agents, seed=OPPONENT_SEED)
     act = mixed(environment.agents, playing, trained, random)
     played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)

@@ -13,7 +13,6 @@ from fullrank.codes import Code
 from fullrank.codes.auto import Auto
 from fullrank.config import PluginSettings, RunConfig, complete_stragglers
 from fullrank.config.layers import read_toml
-from fullrank.environments import make_environment
 from fullrank.errors import ConfigError
 from fullrank.payload import Payload
 from fullrank.planning import EVERY, Observation, Plan, Planner
@@ -21,7 +20,7 @@ from fullrank.registry import nearest
 from fullrank.simulation import Cluster, Played, play
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.traffic import Times
-from fullrank.wiring import recipe_of
+from fullrank.wiring import environment_of, recipe_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,10 +93,7 @@ def payload_of(config: RunConfig) -> Payload:
 
 def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
     """Sizes of the configured algorithm, and B; of its parameters only the sizes are made."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=1, **settings.params
-    )
+    environment = environment_of(config, copies=1)
     environment.close()
     algorithm = recipe_of(config)
     return algorithm.dimensions(environment.agents), algorithm.batch_size

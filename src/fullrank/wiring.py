@@ -10,6 +10,7 @@ from fullrank.algorithms import (
 )
 from fullrank.codes import Code, make_code
 from fullrank.config import RunConfig
+from fullrank.environments import Environment, make_environment
 from fullrank.errors import ConfigError
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training import Training
@@ -37,6 +38,17 @@ def training_of(config: RunConfig) -> Training:
         warmup_copies=config.collect.warmup_copies,
         priority_gain=config.replay.priority_gain if prioritised else None,
     )
+
+
+def environment_of(config: RunConfig, *, copies: int) -> Environment:
+    """The configured environment, so many copies stepped together.
+
+    Raises:
+        ConfigError: The configuration names something that does not exist or cannot be.
+        EnvironmentFailed: The environment cannot be made.
+    """
+    world = config.environment
+    return make_environment(world.name, agents=world.agents, copies=copies, **world.params)
 
 
 def recipe_of(config: RunConfig) -> AlgorithmConfig:

@@ -6,11 +6,11 @@ from typing import NamedTuple, Self
 from fullrank.algorithms import Algorithm
 from fullrank.checkpoint import newest
 from fullrank.config import RunConfig
-from fullrank.environments import AgentSpec, make_environment
+from fullrank.environments import AgentSpec
 from fullrank.recovery import CHECKPOINTS
 from fullrank.rollouts import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.types import JSON
-from fullrank.wiring import training_of
+from fullrank.wiring import environment_of, training_of
 
 COPIES = 50
 """Episodes played at a time."""
@@ -61,9 +61,6 @@ def trained(directory: Path, config: RunConfig) -> Trained:
 
 def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
     """Whole episodes by ``act``; None is the random policy."""
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=min(episodes, COPIES), **settings.params
-    )
+    environment = environment_of(config, copies=min(episodes, COPIES))
     act = act or random_actions(environment.agents, seed=seed)
     return evaluate_and_close(environment, act, episodes, seed)

@@ -13,11 +13,12 @@ from fullrank.cli.drawing import Moment, as_gif, frames
 from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run
 from fullrank.config import RunConfig, read_config
-from fullrank.environments import make_environment, variant_of
+from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
 from fullrank.errors import ConfigError, FullrankError
 from fullrank.rollouts import Act, random_actions
 from fullrank.seeding import derive
+from fullrank.wiring import environment_of
 
 FRAME_MS = 120
 LAST_FRAME_MS = 1500
@@ -63,14 +64,12 @@ def _environment(config: RunConfig) -> Drawable:
     Raises:
         FullrankError: It is not one that can be drawn.
     """
-    settings = config.environment
-    environment = make_environment(
-        settings.name, agents=settings.agents, copies=1, **settings.params
-    )
+    environment = environment_of(config, copies=1)
     if not isinstance(environment, Drawable):
         environment.close()
         raise FullrankError(
-            f"{settings.name} cannot be drawn; only Fullrank's own tasks in the plane can be"
+            f"{config.environment.name} cannot be drawn; only Fullrank's own tasks in the plane "
+            "can be"
         )
     return environment
 

@@ -14,13 +14,12 @@ from pathlib import Path
 from fullrank.checkpoint import STATE, saved
 from fullrank.config import RunConfig
 from fullrank.durable import replace_text
-from fullrank.environments import make_environment
 from fullrank.errors import FullrankError
 from fullrank.failpoints import Killed
 from fullrank.failpoints import rehearse as arm
 from fullrank.history import Notebook
 from fullrank.seeding import stream
-from fullrank.wiring import recipe_of
+from fullrank.wiring import environment_of, recipe_of
 from fullrank_controller.auditing import RolledBack
 from fullrank_controller.rehearsal.learner import Conduct, RehearsedLearner
 from fullrank_controller.rehearsal.office import Office
@@ -128,7 +127,7 @@ class Schedule:
             return ""
 
     def _enlist(self) -> None:
-        agents = make_environment("cooperative_navigation", agents=3, copies=1).agents
+        agents = environment_of(self._config, copies=1).agents
         recipe = recipe_of(self._config)
         for number in range(self._config.learners):
             learner = RehearsedLearner(
