@@ -1,6 +1,6 @@
 """An iteration's assignments as bytes: every section encoded once, shared by all streams."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
 from fullrank.replay import Sample
@@ -34,9 +34,12 @@ class Broadcast:
     def __init__(self, algorithm: Algorithm, matrix: Matrix) -> None:
         self._algorithm = algorithm
         needed = [sections_of(support(row), algorithm.needs) for row in matrix]
+        self._needed = sorted(set().union(*needed))
         self._common = sorted(set.intersection(*map(set, needed)))
         self._own = [[each for each in own if each not in self._common] for own in needed]
         self._assignments = [self._assignment(*each) for each in enumerate(matrix)]
+        self.version: int | None = None
+        """Of the parameters that are encoded; None before the first."""
         self._encoded: dict[int, list[Field]] = {}
         self._shared: list[bytes] = []
 
@@ -48,18 +51,24 @@ class Broadcast:
             sections=[*self._own[row], *self._common],
         )
 
-    def refresh(self) -> None:
-        """Forget the last round's parameters; they are encoded anew as they are needed."""
-        self._encoded.clear()
-        self._shared = list(bundle(self._fields(self._common)))
+    def refresh(self, version: int) -> None:
+        """Encode the parameters as they are now, which are those of ``version``.
 
-    def _fields(self, sections: Sequence[int]) -> Iterator[Field]:
-        """The sections' chunks, encoded once a round."""
+        It reads them all, for a checksum: with many it takes a while, which need not be the loop's.
+        """
+        self._encoded = {
+            section: list(
+                encode_chunks(
+                    self._algorithm.view(section), array_id=section, field=CONTROLLER_CHUNKS
+                )
+            )
+            for section in self._needed
+        }
+        self._shared = list(bundle(self._fields(self._common)))
+        self.version = version
+
+    def _fields(self, sections: Iterable[int]) -> Iterator[Field]:
         for section in sections:
-            if section not in self._encoded:
-                view = self._algorithm.view(section)
-                fields = encode_chunks(view, array_id=section, field=CONTROLLER_CHUNKS)
-                self._encoded[section] = list(fields)
             yield from self._encoded[section]
 
     def parcel(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> Parcel:

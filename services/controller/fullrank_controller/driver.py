@@ -218,9 +218,8 @@ class Driver:
         run = self._run
         run.attempt = 0
         algorithm = self._training.algorithm
+        broadcast = await self._broadcast_of(current)
         run.round = opened = open_round(algorithm, run.committed, current.code)
-        broadcast = self._broadcast_of(current)
-        broadcast.refresh()
         if self._looks_ahead:
             self._collecting.begin(run.committed + 1)
         gathering = Gathering(
@@ -250,11 +249,20 @@ class Driver:
                 member.outbox.commit(notice)
         return opened, gathered, evidence
 
-    def _broadcast_of(self, current: Deal) -> Broadcast:
-        """The deal's encoder, made once an epoch."""
+    async def _broadcast_of(self, current: Deal) -> Broadcast:
+        """The deal's encoder, made once an epoch, with the current parameters."""
         if self._broadcast is None or self._broadcast[0] is not current:
             self._broadcast = (current, Broadcast(self._training.algorithm, current.code.matrix))
+        await self._encode(self._run.committed)
         return self._broadcast[1]
+
+    async def _encode(self, version: int) -> None:
+        """Have this epoch's encoder take the parameters, if it has not and a round will follow."""
+        if self._broadcast is None or version == self._run.iterations:
+            return
+        broadcast = self._broadcast[1]
+        if broadcast.version != version:
+            await asyncio.to_thread(broadcast.refresh, version)
 
     async def _update(
         self,
@@ -281,7 +289,8 @@ class Driver:
     ) -> IterationRecord:
         """Apply, journal, publish: what is published survives any crash.
 
-        The next transitions are collected while the disk takes this iteration.
+        The next transitions are collected, and the new parameters encoded, while the disk takes
+        this iteration.
         """
         run, updates = self._run, gathered.decision.updates
         assert updates is not None
@@ -296,7 +305,7 @@ class Driver:
         checkpoint_due = self._applied % self._config.checkpoint.every == 0
         if self._applied < run.iterations and not checkpoint_due:
             self._collecting.begin(self._applied)
-        await stored
+        await asyncio.gather(stored, self._encode(self._applied))
         self._resume_head = self._collecting.head
         run.committed = self._applied
         if not record.attempt:  # one that waited for its deadline would put off the next one
