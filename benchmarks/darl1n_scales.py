@@ -1,14 +1,16 @@
-"""Claim: an iteration of DARL1N costs no more than linearly in M to 96; one of MADDPG grows faster.
+"""Claim: DARL1N's time of an iteration grows no faster than linearly in M to 96, MADDPG's does.
 
-Fig. 2 of [DARL1N] as `fullrank reproduce darl1n` times it, in CPU seconds of one process: Food
-Collection at one density (24 agents and pieces of food in a square of side 5), in which agents see
-the six nearest pieces and up to six neighbours, so that an observation is as long in any team. A
-centralised iteration has the updates of all units, Adam and the targets; MADDPG's and MFAC's also 4
-copies x 25 steps of the environment, DARL1N's also B samples of each unit by local interaction.
-B = 256 in all. A round has an iteration of every method and team, in turns; medians, and the
-exponent of M with its 95 % interval over the rounds, for all teams and for those of 24 to 96, by
-which it is judged: in smaller arenas most of the team is around every agent. Exits with 1 if the
-interval of DARL1N's reaches above 1.1 or into that of another method.
+Fig. 2 of [DARL1N] as `fullrank reproduce darl1n` times it, in CPU seconds: Food Collection at one
+density (24 agents and pieces of food in a square of side 5), in which agents see the six nearest
+pieces and up to six neighbours, so that an observation is as long in any team. An iteration of
+MADDPG and MFAC has 4 copies x 25 steps of the environment, the updates of all units, Adam and the
+targets, on one processor; one of DARL1N has a machine for each learner, as in the paper: B samples
+and the update of a unit by the learner that takes longest, Adam and the targets, without what the
+network takes. B = 256 in all. Beside it is DARL1N on one processor, all units in turn. A round has
+an iteration of every method and team, in turns; medians, and the exponent of M with its 95 %
+interval over the rounds, for all teams and for those of 24 to 96, by which it is judged: in smaller
+arenas most of the team is around every agent. Exits with 1 if the interval of DARL1N's reaches
+above 1.1 or into that of another method.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_scales.py
 """

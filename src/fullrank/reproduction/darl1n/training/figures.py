@@ -12,7 +12,13 @@ from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
-from fullrank.reproduction.darl1n.training.scaling import growth, judged, medians
+from fullrank.reproduction.darl1n.training.scaling import (
+    APART,
+    TIMED,
+    growth,
+    judged,
+    medians,
+)
 from fullrank.types import JSON
 
 COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
@@ -45,21 +51,19 @@ def _draw_team(axes: Axes, found: Found, effort: Effort, team: Team) -> None:
 def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     """Fig. 2: seconds of an iteration against M, both on logarithmic axes."""
     larger = judged(teams)
-    figure = pictures.blank(width=5.5, height=3.8)
+    figure = pictures.blank(width=5.5, height=4.4)
     axes = figure.subplots()
     axes.axvspan(teams[larger][0], teams[-1], color="0.93", label="growth fitted here")
-    for method in OURS:
+    for method in TIMED:
         seconds = spent[method]
         label = f"{method}, M^{growth(teams[larger], seconds[larger]).mean:.2f}"
-        axes.loglog(teams, medians(seconds), marker="o", color=COLOURS[method], label=label)
-    whole = zip(medians(spent[DARL1N]), teams, strict=True)
-    shares = [seconds / agents for seconds, agents in whole]
-    axes.loglog(teams, shares, "--", color=COLOURS[DARL1N], label=f"{DARL1N}, a learner's share")
+        own, line = COLOURS[method.partition(",")[0]], "--" if method == APART else "-"
+        axes.loglog(teams, medians(seconds), line, marker="o", color=own, label=label)
     axes.set_xticks(teams, [str(agents) for agents in teams])
     axes.minorticks_off()
     axes.set_xlabel("agents M")
     axes.set_ylabel("processor seconds of an iteration")
-    axes.legend()
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
     pictures.tidy(axes)
     figure.savefig(path, dpi=pictures.DPI)
 

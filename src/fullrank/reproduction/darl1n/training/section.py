@@ -49,7 +49,9 @@ judged. EPC is not trained here.
 
 Food Collection at one density (24 agents and pieces of food in a square of side 5), observations as
 long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
-methods and teams in turns. Growth: mean exponent of M over these rounds, with its 95 % interval.
+methods and teams in turns. As the paper has it, DARL1N has *a machine for each learner*: its time
+is that of the slowest, and of Adam and the targets; what the network takes is left out. Growth:
+mean exponent of M over these rounds, with its 95 % interval.
 
 ![Seconds of an iteration against M](scaling.png)
 
