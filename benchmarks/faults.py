@@ -61,8 +61,15 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "partitions": (
         "connections that are cut, fall silent in one direction or both, or pass a byte a second "
-        "heal by themselves: nobody restarts, nothing is committed twice",
-        (*PYTEST, f"{INTEGRATION}/test_partitions.py"),
+        "heal by themselves, and who moved is found: nobody restarts, nothing is committed twice; "
+        "lost packets and clocks that jump change nothing",
+        (
+            *PYTEST,
+            f"{INTEGRATION}/test_partitions.py",
+            f"{E2E}/test_lossy_network.py",
+            f"{E2E}/test_names.py",
+            f"{E2E}/test_clocks.py",
+        ),
     ),
     "dying": (
         "as many learners as are tolerated may die in every round, and it takes no longer",
