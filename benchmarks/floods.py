@@ -5,7 +5,8 @@ one of them over a connection of its own: with messages of 64 MiB, with metadata
 messages that it does not take, or with as many calls at once as it can make. A client asks replay
 for minibatches, or the controller for its status, one after the other. Turns with a flood and
 without follow one another, and the 99th percentiles of what the client waited in them are compared.
-The flood yields the processor to the others, as if it came from another machine.
+A flood begins with the first call that is refused: calls without number are served for a burst
+before. It yields the processor to the others, as if it came from another machine.
 
     python benchmarks/floods.py
 """
@@ -69,8 +70,9 @@ async def flood(
 
         async def insist() -> None:
             while True:
-                await call(request, metadata=metadata, compression=compression).code()
-                begun.set()
+                code = await call(request, metadata=metadata, compression=compression).code()
+                if code is not grpc.StatusCode.OK:
+                    begun.set()
 
         await asyncio.gather(*(insist() for _ in range(at_once)))
 

@@ -83,7 +83,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
             async with statuses(context):
-                self._count_in(peer)
+                await self._count_in(peer)
             try:
                 return await self._admitted(method, behaviour, requests, context)
             finally:
@@ -91,10 +91,11 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
 
         return guarded
 
-    def _count_in(self, peer: str) -> None:
+    async def _count_in(self, peer: str) -> None:
         """Count the call, whoever makes it: refusals cost something, too."""
         now = asyncio.get_running_loop().time()
         if surplus := self._limits.begin(peer, now=now):
+            await asyncio.sleep(self._limits.refuse_after(peer, now=now))
             raise Overloaded(f"{surplus} on one connection; call less often")
 
     async def _admitted(

@@ -14,6 +14,10 @@ and appends."""
 BURST = 2000.0
 """Calls that it may begin at once after a pause."""
 
+REFUSED_PER_S = 500.0
+"""Calls that one connection is refused each second, one after the other: whoever calls without end
+waits for it, and others do not."""
+
 REMEMBERED = 4096
 """Connections without a call whose pace is remembered."""
 
@@ -26,6 +30,8 @@ class _Pace:
     at: float
     """Seconds of the loop's clock when ``tokens`` was right."""
     running: int = 0
+    refused_until: float = 0.0
+    """When the last refusal is said, or was."""
 
 
 class Limits:
@@ -52,6 +58,12 @@ class Limits:
         pace.tokens -= 1.0
         pace.running += 1
         return ""
+
+    def refuse_after(self, peer: str, *, now: float) -> float:
+        """Seconds to wait before a call is refused, so that refusals keep their pace."""
+        pace = self._paces[peer]
+        pace.refused_until = max(pace.refused_until, now) + 1.0 / REFUSED_PER_S
+        return pace.refused_until - now
 
     def end(self, peer: str) -> None:
         """Count a call out; connections that have been idle longest are forgotten."""

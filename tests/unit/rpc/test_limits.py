@@ -3,7 +3,7 @@
 import pytest
 
 from fullrank.rpc import limits
-from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, Limits
+from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, REFUSED_PER_S, Limits
 
 
 def test_so_many_calls_at_once_and_no_more_until_one_ends() -> None:
@@ -30,6 +30,14 @@ def test_a_burst_is_granted_then_the_rate() -> None:
     assert counted.begin("a", now=0.0) == f"more than {PER_S:.0f} calls a second"
     assert granted(int(PER_S), 0.5) == PER_S / 2
     assert granted(int(2 * BURST), 1e6) == BURST
+
+
+def test_refusals_of_a_connection_keep_their_pace() -> None:
+    counted = Limits()
+    counted.begin("a", now=0.0)
+    pauses = [counted.refuse_after("a", now=7.0) * REFUSED_PER_S for _ in range(3)]
+    assert pauses == pytest.approx([1, 2, 3])
+    assert counted.refuse_after("a", now=8.0) * REFUSED_PER_S == pytest.approx(1.0)
 
 
 def test_idle_connections_are_forgotten_and_busy_ones_are_not(
