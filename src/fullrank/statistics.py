@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import trim_mean
+from scipy.stats import t, trim_mean
 
 from fullrank.seeding import stream
 from fullrank.types import Interval
@@ -46,3 +46,15 @@ def bootstrap(
     resampled = statistic(values[picked])
     low, high = np.percentile(resampled, [50 - 50 * share, 50 + 50 * share])
     return Interval(float(statistic(values[None])[0]), float(low), float(high))
+
+
+def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
+    """Student's interval of a mean, for values so few that a bootstrap's would be too narrow.
+
+    Args:
+        values: Independent observations, about normal, shape (n,), n at least 2.
+        share: Of such intervals, how many hold the true mean.
+    """
+    mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
+    reach = error * t.ppf(0.5 + share / 2, len(values) - 1)
+    return Interval(float(mean), float(mean - reach), float(mean + reach))

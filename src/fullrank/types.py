@@ -36,7 +36,7 @@ class Tenure(NamedTuple):
 
 
 class Interval(NamedTuple):
-    """A mean and its bootstrap interval, of 95 % unless said otherwise."""
+    """A mean and its interval, of 95 % unless said otherwise."""
 
     mean: float
     low: float

@@ -19,7 +19,7 @@ SLICE = darl1n.Scale(
         seeds=1,
         timed=1,
         draws=1,
-        episodes=3,
+        episodes=4,
         timed_teams=(3, 6, 12),
     ),
     trials=300,
@@ -43,7 +43,7 @@ def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     assert first.stdout.count(": computed") == len(list((tmp_path / "cells").glob("*.json")))
     assert second.stdout == f"claims, tables and pictures: {tmp_path}/README.md\n"
     page = (tmp_path / "README.md").read_text()
-    for picture in ("noise", "times", "learning", "scaling", "distances"):
+    for picture in ("noise", "times", "learning", "scaling", "wireless", "distances"):
         assert (tmp_path / f"{picture}.png").stat().st_size > 10_000
         assert f"({picture}.png)" in page
     for figure in ("Table IV", "Fig. 2", "Fig. 4(b)", "Fig. 5", "Fig. 6"):

@@ -31,9 +31,9 @@ from fullrank.reproduction.verdicts import Held
 from fullrank.types import JSON
 from fullrank.wiring import training_of
 
-TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=2)
+TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 WHOLE = Effort(
-    sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3, draws=5, episodes=9
+    sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3, draws=5, episodes=2_000
 )
 
 
@@ -191,6 +191,15 @@ def test_both_methods_learn_in_the_same_wireless_world() -> None:
     assert sac.settings["world"].items() <= own.settings["run"]["environment"].items()
     results = [each.compute() for each in (sac, own)]
     assert all(each["return"] >= 0.0 and each["seconds"] > 0.0 for each in results)
+    assert [each["episodes"] for each in results] == [[20.0, 60.0], [0, 40]]
+    assert all(len(each["returns"]) == 2 for each in results)
+
+
+def test_both_methods_learn_from_equally_many_transitions() -> None:
+    sac, own = wireless.cells(WHOLE, time.process_time)[:2]
+    run = own.settings["run"]
+    sampled = run["iterations"] * run["algorithm"]["batch_size"] * run["environment"]["agents"]
+    assert sampled == sac.settings["episodes"] * wireless.USERS * 25
 
 
 def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Found:

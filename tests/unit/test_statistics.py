@@ -1,6 +1,6 @@
 import numpy as np
 
-from fullrank.statistics import bootstrap
+from fullrank.statistics import bootstrap, student
 
 
 def test_the_interval_covers_the_true_mean_as_often_as_it_says() -> None:
@@ -24,3 +24,17 @@ def test_equal_seeds_give_equal_intervals() -> None:
 
 def test_it_reads_as_mean_and_interval() -> None:
     assert str(bootstrap(np.array([1.0]))) == "1.0 [1.0, 1.0]"
+
+
+def test_the_interval_of_five_values_covers_the_true_mean_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(0)
+    trials = 1_000
+    intervals = [student(generator.normal(3.0, 2.0, size=5)) for _ in range(trials)]
+    covered = sum(each.low <= 3.0 <= each.high for each in intervals)
+    assert 0.93 <= covered / trials <= 0.97
+
+
+def test_the_interval_of_a_few_values_is_that_of_the_tables() -> None:
+    found = student(np.arange(1.0, 6.0), share=0.95)
+    assert np.allclose(found, (3.0, 3.0 - 2.776 * 0.7071, 3.0 + 2.776 * 0.7071), atol=1e-3)
+    assert student(np.full(5, 2.0)) == (2.0, 2.0, 2.0)

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 
 from fullrank.reproduction import pictures
 from fullrank.reproduction.darl1n.readings import Found
+from fullrank.reproduction.darl1n.training import wireless
 from fullrank.reproduction.darl1n.training.convergence import Curve
 from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
@@ -21,7 +22,7 @@ from fullrank.reproduction.darl1n.training.scaling import (
 )
 from fullrank.types import JSON
 
-COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73"}
+COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73", "sac": "#cc79a7"}
 
 
 def draw_learning(found: Found, effort: Effort, path: Path) -> None:
@@ -65,6 +66,27 @@ def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     axes.set_ylabel("processor seconds of an iteration")
     axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
     pictures.tidy(axes)
+    figure.savefig(path, dpi=pictures.DPI)
+
+
+def draw_wireless(found: Found, effort: Effort, path: Path) -> None:
+    """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
+    figure = pictures.blank(width=9, height=3.8)
+    for axes, deadline in zip(figure.subplots(1, 2), wireless.DEADLINES, strict=True):
+        random = wireless.earned(found, effort, deadline)[wireless.RANDOM].mean()
+        axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
+        for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
+            episodes, returns = wireless.curve(found, effort, method, deadline)
+            colour = COLOURS[method]
+            axes.plot(episodes, returns.T, color=colour, linewidth=0.6, alpha=0.35)
+            axes.plot(episodes, returns.mean(axis=0), color=colour, linewidth=1.8, label=label)
+        axes.set_title(f"z = {deadline}", fontsize=11)
+        axes.set_xlabel("episodes of experience")
+        axes.set_ylabel("return of all users")
+        axes.set_ylim(bottom=0.0)
+        pictures.tidy(axes)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
     figure.savefig(path, dpi=pictures.DPI)
 
 

@@ -20,6 +20,7 @@ def draw(found: Found, effort: Effort, directory: Path) -> None:
     """All pictures."""
     figures.draw_learning(found, effort, directory / "learning.png")
     figures.draw_scaling(effort.timed_teams, found[scaling.CELL], directory / "scaling.png")
+    figures.draw_wireless(found, effort, directory / "wireless.png")
     figures.draw_distances(distances.curves(found, effort), directory / "distances.png")
 
 
@@ -67,10 +68,9 @@ deviation over opponents and episodes.
 
 ## Fig. 5: wireless
 
-{wireless.USERS} users who act at once; SAC plays {effort.episodes} episodes to learn, DARL1N (width
-{wireless.HIDDEN}) makes at most {min(effort.iterations, wireless.ITERATIONS)} updates.
-Returns of {wireless.PLAYED} episodes, means over the draws of q ({effort.draws}); the difference is
-paired, with its 90 % interval if there are {wireless.LEAST_DRAWS}.
+{wireless.said(effort)}
+
+![Returns against episodes](wireless.png)
 
 {wireless.of_wireless(found, effort)}
 

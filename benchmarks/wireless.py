@@ -1,0 +1,50 @@
+"""Claim: in wireless, tables beat random play if states are few, DARL1N tables if they are many.
+
+For each of five draws of q the tabular scalable actor-critic (SAC) and DARL1N learn at z = 2 and
+z = 10 from 2,000 episodes' transitions, and play the same episodes as they learned. The claim holds
+if SAC earns more than random play at z = 2, where a user has 4 states, and DARL1N more than SAC at
+z = 10, where it has 1,024: both differences, paired by draw, have their 95 % intervals above 0.
+What [DARL1N] says of both is judged beside it. The runs are those of ``fullrank reproduce darl1n``
+at paper scale.
+
+    OMP_NUM_THREADS=1 python benchmarks/wireless.py
+"""
+
+import argparse
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from fullrank.reproduction import verdicts
+from fullrank.reproduction.cells import run
+from fullrank.reproduction.darl1n.experiment import PAPER
+from fullrank.reproduction.darl1n.training import wireless
+from fullrank.reproduction.darl1n.training.figures import draw_wireless
+from fullrank.reproduction.darl1n.training.published import DARL1N
+
+PICTURE = Path(__file__).resolve().parents[1] / "docs" / "wireless.png"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--directory", type=Path, help="keeps results, to go on with them")
+    kept = parser.parse_args().directory
+    effort = PAPER.effort
+    with tempfile.TemporaryDirectory() as thrown_away:
+        cells = wireless.cells(effort, time.process_time)
+        found = run(cells, kept or Path(thrown_away))
+    print(wireless.said(effort))
+    print(f"\n{wireless.of_wireless(found, effort)}\n")
+    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(found, effort)}))
+    draw_wireless(found, effort, PICTURE)
+    few, many = wireless.DEADLINES
+    leads = (
+        wireless.lead(found, effort, few, of=wireless.SAC, over=wireless.RANDOM),
+        wireless.lead(found, effort, many, of=DARL1N, over=wireless.SAC),
+    )
+    return not all(lead.low > 0.0 for lead in leads)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
