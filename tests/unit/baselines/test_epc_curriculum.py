@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
+from fullrank.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, practice, train
 from fullrank.baselines.epc.population import mixed
+from fullrank.environments import Environment
 from fullrank.errors import CheckpointUnusable, ConfigError
-from fullrank.rollouts import evaluate
+from fullrank.rollouts import Act, Evaluation, evaluate
+from fullrank.seeding import derive
 
 PRACTICE = Practice(
     copies=2,
@@ -107,9 +109,25 @@ def test_a_stage_begins_with_what_its_parents_learnt(tmp_path: Path) -> None:
     parent, child = finished(curriculum, tmp_path)
     team = curriculum.team(4)
     team.begin({name: np.tile(own, (2, 1)) for name, own in parent.parameters.items()})
-    court = curriculum.make(4, PRACTICE.episodes)
-    played = evaluate(court, team.act_greedily, PRACTICE.episodes, curriculum.seed)
+    court, draw = curriculum.make(4, PRACTICE.episodes), derive(0, "learning_curve", 0)
+    played = evaluate(court, team.act_greedily, PRACTICE.episodes, draw)
     assert child.points[0].mean_return == played.returns.mean()
+
+
+def test_runs_meet_the_same_episodes_in_an_evaluation_and_others_in_the_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draws: list[int] = []
+
+    def noted(court: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
+        draws.append(seed)
+        return evaluate(court, act, episodes, seed)
+
+    monkeypatch.setattr(practice, "evaluate", noted)
+    finished(foraging(2, runs=2), tmp_path)
+    first, second = draws[:3], draws[3:]
+    assert first == second
+    assert len(set(first)) == 3
 
 
 def test_a_curriculum_that_was_killed_ends_in_the_same_bytes(tmp_path: Path) -> None:

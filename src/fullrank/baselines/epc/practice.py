@@ -14,6 +14,7 @@ from fullrank.environments.base import Environment
 from fullrank.errors import ConfigError
 from fullrank.replay import TABLE, Layout, Memory, Sample, Table
 from fullrank.rollouts import Rollout, evaluate
+from fullrank.seeding import derive
 
 WARM_UP = -1
 """The iteration that keys the exploration of the warm-up."""
@@ -35,7 +36,7 @@ class Practice:
     """Iterations from one evaluation to the next; there is one before the first and after the last,
     too."""
     episodes: int = 10
-    """Of an evaluation, the same ones each time."""
+    """Of an evaluation."""
     learning: ActorCriticConfig = field(default_factory=ActorCriticConfig)
     """Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect."""
 
@@ -74,7 +75,7 @@ def practise(
         practice: How.
         iterations: How long.
         seed: Of play and draws.
-        evaluation_seed: Of the evaluations' episodes.
+        evaluation_seed: Of the evaluations' episodes, which the iteration keys, too.
         clock: Tells seconds.
 
     Yields:
@@ -87,7 +88,8 @@ def practise(
         for iteration in range(iterations + 1):
             if iteration % practice.evaluate_every == 0 or iteration == iterations:
                 seconds += clock() - begun
-                played = evaluate(court, team.act_greedily, practice.episodes, evaluation_seed)
+                draw = derive(evaluation_seed, "learning_curve", iteration)
+                played = evaluate(court, team.act_greedily, practice.episodes, draw)
                 judged = played.side_returns[court.agents[-1].side]
                 yield Point(iteration, seconds, float(judged.mean()))
                 begun = clock()

@@ -123,7 +123,7 @@ def reproduce(
         clock: Measures computing.
         done: Told of each cell as it is there.
     """
-    first = [*cells(scale), *training.first_cells(scale.effort, clock)]
+    first = [*cells(scale), *training.first_cells(scale.effort, directory, clock)]
     found = run(first, directory, done=done)
     found |= run(training.later_cells(scale.effort, found, clock), directory, done=done)
     figures.draw_noise(found, directory / "noise.png")

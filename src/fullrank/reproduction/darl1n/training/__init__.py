@@ -1,4 +1,4 @@
-"""Training as in [DARL1N, Sec. VI-A]: DARL1N against MADDPG, MFAC and SAC."""
+"""Training as in [DARL1N, Sec. VI-A]: DARL1N against MADDPG, MFAC, EPC and SAC."""
 
 from fullrank.reproduction.darl1n.training.claims import judged
 from fullrank.reproduction.darl1n.training.effort import Effort

@@ -1,6 +1,6 @@
 """What [DARL1N, Sec. VI-A] says of training, checked against our runs."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from fullrank.reproduction.darl1n.readings import Found
@@ -10,7 +10,7 @@ from fullrank.reproduction.darl1n.training.crossplay import judge_crossplay
 from fullrank.reproduction.darl1n.training.distances import judge_distances
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
-from fullrank.reproduction.darl1n.training.published import DARL1N, FOOD, ISING
+from fullrank.reproduction.darl1n.training.published import DARL1N, EPC, FOOD, ISING, OURS
 from fullrank.reproduction.darl1n.training.scaling import judge_scaling
 from fullrank.reproduction.darl1n.training.wireless import judge_wireless
 from fullrank.reproduction.verdicts import Held, Verdict, judge
@@ -41,23 +41,41 @@ def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
     every = teams(effort)
     ising = [team for team in every if team.task is ISING]
     food = [team for team in every if team.task is FOOD]
-    return [
-        _in_full(found, effort, "Ising: all methods end alike with 9 agents.", ising[:1], _alike),
-        _in_full(
-            found,
-            effort,
-            "DARL1N converges first, of those trained here, by the paper's criterion.",
+    claims: list[tuple[str, Sequence[Team], Against]] = [
+        ("Ising: all methods end alike with 9 agents.", ising[:1], _alike),
+        (
+            "DARL1N converges before MADDPG and MFAC, by the paper's criterion.",
             every,
-            _settles_later,
+            lambda learnt: _sooner(_settled(learnt), DARL1N, OURS),
         ),
-        _in_full(found, effort, "It reaches the fixed return first.", every, _reaches_later),
-        _in_full(
-            found,
-            effort,
+        (
+            "It reaches the fixed return before them.",
+            every,
+            lambda learnt: _sooner(_reached(learnt), DARL1N, OURS),
+        ),
+        (
             "Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
             food[2:],
-            _ends_below,
+            lambda learnt: _as_high(learnt, DARL1N, OURS),
         ),
+        (
+            "Food Collection: DARL1N converges before EPC, too.",
+            food,
+            lambda learnt: _sooner(_settled(learnt), DARL1N, [EPC]),
+        ),
+        (
+            "Ising: EPC converges first with 16 agents and more.",
+            ising[1:],
+            lambda learnt: _sooner(_settled(learnt), EPC, learnt),
+        ),
+        (
+            "Ising: EPC ends highest with 64 agents.",
+            ising[3:],
+            lambda learnt: _as_high(learnt, EPC, learnt),
+        ),
+    ]
+    return [
+        *(_in_full(found, effort, *each) for each in claims),
         Verdict(
             claim="Grassland and Adversarial Battle: the rewards of the tables.",
             held=Held.NOT_TESTABLE,
@@ -89,28 +107,28 @@ def _alike(learnt: Curves) -> list[str]:
     ]
 
 
-def _settles_later(learnt: Curves) -> list[str]:
-    return _sooner({method: curve.second(curve.settled()) for method, curve in learnt.items()})
+def _settled(learnt: Curves) -> dict[str, float]:
+    return {method: curve.second(curve.settled()) for method, curve in learnt.items()}
 
 
-def _reaches_later(learnt: Curves) -> list[str]:
+def _reached(learnt: Curves) -> dict[str, float]:
     fixed = fixed_return(list(learnt.values()))
-    return _sooner({method: curve.second(curve.reached(fixed)) for method, curve in learnt.items()})
+    return {method: curve.second(curve.reached(fixed)) for method, curve in learnt.items()}
 
 
-def _sooner(times: Mapping[str, float]) -> list[str]:
-    """Methods that are there before DARL1N; all are if it never is."""
+def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list[str]:
+    """Others that are there before a method; all are if it never is."""
     return [
-        f"{method} after {seconds:.0f} s, DARL1N after {times[DARL1N]:.0f}"
-        for method, seconds in times.items()
-        if method != DARL1N and seconds <= times[DARL1N]
+        f"{other} after {times[other]:.0f} s, {own} after {times[own]:.0f}"
+        for other in others
+        if other != own and times[other] <= times[own]
     ]
 
 
-def _ends_below(learnt: Curves) -> list[str]:
-    own = learnt[DARL1N].end
+def _as_high(learnt: Curves, own: str, others: Iterable[str]) -> list[str]:
+    """Others that end as high as a method, or higher."""
     return [
-        f"{method} ends at {curve.end:.1f}, DARL1N at {own:.1f}"
-        for method, curve in learnt.items()
-        if method != DARL1N and curve.end >= own
+        f"{other} ends at {learnt[other].end:.1f}, {own} at {learnt[own].end:.1f}"
+        for other in others
+        if other != own and learnt[other].end >= learnt[own].end
     ]

@@ -18,7 +18,7 @@ from fullrank.types import JSON
 Array = NDArray[np.float64]
 
 WAY = 0.9
-"""A fixed return lies so far up from where all begin to the best that any ends with."""
+"""A fixed return lies so far up from the lowest beginning to the best that any ends with."""
 
 SMOOTHED = 3
 """Evaluations whose mean must reach it, since a single one may be lucky."""
@@ -80,7 +80,7 @@ def mean_curve(runs: Sequence[JSON]) -> Curve:
 
 
 def fixed_return(curves: Sequence[Curve]) -> float:
-    """What the methods that are compared must reach."""
-    begin = float(np.mean([curve.returns[0] for curve in curves]))
+    """What the methods that are compared must reach; a team that grew begins above the others."""
+    begin = min(float(curve.returns[0]) for curve in curves)
     best = max(curve.end for curve in curves)
     return begin + WAY * (best - begin)

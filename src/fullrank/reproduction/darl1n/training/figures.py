@@ -12,7 +12,7 @@ from fullrank.reproduction.darl1n.training.convergence import Curve
 from fullrank.reproduction.darl1n.training.distances import DISTANCES
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
-from fullrank.reproduction.darl1n.training.published import DARL1N, OURS
+from fullrank.reproduction.darl1n.training.published import DARL1N, SCRATCH
 from fullrank.reproduction.darl1n.training.scaling import (
     APART,
     TIMED,
@@ -22,7 +22,14 @@ from fullrank.reproduction.darl1n.training.scaling import (
 )
 from fullrank.types import JSON
 
-COLOURS = {"maddpg": "#0072b2", "mfac": "#e69f00", "darl1n": "#009e73", "sac": "#cc79a7"}
+COLOURS = {
+    "maddpg": "#0072b2",
+    "mfac": "#e69f00",
+    "epc": "#d55e00",
+    "epc-scratch": "#56b4e9",
+    "darl1n": "#009e73",
+    "sac": "#cc79a7",
+}
 
 
 def draw_learning(found: Found, effort: Effort, path: Path) -> None:
@@ -33,16 +40,16 @@ def draw_learning(found: Found, effort: Effort, path: Path) -> None:
     figure = pictures.blank(width=max(11.0, 4.2 * columns), height=3.1 * lines + 0.6)
     for axes, team in zip(figure.subplots(lines, columns).flat, every, strict=True):
         _draw_team(axes, found, effort, team)
-    handles, labels = axes.get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
     figure.savefig(path, dpi=pictures.DPI)
 
 
 def _draw_team(axes: Axes, found: Found, effort: Effort, team: Team) -> None:
-    learnt = curves(found, effort, team)
-    for method in OURS:
-        curve = learnt[method]
-        axes.plot(curve.seconds, curve.returns, color=COLOURS[method], linewidth=1.8, label=method)
+    for method, curve in curves(found, effort, team).items():
+        line = "--" if method == SCRATCH else "-"  # which is EPC's own with the fewest agents
+        own = COLOURS[method]
+        axes.plot(curve.seconds, curve.returns, line, color=own, linewidth=1.8, label=method)
     axes.set_title(str(team).replace("_", " "), fontsize=11)
     axes.set_xlabel("processor seconds")
     axes.set_ylabel("return of the learners' side")

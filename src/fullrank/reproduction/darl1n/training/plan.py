@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 from fullrank.reproduction.darl1n.readings import Found
+from fullrank.reproduction.darl1n.training import growing
 from fullrank.reproduction.darl1n.training.convergence import Curve, mean_curve
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.published import OURS, TASKS, Printed, Size, Task
@@ -37,7 +38,7 @@ def trials(effort: Effort, team: Team, method: str) -> list[Trial]:
 
 
 def learners(effort: Effort) -> list[Trial]:
-    """All runs behind Tables I to IV but those of the adversaries."""
+    """All runs behind Tables I to IV but those of the adversaries and of EPC."""
     return [
         trial for team in teams(effort) for method in OURS for trial in trials(effort, team, method)
     ]
@@ -50,8 +51,10 @@ def adversaries(effort: Effort) -> list[Trial]:
 
 
 def curves(found: Found, effort: Effort, team: Team) -> dict[str, Curve]:
-    """Means over the seeds, by method."""
-    return {
+    """Means over the seeds, of EPC over the runs of its stage, by method."""
+    alone = {
         method: mean_curve([found[trial.name] for trial in trials(effort, team, method)])
         for method in OURS
     }
+    grown = growing.names(team.task, team.size)
+    return alone | {method: mean_curve(found[name]["runs"]) for method, name in grown.items()}

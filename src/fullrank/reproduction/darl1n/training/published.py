@@ -9,7 +9,9 @@ METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
 """In the order of the tables."""
 DARL1N = "darl1n"
 OURS = ("maddpg", "mfac", DARL1N)
-"""Those that are trained here, as they are registered."""
+"""Those that are trained as runs of the engine, as they are registered."""
+EPC, SCRATCH = "epc", "epc-scratch"
+"""Those that are trained as teams that grow, where there are no adversaries."""
 WINDOW = 90
 """Consecutive iterations over which a run must have settled."""
 SETTLED = 0.02

@@ -1,18 +1,26 @@
 """The cells of training, and how long they may take."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.readings import Found
-from fullrank.reproduction.darl1n.training import crossplay, distances, plan, scaling, wireless
+from fullrank.reproduction.darl1n.training import (
+    crossplay,
+    distances,
+    growing,
+    plan,
+    scaling,
+    wireless,
+)
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.trials import Trial
 from fullrank.reproduction.timing import Clock
 
 
-def first_cells(effort: Effort, clock: Clock) -> list[Cell]:
-    """Those that wait for nothing."""
-    return [*_alone(effort, clock), *(each.cell({}, clock) for each in _first(effort))]
+def first_cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
+    """Those that wait for nothing; the directory keeps the teams that grow."""
+    return [*_alone(effort, directory, clock), *(each.cell({}, clock) for each in _first(effort))]
 
 
 def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
@@ -23,15 +31,16 @@ def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
 
 def work(effort: Effort) -> float:
     """The sum of all weights."""
-    alone = sum(each.weight for each in _alone(effort, lambda: 0.0))
+    alone = sum(each.weight for each in _alone(effort, Path(), lambda: 0.0))
     trained = sum(each.weight for each in (*_first(effort), *_later(effort)))
     return alone + trained + 1.0  # cross-play
 
 
-def _alone(effort: Effort, clock: Clock) -> list[Cell]:
+def _alone(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
     return [
         scaling.cell(effort.timed_teams, effort.timed, clock),
         *wireless.cells(effort, clock),
+        *growing.cells(effort, directory, clock),
     ]
 
 

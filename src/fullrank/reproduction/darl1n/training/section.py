@@ -7,6 +7,7 @@ from fullrank.reproduction.darl1n.training import (
     crossplay,
     distances,
     figures,
+    growing,
     scaling,
     tables,
     wireless,
@@ -36,12 +37,19 @@ brackets: iterations.
 *Converged* is the paper's criterion: over {WINDOW} iterations the variance of the returns, means
 over the seeds, is at most {SETTLED:.0%} of their mean's size. It compares a square with what is
 none, and so depends on the unit of rewards; who learns nothing meets it too. The *fixed return* of
-a team lies {WAY:.0%} of the way up from where all begin to the best that any ends with; the mean of
-{SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WINDOW} iterations.
+a team lies {WAY:.0%} of the way up from the lowest beginning to the best that any ends with; the
+mean of {SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WINDOW} iterations.
+
+*epc* begins a team with networks of the team before it in the table, *epc-scratch* with nothing; of
+the first team they are one. A team has as many runs as there are seeds, which share parents from
+the second team on. They are as long as the others', but with minibatches of {growing.BATCH}, as the
+authors' in Ising, since an update costs up to twenty times one of MADDPG. Seconds are those of the
+team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
 
 In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
 learnt before. The authors' own are published for M = 6 alone, so that rewards are shown and not
-judged. EPC is not trained here.
+judged. EPC has no numbers of ours there and in Fig. 4(b): its trainer trains both sides, so that
+frozen adversaries, or another method's side, would have to be played inside the environment.
 
 ![Returns against seconds](learning.png)
 {tables.of_learning(found, effort)}

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from fullrank.reproduction.darl1n.readings import Found
+from fullrank.reproduction.darl1n.training import growing
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import Team, curves, teams
@@ -52,7 +53,14 @@ def _of_task(found: Found, effort: Effort, task: Task, columns: Sequence[Team]) 
                 *ours[2:],
             )
             lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines)
+    return "\n".join([*lines, *_before(found, columns)])
+
+
+def _before(found: Found, columns: Sequence[Team]) -> list[str]:
+    """What the stages before the teams of EPC took, where there are any."""
+    spent = {team.size.agents: growing.before_s(found, team.task, team.size) for team in columns}
+    said = [f"{seconds:.0f} s before M = {agents}" for agents, seconds in spent.items() if seconds]
+    return [f"\nEPC's earlier stages took, all runs together: {', '.join(said)}."] if said else []
 
 
 def _ours(curve: Curve | None, fixed: float) -> tuple[str, ...]:
