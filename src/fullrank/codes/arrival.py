@@ -19,9 +19,9 @@ UNKNOWN = -1
 BATCH = 4096
 """Sets judged at once."""
 TABLED_ROWS = 16
-"""Up to this many rows every set that was asked for is remembered, two to the power of rows;"""
+"""Up to this many rows every set that was asked for is remembered, two to the power of rows."""
 BATCHED_ROWS = 32
-"""up to this many, sets are judged in batches. Of more rows, one round at a time is quicker."""
+"""Up to this many rows sets are judged in batches; beyond, one round at a time is quicker."""
 
 
 class Arrivals:

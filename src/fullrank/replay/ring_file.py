@@ -78,7 +78,7 @@ class RingFile:
         if (size := path.stat().st_size) != layout.size:
             raise _damaged(path, f"it has {size} bytes instead of {layout.size}")
         content = mmap.mmap(self._file.fileno(), layout.size, access=mmap.ACCESS_READ)
-        with suppress(OSError):  # a kernel without huge pages
+        with suppress(OSError, AttributeError):  # a kernel, or a system, without huge pages
             content.madvise(mmap.MADV_HUGEPAGE)
         self._content = content
         self._checks = np.frombuffer(content, "<u4", layout.slots, _CHECKS_AT)
