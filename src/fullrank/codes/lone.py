@@ -34,11 +34,18 @@ class LoneRows:
         self._digests: dict[Unit, bytes] = {}
         self._units: dict[int, Unit] = {}
         self._waiting: list[tuple[int, Unit, float, Vector]] = []
+        self._all_alone = True
 
     def add(self, row: int, coefficients: Vector, coded: Vector) -> None:
-        """Note a row that came, shapes (M,) and (P,); one of several units is not taken."""
+        """Note a row that came, shapes (M,) and (P,).
+
+        With one of several units the round has to be solved for, so that no more is taken out.
+        """
         units = np.flatnonzero(coefficients)
-        if len(units) == 1:
+        if len(units) > 1:
+            self._all_alone = False
+            self._waiting.clear()
+        elif len(units) and self._all_alone:
             unit = int(units[0])
             self._waiting.append((row, unit, float(coefficients[unit]), coded))
 

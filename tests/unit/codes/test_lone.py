@@ -60,6 +60,15 @@ def test_a_row_of_several_units_among_them_gives_nothing() -> None:
     assert lone.updates([0, 1, 2]) is None
 
 
+def test_nothing_is_taken_out_where_there_is_something_to_solve() -> None:
+    lone = LoneRows(SIZES)
+    lone.add(0, np.array([1.0, 0.0]), update(0).astype(np.float64))
+    lone.add(1, np.array([1.0, 1.0]), np.zeros(5))
+    assert not lone.waiting
+    lone.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
+    assert not lone.waiting
+
+
 @pytest.mark.parametrize("damage", [2.0**-20, 2.0**-40, 1e300, -1e60])
 def test_a_row_that_contradicts_another_gives_nothing(damage: float) -> None:
     lone = offered({0: (0, 1.0), 1: (1, 1.0)})
