@@ -1,0 +1,74 @@
+"""Fig. 2 of [DARL1N]: how iterations are timed, and what is said of their growth."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from fullrank.local import LocalIteration, LocalRun
+from fullrank.reproduction.darl1n.training import scaling
+from fullrank.reproduction.darl1n.training.published import OURS
+from fullrank.reproduction.darl1n.training.scaling import judge_scaling
+from fullrank.reproduction.verdicts import Held
+from fullrank.types import JSON
+
+
+def times_like(exponents: dict[str, float]) -> JSON:
+    """Of iterations of teams of 6, 12 and 48 in two rounds; all alike with 12."""
+    return {
+        method: [[9.0, 9.0], [1.0, 2.0], [4.0**power, 2.0 * 4.0**power]]
+        for method, power in exponents.items()
+    }
+
+
+LINEAR = {"maddpg": 2.0, "mfac": 1.8, "darl1n": 1.0, scaling.APART: 0.3}
+
+
+@pytest.mark.parametrize(
+    ("claim", "changed"),
+    [
+        (0, {scaling.APART: 1.3}),
+        (1, {"mfac": 0.3}),
+        (2, {"darl1n": 1.3}),
+        (3, {"maddpg": 0.2}),
+        (4, {"maddpg": 0.9}),
+    ],
+)
+def test_claims_on_growth_are_judged_by_the_larger_teams(
+    claim: int, changed: dict[str, float]
+) -> None:
+    teams = (6, 12, 48)
+    good, bad = (judge_scaling(teams, times_like(each)) for each in (LINEAR, LINEAR | changed))
+    assert {each.held for each in good} == {Held.HELD}
+    assert bad[claim].held is Held.NOT_HELD
+
+
+def test_growth_that_is_linear_in_some_rounds_alone_is_not_held() -> None:
+    unsteady = times_like(LINEAR) | {scaling.APART: [[9.0, 9.0], [1.0, 1.0], [4.0**0.8, 4.0**1.3]]}
+    linear, *_ = judge_scaling((6, 12, 48), unsteady)
+    assert linear.held is Held.NOT_HELD
+    assert linear.reason == "from 12 to 48 agents as M^1.05 (0.80 to 1.30)"
+
+
+def test_methods_and_teams_are_timed_in_turns_after_an_iteration_that_does_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    played: list[tuple[str, int]] = []
+
+    class Played(LocalRun):
+        def __iter__(self) -> Iterator[LocalIteration]:
+            config = self._config
+            for iteration in super().__iter__():
+                played.append((config.algorithm.name, config.environment.agents))
+                yield iteration
+
+    monkeypatch.setattr(scaling, "LocalRun", Played)
+    monkeypatch.setattr(scaling, "BATCH", 16)
+    spent = scaling.measured((3, 6), 2, lambda: float(len(played)))
+    assert played == [(method, agents) for agents in (3, 6) for method in OURS] * 3
+    assert spent == {method: [[float(method in OURS)] * 2] * 2 for method in (*OURS, scaling.APART)}
+
+
+def test_learners_apart_take_as_long_as_the_slowest_and_the_controller() -> None:
+    seconds = iter([0.0, 1.0, 10.0, 13.0, 20.0, 22.0, 30.0, 30.5])  # three units, then Adam
+    run = LocalRun(scaling.config("darl1n", 3, 1), coded=False)
+    assert scaling._apart(run, 0, lambda: next(seconds)) == 3.5
