@@ -17,6 +17,7 @@ FOLDER = ROOT / "deploy" / "requirements"
 
 SERVICES = frozenset(
     {
+        "blake3",
         "cryptography",
         "google-crc32c",
         "grpcio",

@@ -5,7 +5,6 @@ and checksums of both files). A checkpoint is written beside its place, synced a
 whatever carries its name is whole; what the disk damages later is caught by the checksums.
 """
 
-import hashlib
 import json
 import os
 import shutil
@@ -15,6 +14,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
+from blake3 import blake3
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
@@ -32,6 +32,7 @@ MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
 _MANIFEST_BYTES = 2**24
 """A larger manifest is not one of ours, and is not read."""
+_CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +176,7 @@ def _canonical(body: JSON) -> bytes:
 
 
 def _checksum(data: bytes) -> str:
-    return hashlib.blake2b(data, digest_size=16).hexdigest()
+    return blake3(data).hexdigest(_CHECKSUM_BYTES)
 
 
 def _read(path: Path, *, most_bytes: int) -> bytes:

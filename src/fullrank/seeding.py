@@ -8,7 +8,8 @@ import hashlib
 import struct
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.random.bit_generator import ISeedSequence
+from numpy.typing import DTypeLike, NDArray
 
 
 def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
@@ -19,7 +20,22 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
         purpose: What is drawn, for example ``"target_action"``.
         *indices: Iteration, agent, copy, ... in the order that the purpose documents.
     """
-    return np.random.Generator(np.random.Philox(key=_key(seed, purpose, indices)))
+    key = _Key(_key(seed, purpose, indices))
+    return np.random.Generator(np.random.Philox(key))  # type: ignore[arg-type]
+
+
+class _Key(ISeedSequence):
+    """A key where NumPy expects a seed.
+
+    ``Philox(key=...)`` gives the same stream, but asks the system for entropy before it does.
+    """
+
+    def __init__(self, words: NDArray[np.uint64]) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
+        """The key, which is all that Philox asks for."""
+        return self._words
 
 
 def derive(seed: int, purpose: str, *indices: int) -> int:

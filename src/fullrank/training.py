@@ -5,12 +5,12 @@ sample from all that the table then holds, and applies the updates. Environments
 are fixed here, so the services and the one-process driver commit the same bits.
 """
 
-import hashlib
 from collections.abc import Mapping
 from math import ceil
 from typing import Any, TypeAlias
 
 import numpy as np
+from blake3 import blake3
 
 from fullrank.algorithms import (
     AlgorithmConfig,
@@ -186,11 +186,11 @@ class Training:
 
     def digest(self) -> str:
         """Of the parameters, targets and optimiser: equal digests mean equal bits."""
-        hasher = hashlib.blake2b(digest_size=DIGEST_BYTES)
+        hasher = blake3()
         for name, array in sorted(self.algorithm.state().items()):
             hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
-            hasher.update(np.ascontiguousarray(array).data)
-        return hasher.hexdigest()
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return hasher.hexdigest(DIGEST_BYTES)
 
     def close(self) -> None:
         """Release the environments."""

@@ -4,11 +4,11 @@ A snapped update is a multiple of ``grid`` that float32 represents: above 2^-13 
 coarser than the default grid, below it the multiple has fewer than 24 significant bits.
 """
 
-import hashlib
 from collections.abc import Sequence
 
 import google_crc32c
 import numpy as np
+from blake3 import blake3
 
 from fullrank.types import FloatArray, Vector
 
@@ -39,9 +39,9 @@ def add_scaled(coded: Vector, coefficient: float, update: FloatArray) -> None:
 
 
 def unit_digest(update: FloatArray) -> bytes:
-    """BLAKE2b-128 over one unit's own P_i entries as little-endian float32."""
-    data = np.ascontiguousarray(update, dtype="<f4")
-    return hashlib.blake2b(data.data, digest_size=DIGEST_BYTES).digest()
+    """BLAKE3-128 over one unit's own P_i entries as little-endian float32."""
+    data = np.ascontiguousarray(update, dtype="<f4").view(np.uint8)
+    return blake3(data.data).digest(DIGEST_BYTES)
 
 
 def batch_digest(batch: FloatArray) -> bytes:
@@ -55,5 +55,5 @@ def batch_digest(batch: FloatArray) -> bytes:
 
 
 def update_digest(unit_digests: Sequence[bytes]) -> str:
-    """Hex digest of an iteration: BLAKE2b-128 over the unit digests in index order."""
-    return hashlib.blake2b(b"".join(unit_digests), digest_size=DIGEST_BYTES).hexdigest()
+    """Hex digest of an iteration: BLAKE3-128 over the unit digests in index order."""
+    return blake3(b"".join(unit_digests)).hexdigest(DIGEST_BYTES)

@@ -1,5 +1,7 @@
 """Keyed streams: pure functions of (seed, purpose, indices), and nothing else."""
 
+import hashlib
+import struct
 import subprocess
 import sys
 
@@ -43,6 +45,12 @@ def test_what_was_drawn_before_changes_nothing() -> None:
     stream(5, "b", 1).random(1000)
     np.random.seed(0)
     assert draw(5, "a", 1) == before
+
+
+def test_a_stream_is_philox_by_its_key() -> None:
+    words = hashlib.blake2b(struct.pack("<2q", 7, 3) + b"sample", digest_size=16).digest()
+    philox = np.random.Philox(key=np.frombuffer(words, dtype="<u8"))
+    assert draw(7, "sample", 3) == np.random.Generator(philox).bytes(16)
 
 
 def test_another_process_draws_the_same() -> None:

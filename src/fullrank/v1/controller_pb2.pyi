@@ -435,7 +435,7 @@ class UnitDone(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     unit: _builtins.int
     digest: _builtins.bytes
-    """BLAKE2b-128 of the unit's own entries, float32, snapped."""
+    """BLAKE3-128 of the unit's own entries, float32, snapped."""
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     def __init__(

@@ -193,7 +193,7 @@ class Iteration(_message.Message):
     error_bound: _builtins.float
     """Largest possible error of an entry; 0 when exact, absent where nobody knows."""
     update_digest: _builtins.bytes
-    """BLAKE2b-128 of the units' digests: equal digests mean equal updates."""
+    """BLAKE3-128 of the units' digests: equal digests mean equal updates."""
     variance: _builtins.float
     """Where learners draw samples of their own: predicted variance of the updates, mean over the units,
     in that of one learner's own. Such an iteration is never exact.
