@@ -19,7 +19,7 @@ from fullrank.networks.adam import Adam
 from fullrank.networks.chunk import Chunk, Chunks
 from fullrank.networks.cohort import Cohort
 from fullrank.networks.heads import Head
-from fullrank.networks.mlp import Tape, aligned, backward, forward, hidden, upper_gradients
+from fullrank.networks.mlp import Tape, accumulate, aligned, backward, forward, hidden
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
@@ -110,13 +110,10 @@ class ActorCritics:
         Returns:
             Shape (units, actions, width), zeros from column ``size`` on.
         """
-        shape = (chunk.cohort.policy.outputs, size)
-        noise = torch.empty(len(chunk.agents), shape[0], width)
-        noise[:, :, size:] = 0.0
-        for agent, out in zip(chunk.agents, noise.numpy(), strict=True):
-            generator = stream(self._seed, purpose, *key, agent)
-            out[:, :size] = chunk.cohort.head.draw(generator, shape)
-        return noise.to(self._device)
+        generators = [stream(self._seed, purpose, *key, agent) for agent in chunk.agents]
+        drawn = chunk.cohort.head.draw(generators, (chunk.cohort.policy.outputs, size))
+        noise = torch.from_numpy(drawn).to(self._device)
+        return noise if width == size else torch.nn.functional.pad(noise, (0, width - size))
 
     def _policy_gradient(
         self,
@@ -131,8 +128,8 @@ class ActorCritics:
         """Only own actions differ from the critic's pass, so only their columns are computed.
 
         Args:
-            chunk: Its critics' tape holds the pre-activation of their first layer.
-            own: Own observations and ones, shape (units, own + 1, columns).
+            chunk: Its space holds the pre-activation of the critics' first layer.
+            own: Own observations, shape (units, own, columns).
             replayed: The own actions that the critics saw, shape (units, actions, columns).
             noise: Of the new actions, of the same shape.
             weight: Of each transition, (units, 1, columns).
@@ -141,16 +138,17 @@ class ActorCritics:
         space, head = chunk.space, chunk.cohort.head
         outputs = forward(chunk.policy, own, space.policy, space.outputs)
         actions = head.sample(outputs, noise)
-        space.critic.first.baddbmm_(space.action_weights, actions - replayed)
-        hidden(chunk.critic, space.critic)
+        space.first.baddbmm_(space.action_weights, actions - replayed)
+        hidden(chunk.critic, space.first, space.critic)
         backward(chunk.critic, -weight, space.critic)
         action_gradient = torch.bmm(space.action_weights.transpose(1, 2), space.critic.below)
         gradient = head.gradient(outputs, actions, action_gradient)
         penalty = 2.0 * self._config.logit_penalty / chunk.cohort.policy.outputs
         gradient.addcmul_(outputs, weight, value=penalty)
         backward(chunk.policy, gradient, space.policy)
-        space.policy_gradient[0].baddbmm_(space.policy.below, own.transpose(1, 2), beta=beta)
-        upper_gradients(gradient, space.policy, space.policy_gradient, beta=beta)
+        first, second, third = space.policy_gradient
+        accumulate(first, space.policy.below, own.transpose(1, 2), beta=beta)
+        space.policy.upper_gradients(gradient, second, third, beta=beta)
 
     def apply(self, updates: FloatArray) -> None:
         """Adam on every online row, then the targets; equal updates give equal parameters."""
@@ -177,7 +175,7 @@ class ActorCritics:
     def _act(self, observation: FloatArray, choose: Callable[[Head, Tensor], Tensor]) -> FloatArray:
         with self._kernel.active():
             copies = len(observation)
-            joint = torch.ones(self._layout.action.stop + 1, copies, device=self._device)
+            joint = torch.empty(self._layout.action.stop, copies, device=self._device)
             seen = torch.from_numpy(np.require(observation, requirements="W"))
             joint[: self._layout.action.start] = seen.t()
             for cohort in self._cohorts:
@@ -185,8 +183,8 @@ class ActorCritics:
                 agents = len(cohort.agents)
                 own = joint.index_select(0, cohort.observation_index.flatten())
                 own = own.view(agents, -1, copies)
-                first = own.new_empty(agents, self._config.hidden, copies)
-                tape = Tape(first, torch.empty_like(first), first)
+                below = own.new_empty(agents, self._config.hidden, copies)
+                tape = Tape(below, below)
                 outputs = own.new_empty(agents, cohort.policy.outputs, copies)
                 actions = choose(cohort.head, forward(policy, own, tape, outputs))
                 joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))

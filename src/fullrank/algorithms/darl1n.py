@@ -53,8 +53,8 @@ from fullrank.networks.chunk import Chunk
 from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import ROLES, make_cohorts, networks
 from fullrank.networks.individuals import act_individually
-from fullrank.networks.minibatch import TILE
-from fullrank.networks.mlp import Mlp, aligned, backward, forward, upper_gradients
+from fullrank.networks.minibatch import tile_columns
+from fullrank.networks.mlp import Mlp, backward, upper
 from fullrank.networks.sight import Sight
 from fullrank.seeding import stream
 from fullrank.types import FloatArray, IntArray, Unit
@@ -192,9 +192,8 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         )
         ActorCritics.__init__(self, config, cohorts, layout, seed=seed, device=device)
         (self._cohort,) = cohorts  # a local world's agents are of one shape
-        count = -(-config.batch_size // max(config.hidden, TILE[device.type]))
-        self._columns = aligned(-(-config.batch_size // count))
-        self._width = count * self._columns
+        self._columns = tile_columns(config.batch_size, hidden=config.hidden, device=device)
+        self._width = -(-config.batch_size // self._columns) * self._columns
 
     def updates(
         self,
@@ -247,7 +246,7 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         head, generator = self._cohort.head, stream(self._seed, "target_action", *key, agent)
 
         def sample(outputs: Tensor) -> Tensor:
-            noise = torch.from_numpy(head.draw(generator, tuple(outputs.shape)))
+            (noise,) = torch.from_numpy(head.draw([generator], tuple(outputs.shape)))
             return head.sample(outputs, noise.to(self._device))
 
         return self._player(self._cohort.rows.target, sample)
@@ -291,15 +290,14 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         proceed: Callable[[], None],
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        size, own = self._config.batch_size, chunk.space.own
+        size, observed = self._config.batch_size, self._cohort.policy.inputs
         noise = self._noise(chunk, "policy_action", *key, size=size, width=self._width)
         chunk.prepare()
-        observed = own.shape[1] - 1
         for tile in tiles:
             beta = float(tile is not tiles[0])
             proceed()
             self._critic_gradient(chunk, tile, beta=beta)
-            own[:, :-1], own[:, -1] = tile.seen[:, :observed], 1.0
+            own = tile.seen[:, :observed]
             replayed = tile.seen[:, observed : observed + self._cohort.policy.outputs]
             part = noise[:, :, tile.span]
             self._policy_gradient(chunk, own, replayed, part, weight=tile.weight, beta=beta)
@@ -307,15 +305,17 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         return chunk.clipped()
 
     def _critic_gradient(self, chunk: Chunk, tile: _Tile, *, beta: float) -> None:
-        """Leaves the pre-activation of the first layer in the critic's tape."""
+        """Leaves the pre-activation of the critics' first layer in ``space.first``."""
         space, tape = chunk.space, chunk.space.critic
-        value = forward(chunk.target_critic, tile.seen_next, tape, space.value)
+        torch.bmm(chunk.target_critic.affine, tile.seen_next, out=tape.h1)
+        value = upper(chunk.target_critic, tape.h1, tape, space.value)
         expected = torch.add(tile.reward, value, alpha=self._config.discount)
-        value = forward(chunk.critic, tile.seen, tape, space.value)
+        torch.bmm(chunk.critic.affine, tile.seen, out=space.first)
+        value = upper(chunk.critic, space.first, tape, space.value)
         error = value.sub_(expected).mul_(tile.weight).mul_(2.0)
         backward(chunk.critic, error, tape)
-        space.critic_gradient[0].baddbmm_(tape.below, tile.seen.transpose(1, 2), beta=beta)
-        upper_gradients(error, tape, space.critic_gradient, beta=beta)
+        space.affine_gradient.baddbmm_(tape.below, tile.seen.transpose(1, 2), beta=beta)
+        tape.upper_gradients(error, *space.critic_gradient, beta=beta)
 
 
 class IndependentDARL1N(DARL1N):
@@ -349,6 +349,6 @@ class IndependentDARL1N(DARL1N):
         """Clip a copy of what was decoded, variable by variable, and step."""
         gradient = torch.from_numpy(updates.copy())
         layers = [*self._cohort.critic.layers, *self._cohort.policy.layers]
-        views = [layer.of(gradient) for layer in layers]
+        views = [layer.parts(gradient) for layer in layers]
         Clipper(views, views, norm=self._clip_norm).clip()
         DARL1N.apply(self, gradient.numpy())

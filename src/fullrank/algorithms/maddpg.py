@@ -44,7 +44,7 @@ from fullrank.errors import ConfigError
 from fullrank.networks.chunk import Chunk
 from fullrank.networks.cohort import make_cohorts
 from fullrank.networks.minibatch import Minibatch, Tile
-from fullrank.networks.mlp import backward, forward, upper, upper_gradients
+from fullrank.networks.mlp import backward, forward, upper
 from fullrank.networks.sight import Sight
 from fullrank.registry import nearest
 from fullrank.types import FloatArray, Unit
@@ -158,12 +158,12 @@ class MADDPG(MADDPGDimensions, ActorCritics):
                     chunk, "target_action", iteration, size=data.size, width=data.width
                 )
                 space = chunk.space
-                for tile in data.tiles:
+                for tile, part in zip(data.tiles, noise.chunk(len(data.tiles), dim=2), strict=True):
                     own = chunk.own(tile.next_joint)
                     outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
-                    actions = cohort.head.sample(outputs, noise[:, :, tile.span])
-                    actions *= tile.acts_next.index_select(0, chunk.agent_index)
-                    tile.next_joint.index_copy_(0, chunk.action_rows, actions.flatten(0, 1))
+                    actions = cohort.head.sample(outputs, part)
+                    actions *= chunk.agent_rows.of(tile.acts_next)
+                    chunk.action_rows.put(tile.next_joint, actions.flatten(0, 1))
 
     def _gradient(
         self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
@@ -171,49 +171,47 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
         noise = self._noise(chunk, "policy_action", iteration, size=data.size, width=data.width)
         chunk.prepare()
-        for tile in data.tiles:
-            reward, continues, weight = tile.per_agent.index_select(0, chunk.agent_index).unbind(1)
+        for tile, part in zip(data.tiles, noise.chunk(len(data.tiles), dim=2), strict=True):
+            weight = chunk.agent_rows.of(tile.weight)
             beta = float(tile is not data.tiles[0])
             proceed()
-            expected = self._expected_return(chunk, tile, reward, continues)
+            expected = self._expected_return(chunk, tile)
             proceed()
             self._critic_gradient(chunk, tile, expected, weight, beta=beta)
             proceed()
             own = chunk.own(tile.joint)
-            replayed = tile.joint.index_select(0, chunk.action_rows).view_as(chunk.space.outputs)
-            part = noise[:, :, tile.span]
+            replayed = chunk.action_rows.of(tile.joint).view_as(chunk.space.outputs)
             self._policy_gradient(chunk, own, replayed, part, weight=weight, beta=beta)
         proceed()
         return chunk.clipped()
 
-    def _expected_return(
-        self, chunk: Chunk, tile: Tile, reward: Tensor, continues: Tensor
-    ) -> Tensor:
+    def _expected_return(self, chunk: Chunk, tile: Tile) -> Tensor:
         """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, space = chunk.target_critic, chunk.space
-        self._first_layer(chunk, critic.first, tile.next_joint)
-        value = upper(critic, space.critic, space.value)
+        self._first_layer(chunk, critic.affine, tile.next_joint, out=space.critic.h1)
+        value = upper(critic, space.critic.h1, space.critic, space.value)
+        reward, continues = (chunk.agent_rows.of(each) for each in (tile.reward, tile.continues))
         return torch.addcmul(reward, continues, value, value=self._config.discount)
 
     def _critic_gradient(
         self, chunk: Chunk, tile: Tile, expected: Tensor, weight: Tensor, *, beta: float
     ) -> None:
-        """Leaves the pre-activation of the first layer in the critic's tape."""
+        """Leaves the pre-activation of the critics' first layer in ``space.first``."""
         space = chunk.space
-        self._first_layer(chunk, chunk.critic.first, tile.joint)
-        value = upper(chunk.critic, space.critic, space.value)
+        self._first_layer(chunk, chunk.critic.affine, tile.joint, out=space.first)
+        value = upper(chunk.critic, space.first, space.critic, space.value)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(chunk.critic, error, space.critic)
-        first = space.critic_gradient[0]
+        below, affine = space.critic.below, space.affine_gradient
         if chunk.local:
-            first.baddbmm_(space.critic.below, space.seen.transpose(1, 2), beta=beta)
+            affine.baddbmm_(below, space.seen.transpose(1, 2), beta=beta)
         else:
-            self._kernel.shared_product(space.critic.below, tile.joint_rows, first, beta=beta)
-        upper_gradients(error, space.critic, space.critic_gradient, beta=beta)
+            self._kernel.shared_product(below, tile.joint_rows, affine, beta=beta)
+        space.critic.upper_gradients(error, *space.critic_gradient, beta=beta)
 
-    def _first_layer(self, chunk: Chunk, weights: Tensor, joint: Tensor) -> None:
-        """Critics' pre-activation of their first layer, into their tape."""
+    def _first_layer(self, chunk: Chunk, weights: Tensor, joint: Tensor, *, out: Tensor) -> None:
+        """Critics' pre-activation of their first layer."""
         if chunk.local:
-            torch.bmm(weights, chunk.seen(joint), out=chunk.space.critic.first)
+            torch.bmm(weights, chunk.seen(joint), out=out)
         else:
-            self._kernel.shared_product(weights, joint, chunk.space.critic.first)
+            self._kernel.shared_product(weights, joint, out)

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fullrank.networks.cohort import Cohort, consecutive
+from fullrank.networks.cohort import Cohort
+from fullrank.networks.picked import Picked, consecutive
 from fullrank.networks.sight import MeanField, Sight
 from fullrank.networks.workspace import Workspace
 
@@ -25,9 +26,9 @@ class Chunk:
         cohort: Of all its units.
         agents: The units, one of them possibly repeated.
         space: Buffers of this width, shared with other chunks.
-        critic, policy, target_critic, target_policy: Their weights; first layers of mean-field
-            critics as ``prepare`` spreads them.
-        own_rows: Rows of own observations and of the ones in a joint input, flat.
+        critic, policy, target_critic, target_policy: Their weights; ``affine`` of mean-field
+            critics as ``prepare`` spreads it.
+        agent_rows: Rows of the units in what all agents share.
         action_rows: Rows of own actions in a joint input, flat.
         action_columns: Own actions as columns of the critics' first layer, to gather with.
         local: Whether the critics see own observations and some actions only.
@@ -49,9 +50,11 @@ class Chunk:
         self.critic, self.policy = cohort.critic.weights(online), cohort.policy.weights(online)
         self.target_critic = cohort.critic.weights(target)
         self.target_policy = cohort.policy.weights(target)
-        self.own_rows = cohort.observation_index[self._index].flatten()
+        own_rows = cohort.observation_index[self._index].flatten()
+        self._own_rows = Picked(own_rows.tolist(), online.device)
         actions = cohort.action_index[self._index]
-        self.action_rows = actions.flatten()
+        self.action_rows = Picked(actions.flatten().tolist(), online.device)
+        self.agent_rows = Picked(self.agents, online.device)
         columns, self.local = actions, cohort.sight is Sight.OWN
         if self.local:
             self._critic_rows = cohort.critic_index[self._index].flatten()
@@ -59,14 +62,13 @@ class Chunk:
             own = slice(cohort.policy.inputs, cohort.policy.inputs + cohort.policy.outputs)
             columns = inputs[own].expand(len(rows), -1)
         self.action_columns = columns.unsqueeze(1).expand(-1, cohort.critic.hidden, -1)
-        self.agent_index = torch.tensor(self.agents, device=online.device)
         self._mean_field: MeanField | None = None
         if cohort.sight is Sight.MEAN_FIELD:
             self._mean_field = MeanField(cohort.layout, self.agents, online.device)
-            self._tied = self.critic.first, self.target_critic.first
+            self._tied = self.critic.affine, self.target_critic.affine
             critic, target_critic = space.spread
-            self.critic = self.critic._replace(first=critic)
-            self.target_critic = self.target_critic._replace(first=target_critic)
+            self.critic = self.critic._replace(affine=critic)
+            self.target_critic = self.target_critic._replace(affine=target_critic)
 
     def refresh(self) -> None:
         """Take the current parameters, where they are copied."""
@@ -76,24 +78,23 @@ class Chunk:
             torch.index_select(self.cohort.rows.target, 0, self._index, out=target)
 
     def prepare(self) -> None:
-        """Bring the critics' first layers into the form that products take."""
+        """Bring the critics' first layers into the form that products take; no gradient yet."""
+        self.space.bias_gradient.zero_()
         if self._mean_field is not None:
             for tied, spread in zip(self._tied, self.space.spread, strict=True):
                 self._mean_field.spread(tied, out=spread)
-        torch.gather(self.critic.first, 2, self.action_columns, out=self.space.action_weights)
+        torch.gather(self.critic.affine, 2, self.action_columns, out=self.space.action_weights)
 
     def clipped(self) -> Tensor:
         """The gradients in flat rows as the parameters', clipped variable by variable."""
         if self._mean_field is not None:
-            self._mean_field.fold(self.space.critic_gradient[0], out=self.space.folded)
+            self._mean_field.fold(self.space.affine_gradient, out=self.space.folded)
         self.space.clipper.clip()
         return self.space.gradient
 
     def own(self, joint: Tensor) -> Tensor:
-        """Own observations and ones out of a joint input, shape (units, own + 1, columns)."""
-        flat = self.space.own.view(-1, joint.shape[1])
-        torch.index_select(joint, 0, self.own_rows, out=flat)
-        return self.space.own
+        """Own observations out of a joint input, shape (units, own, columns)."""
+        return self._own_rows.of(joint).view(len(self.agents), -1, joint.shape[1])
 
     def seen(self, joint: Tensor) -> Tensor:
         """What local critics see of a joint input, and ones, (units, inputs + 1, columns)."""

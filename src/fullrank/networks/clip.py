@@ -6,9 +6,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from fullrank.networks.mlp import Linear
+
 
 class _Layer(NamedTuple):
-    """Views of one layer's gradient [W | b], and room for the norms of its rows."""
+    """Views of one layer's gradient, and room for the norms of its rows."""
 
     weight: Tensor
     bias: Tensor
@@ -20,25 +22,24 @@ class Clipper:
     """Clips fixed buffers; made once, because making the views costs more than the arithmetic.
 
     Args:
-        layers: Gradients [W | b] of each layer, each of shape (units, outputs, inputs + 1).
-        out: Where the clipped gradients go, views of the same shapes.
+        layers: Gradients of each layer.
+        out: Where the clipped gradients go, of the same shapes.
         norm: Bound of each variable.
     """
 
-    def __init__(self, layers: Sequence[Tensor], out: Sequence[Tensor], *, norm: float) -> None:
-        units, device = len(layers[0]), layers[0].device
+    def __init__(self, layers: Sequence[Linear], out: Sequence[Linear], *, norm: float) -> None:
+        units, device = len(layers[0].weight), layers[0].weight.device
         self._norm = torch.tensor(norm, device=device)
         self._lengths = torch.empty(units, 2 * len(layers), device=device)
         self._layers: list[_Layer] = []
         self._products: list[tuple[Tensor, Tensor, Tensor]] = []
         for index, (layer, target) in enumerate(zip(layers, out, strict=True)):
             lengths = self._lengths[:, 2 * index : 2 * index + 2]
-            weight, bias = layer[:, :, :-1], layer[:, :, -1:]
-            by_row = torch.empty(units, 2, layer.shape[1], device=device)
-            self._layers.append(_Layer(weight, bias[:, :, 0], by_row, lengths))
+            by_row = torch.empty(units, 2, layer.weight.shape[1], device=device)
+            self._layers.append(_Layer(layer.weight, layer.bias[:, :, 0], by_row, lengths))
             scale = lengths[:, :, None, None]
-            self._products.append((weight, scale[:, 0], target[:, :, :-1]))
-            self._products.append((bias, scale[:, 1], target[:, :, -1:]))
+            self._products.append((layer.weight, scale[:, 0], target.weight))
+            self._products.append((layer.bias, scale[:, 1], target.bias))
 
     def clip(self) -> None:
         """Scale every variable by min(1, norm / its length).

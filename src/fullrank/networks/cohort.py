@@ -52,7 +52,7 @@ class Cohort:
         policy: Inputs: own observation.
         size: Entries of a row without its padding.
         rows: Parameters, targets and moments on the device, each (agents, padded size).
-        observation_index: Own observation and the row of ones in a joint input, per agent.
+        observation_index: Own observation in a joint input, per agent.
         action_index: Own action in a joint input, per agent.
         critic_index: Own observation, own action and the row of ones in a joint input, per agent.
     """
@@ -80,7 +80,7 @@ class Cohort:
         every = torch.arange(layout.action.stop + 1, device=device)
         observed = torch.stack([every[layout.observation_of(agent)] for agent in agents])
         ones = every[-1:].expand(len(agents), 1)
-        self.observation_index = torch.cat([observed, ones], 1)
+        self.observation_index = observed
         self.action_index = torch.stack(
             [every[layout.action][layout.action_of(agent)] for agent in agents]
         )
@@ -166,8 +166,3 @@ def make_cohorts(
         )
         for agents in groups.values()
     )
-
-
-def consecutive(rows: Sequence[int]) -> bool:
-    """Whether the rows lie side by side, so that a slice selects them."""
-    return tuple(rows) == tuple(range(rows[0], rows[0] + len(rows)))

@@ -3,6 +3,7 @@
 Outputs, actions and noise have shape (units, action size, columns).
 """
 
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -19,8 +20,8 @@ SMALLEST_UNIFORM = np.float32(2.0**-25)
 class Head(Protocol):
     """How one kind of action is made."""
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
-        """The noise of actions; made on the CPU for every device."""
+    def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
+        """The noise of actions, so much from each; made on the CPU for every device."""
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """The differentiable action that critics and policy losses see; may overwrite ``noise``."""
@@ -44,9 +45,11 @@ class Relaxed:
     def __init__(self, spec: Discrete) -> None:
         self._relaxed = spec.relaxed
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
         """Standard Gumbel noise, -log(-log u)."""
-        drawn = generator.random(shape, dtype=np.float32)
+        drawn = np.empty((len(generators), *shape), dtype=np.float32)
+        for generator, out in zip(generators, drawn, strict=True):
+            generator.random(dtype=np.float32, out=out)
         np.log(np.maximum(drawn, SMALLEST_UNIFORM, out=drawn), out=drawn)
         np.log(np.negative(drawn, out=drawn), out=drawn)
         return np.negative(drawn, out=drawn)
@@ -62,7 +65,7 @@ class Relaxed:
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
         """The sample itself where the environment takes it, else its largest entry as one-hot."""
-        noise = torch.from_numpy(self.draw(generator, tuple(outputs.shape)))
+        (noise,) = torch.from_numpy(self.draw([generator], tuple(outputs.shape)))
         sample = self.sample(outputs, noise.to(outputs.device))
         return sample if self._relaxed else _one_hot(sample)
 
@@ -87,9 +90,9 @@ class Squashed:
         self._centre, self._half = (high + low) / 2, (high - low) / 2
         self._noise = noise
 
-    def draw(self, generator: np.random.Generator, shape: tuple[int, ...]) -> FloatArray:
+    def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
         """Zeros: target actions and the policy loss are deterministic."""
-        return np.zeros(shape, np.float32)
+        return np.zeros((len(generators), *shape), np.float32)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
         """The mean."""

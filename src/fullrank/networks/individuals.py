@@ -24,7 +24,8 @@ def act_individually(
 
     The rows of an agent are cut into pieces as long as an agent has rows on average, the last
     padded with zeros, so that the work grows with the rows and not with the agents; each piece is
-    one matrix of a ``bmm``.
+    one matrix of a ``bmm``. There are no fewer than threads: several of them at one matrix would
+    change its bits.
 
     Args:
         policy: Where its layers lie in a row of ``parameters``.
@@ -40,11 +41,11 @@ def act_individually(
     agents, counts = np.unique(who, return_counts=True)
     length = min(aligned(-(-len(who) // len(agents))), MOST)
     pieces = -(-counts // length)
+    pieces[-1] += max(0, torch.get_num_threads() - pieces.sum())
     skipped = length * pieces - counts
     place = np.arange(len(who)) + np.repeat(np.cumsum(skipped) - skipped, counts)
-    rows = np.zeros((length * int(pieces.sum()), policy.inputs + 1), dtype=np.float32)
-    rows[place, :-1] = observation[order]
-    rows[:, -1] = 1.0
+    rows = np.zeros((length * int(pieces.sum()), policy.inputs), dtype=np.float32)
+    rows[place] = observation[order]
     owners = torch.from_numpy(np.repeat(agents, pieces)).to(parameters.device)
     inputs = torch.from_numpy(rows).to(parameters.device).view(len(owners), length, -1)
     own = torch.index_select(parameters, 0, owners)
@@ -55,9 +56,9 @@ def act_individually(
 
 
 def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
-    """Shape (pieces, outputs, columns), of inputs of shape (pieces, inputs + 1, columns)."""
+    """Shape (pieces, outputs, columns), of inputs of shape (pieces, inputs, columns)."""
     pieces, _, columns = inputs.shape
-    first = inputs.new_empty(pieces, policy.hidden, columns)
-    tape = Tape(first, torch.empty_like(first), first)
+    below = inputs.new_empty(pieces, policy.hidden, columns)
+    tape = Tape(below, below)
     out = inputs.new_empty(pieces, policy.outputs, columns)
     return forward(policy.weights(parameters), inputs, tape, out)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
+from itertools import combinations
 from typing import Literal
 
 import numpy as np
@@ -73,7 +74,8 @@ def choose(device: torch.device, *, least_product: int) -> Kernel:
     """
     onednn = Kernel("onednn")
     worthwhile = device.type == "cpu" and least_product >= ONEDNN_LEAST
-    return onednn if worthwhile and _prefers_onednn() and is_float32(onednn) else Kernel("default")
+    fit = worthwhile and _prefers_onednn() and is_float32(onednn) and is_steady(onednn)
+    return onednn if fit else Kernel("default")
 
 
 @cache
@@ -90,6 +92,33 @@ def is_float32(kernel: Kernel) -> bool:
     with kernel.active():
         products = (torch.bmm(a, b), torch.mm(a[0], b[0]).unsqueeze(0))
     return all(bool(((p - exact[: len(p)]).abs() <= bound[: len(p)]).all()) for p in products)
+
+
+@cache
+def is_steady(kernel: Kernel) -> bool:
+    """Whether the bits of a unit in ``shared_product`` are the same in any company.
+
+    Where PyTorch does not give its products to oneDNN after all, as without AVX-512, they are not.
+    """
+    return all(_is_steady(kernel, *shape) for shape in ((50, 73, 176), (64, 256, 74)))
+
+
+def _is_steady(kernel: Kernel, outputs: int, inputs: int, columns: int) -> bool:
+    generator, units = np.random.Generator(np.random.Philox(key=0)), 6
+    shapes = ((units, outputs, inputs), (inputs, columns))
+    weights, shared = (
+        torch.from_numpy(generator.standard_normal(shape)).float() for shape in shapes
+    )
+
+    def product(first: int, last: int) -> Tensor:
+        out = torch.zeros(last - first, outputs, columns)
+        kernel.shared_product(weights[first:last], shared, out)
+        return out
+
+    with kernel.active():
+        together = product(0, units)
+        companies = combinations(range(units + 1), 2)
+        return all(torch.equal(product(*each), together[slice(*each)]) for each in companies)
 
 
 @cache

@@ -1,14 +1,14 @@
 """Perceptrons with two hidden layers, many units at once, forward and backward by hand.
 
 Activations lie feature by feature, shape (units, features, columns), a column being one transition.
-Each layer's input ends in a row of ones, so that a layer is one matrix [W | b], its product is the
-whole affine map, and the gradient of b falls out of the same product as that of W.
+Hidden activations are rectified where their product lies, and b is added there, too: with a row of
+ones for b they could not lie side by side, and products of 65 rows are slow. Only what critics see
+ends in a row of ones, so that there [W | b] is one matrix.
 
 The width of a call does not enter a product's shape: every product is a ``bmm`` with one matrix per
 unit. docs/adr/0006 says which other forms were measured, and which of them break bit equality.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -30,6 +30,18 @@ def aligned(size: int) -> int:
     return (-(-size // ALIGNMENT) | 1) * ALIGNMENT
 
 
+class Linear(NamedTuple):
+    """A layer of some units, or the gradient there.
+
+    Attributes:
+        weight: W, shape (units, outputs, inputs).
+        bias: b, shape (units, outputs, 1).
+    """
+
+    weight: Tensor
+    bias: Tensor
+
+
 class Layer(NamedTuple):
     """[W | b]: shape (outputs, inputs + 1), stored row by row from ``start`` in a flat vector."""
 
@@ -45,6 +57,15 @@ class Layer(NamedTuple):
     def of(self, rows: Tensor) -> Tensor:
         """View of flat rows, shape (units, >= end), as (units, outputs, inputs + 1)."""
         return rows[:, self.start : self.end].view(-1, self.outputs, self.inputs + 1)
+
+    def parts(self, rows: Tensor) -> Linear:
+        """W and b, views of flat rows."""
+        return parts(self.of(rows))
+
+
+def parts(matrix: Tensor) -> Linear:
+    """W and b, views of [W | b]."""
+    return Linear(matrix[:, :, :-1], matrix[:, :, -1:])
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,22 +91,27 @@ class Mlp:
 
     def weights(self, rows: Tensor) -> "Weights":
         """Views of flat rows, shape (units, >= end)."""
-        first, second, third = (layer.of(rows) for layer in self.layers)
+        first, second, third = (layer.parts(rows) for layer in self.layers)
         return Weights(
+            self.layers[0].of(rows),
             first,
             second,
             third,
-            second[:, :, :-1].transpose(1, 2),
-            third[:, :, :-1].transpose(1, 2),
+            second.weight.transpose(1, 2),
+            third.weight.transpose(1, 2),
         )
 
 
 class Weights(NamedTuple):
-    """The layers [W | b] of some units, and W transposed where gradients pass through it."""
+    """The layers of some units, and W transposed where gradients pass through it.
 
-    first: Tensor
-    second: Tensor
-    third: Tensor
+    ``affine`` is [W | b] of the first one, for inputs that end in ones.
+    """
+
+    affine: Tensor
+    first: Linear
+    second: Linear
+    third: Linear
     second_back: Tensor
     third_back: Tensor
 
@@ -94,46 +120,56 @@ class Tape:
     """What a forward pass leaves for the backward pass; overwritten by the next pass.
 
     Attributes:
-        first: Pre-activation of layer 1, shape (units, hidden, columns).
-        second: Of layer 2; after ``backward``, the gradient there.
-        below: After ``backward``, the gradient at ``first``.
-        h1: Output of layer 1 and ones, shape (units, hidden + 1, columns).
-        h2: Output of layer 2 and ones.
+        h1: Output of layer 1, shape (units, hidden, columns).
+        h2: Of layer 2.
+        second: After ``backward``, the gradient at the pre-activation of layer 2.
+        below: At that of layer 1.
     """
 
-    def __init__(self, first: Tensor, second: Tensor, below: Tensor) -> None:
-        units, hidden, columns = first.shape
-        self.first, self.second, self.below = first, second, below
-        self.h1, self.h2 = (first.new_ones(units, hidden + 1, columns) for _ in range(2))
-        self.relu1, self.relu2 = self.h1[:, :-1], self.h2[:, :-1]
-        self.h1_rows, self.h2_rows = self.h1.transpose(1, 2), self.h2.transpose(1, 2)
+    def __init__(self, second: Tensor, below: Tensor) -> None:
+        self.second, self.below = second, below
+        self.h1, self.h2 = torch.zeros_like(second), torch.zeros_like(second)
+        self._h1_rows, self._h2_rows = self.h1.transpose(1, 2), self.h2.transpose(1, 2)
+
+    def upper_gradients(
+        self, output_gradient: Tensor, second: Linear, third: Linear, *, beta: float
+    ) -> None:
+        """Add the gradients of layers 2 and 3 after ``backward``; see ``accumulate``.
+
+        That of layer 1 is ``below`` times its input.
+        """
+        accumulate(second, self.second, self._h1_rows, beta=beta)
+        accumulate(third, output_gradient, self._h2_rows, beta=beta)
 
 
 def forward(weights: Weights, inputs: Tensor, tape: Tape, out: Tensor) -> Tensor:
-    """Outputs, shape (units, outputs, columns), from inputs (units, inputs + 1, columns)."""
-    torch.bmm(weights.first, inputs, out=tape.first)
-    return upper(weights, tape, out)
+    """Outputs, shape (units, outputs, columns), from inputs (units, inputs, columns)."""
+    torch.bmm(weights.first.weight, inputs, out=tape.h1).add_(weights.first.bias)
+    return upper(weights, tape.h1, tape, out)
 
 
-def upper(weights: Weights, tape: Tape, out: Tensor) -> Tensor:
+def upper(weights: Weights, first: Tensor, tape: Tape, out: Tensor) -> Tensor:
     """Outputs from the pre-activation of the first layer on."""
-    hidden(weights, tape)
-    return torch.bmm(weights.third, tape.h2, out=out)
+    hidden(weights, first, tape)
+    return torch.baddbmm(weights.third.bias, weights.third.weight, tape.h2, out=out)
 
 
-def hidden(weights: Weights, tape: Tape) -> None:
-    """Both hidden layers, from the pre-activation of the first."""
-    torch.clamp_min(tape.first, 0.0, out=tape.relu1)
-    torch.bmm(weights.second, tape.h1, out=tape.second)
-    torch.clamp_min(tape.second, 0.0, out=tape.relu2)
+def hidden(weights: Weights, first: Tensor, tape: Tape) -> None:
+    """Both hidden layers, from the pre-activation of the first, which may be ``tape.h1``."""
+    torch.clamp_min(first, 0.0, out=tape.h1)
+    torch.bmm(weights.second.weight, tape.h1, out=tape.h2).add_(weights.second.bias)
+    tape.h2.clamp_min_(0.0)
 
 
 def backward(weights: Weights, output_gradient: Tensor, tape: Tape) -> None:
     """Gradients at both pre-activations: of layer 2 into ``second``, of layer 1 into ``below``."""
-    torch.bmm(weights.third_back, output_gradient, out=tape.second)
-    _mask(tape.second, tape.relu2)
+    if output_gradient.shape[1] == 1:  # several times as fast as a product of depth 1
+        torch.mul(weights.third_back, output_gradient, out=tape.second)
+    else:
+        torch.bmm(weights.third_back, output_gradient, out=tape.second)
+    _mask(tape.second, tape.h2)
     torch.bmm(weights.second_back, tape.second, out=tape.below)
-    _mask(tape.below, tape.relu1)
+    _mask(tape.below, tape.h1)
 
 
 def _mask(gradient: Tensor, relu: Tensor) -> None:
@@ -141,16 +177,14 @@ def _mask(gradient: Tensor, relu: Tensor) -> None:
     _threshold_backward(gradient, relu, 0.0, grad_input=gradient)
 
 
-def upper_gradients(
-    output_gradient: Tensor, tape: Tape, out: Sequence[Tensor], *, beta: float
-) -> None:
-    """Gradients of layers 2 and 3 after ``backward``; that of layer 1 is ``below`` times its input.
+def accumulate(out: Linear, gradient: Tensor, inputs: Tensor, *, beta: float) -> None:
+    """Add a layer's gradient, from that at its outputs.
 
     Args:
-        output_gradient: Shape (units, outputs, columns).
-        tape: Of the forward and the backward pass.
-        out: Contiguous, one per layer.
-        beta: The gradients are added to so much of ``out``.
+        out: The gradient so far; W contiguous.
+        gradient: At the outputs, shape (units, outputs, columns).
+        inputs: Of the layer, shape (units, columns, inputs).
+        beta: So much of W's gradient is kept; b's is kept whole.
     """
-    out[1].baddbmm_(tape.second, tape.h1_rows, beta=beta)
-    out[2].baddbmm_(output_gradient, tape.h2_rows, beta=beta)
+    out.weight.baddbmm_(gradient, inputs, beta=beta)
+    out.bias.add_(gradient.sum(2, keepdim=True))

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import Cohort
-from fullrank.networks.mlp import Mlp, Tape
+from fullrank.networks.mlp import Linear, Tape, parts
 from fullrank.networks.sight import Sight
 
 
@@ -15,15 +15,17 @@ class Workspace:
     """Buffers whose first axis is the unit; they hold nothing between two uses.
 
     Attributes:
+        first: Pre-activation of the critics' first layer, shape (units, hidden, columns).
         critic: Tape of the critics.
         policy: Tape of the policies; shares all but its activations with ``critic``.
-        own: Own observations and ones, shape (units, own + 1, columns).
         value: Q, shape (units, 1, columns).
         outputs: Of the policies, shape (units, action size, columns).
         action_weights: Columns of the critics' first layer that the own action meets.
-        critic_gradient: One per layer; of mean-field critics, the first as spread.
-        folded: The first layer's, as the critics' parameters have it.
+        affine_gradient: At [W | b] of the critics' first layer; of mean-field critics, as spread.
+        folded: The same, as the critics' parameters have it.
+        critic_gradient: At layers 2 and 3.
         policy_gradient: One per layer.
+        bias_gradient: That of all biases but those in ``affine_gradient``, (units, biases).
         gradient: Flat rows as the parameters', which ``clipper`` fills.
         clipper: From both layered gradients to ``gradient``.
     """
@@ -31,25 +33,31 @@ class Workspace:
     def __init__(self, cohort: Cohort, *, units: int, columns: int, clip_norm: float) -> None:
         device = cohort.rows.online.device
         hidden, actions = cohort.critic.hidden, cohort.policy.outputs
-        first, second, below = (
+        self.first, second, below = (
             torch.zeros(units, hidden, columns, device=device) for _ in range(3)
         )
-        self.critic = Tape(first, second, below)
-        self.policy = Tape(second, second, below)
-        self.own = torch.empty(units, cohort.policy.inputs + 1, columns, device=device)
+        self.critic, self.policy = Tape(second, below), Tape(second, below)
         self.value = torch.empty(units, 1, columns, device=device)
         self.outputs = torch.empty(units, actions, columns, device=device)
         self.action_weights = torch.empty(units, hidden, actions, device=device)
-        layers = _layers(cohort.critic, units, device)
-        self.critic_gradient, self.folded = layers, layers[0]
+        self.folded = torch.empty(units, hidden, cohort.critic.inputs + 1, device=device)
+        self.affine_gradient = self.folded
         self._joint = (units, hidden, cohort.layout.action.stop + 1)
         if cohort.sight is Sight.MEAN_FIELD:
-            self.critic_gradient = [layers[0].new_empty(self._joint), *layers[1:]]
-        self.policy_gradient = _layers(cohort.policy, units, device)
+            self.affine_gradient = self.folded.new_empty(self._joint)
+        layers = (*cohort.critic.layers, *cohort.policy.layers)
+        outputs = [layer.outputs for layer in layers[1:]]
+        self.bias_gradient = torch.zeros(units, sum(outputs), device=device)
+        biases = self.bias_gradient.unsqueeze(2).split_with_sizes(outputs, 1)
+        upper = [
+            Linear(torch.empty(units, layer.outputs, layer.inputs, device=device), bias)
+            for layer, bias in zip(layers[1:], biases, strict=True)
+        ]
+        self.critic_gradient, self.policy_gradient = upper[:2], upper[2:]
         self.gradient = torch.zeros(units, cohort.rows.online.shape[1], device=device)
         self.clipper = Clipper(
-            (*layers, *self.policy_gradient),
-            (*cohort.critic.weights(self.gradient)[:3], *cohort.policy.weights(self.gradient)[:3]),
+            (parts(self.folded), *upper),
+            [layer.parts(self.gradient) for layer in layers],
             norm=clip_norm,
         )
 
@@ -69,9 +77,3 @@ class Workspace:
     def parameters(self) -> tuple[Tensor, Tensor]:
         """Room for online and target rows of units that do not lie side by side."""
         return torch.empty_like(self.gradient), torch.empty_like(self.gradient)
-
-
-def _layers(net: Mlp, units: int, device: torch.device) -> list[Tensor]:
-    return [
-        torch.empty(units, layer.outputs, layer.inputs + 1, device=device) for layer in net.layers
-    ]

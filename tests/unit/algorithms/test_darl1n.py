@@ -114,6 +114,25 @@ def test_each_row_is_acted_on_by_the_policy_of_its_agent() -> None:
         np.testing.assert_allclose(action, expected.numpy(), rtol=1e-4, atol=1e-4)
 
 
+def test_no_two_threads_share_the_matrix_of_a_few_rows() -> None:
+    policy, before, pieces = Mlp(0, 3, 8, 2), torch.get_num_threads(), list[int]()
+    parameters = torch.ones((4, policy.end))
+
+    def choose(outputs: torch.Tensor) -> torch.Tensor:
+        pieces.append(len(outputs))
+        return outputs
+
+    torch.set_num_threads(2)
+    try:
+        for who in ([2], [1, 3, 3], [0, 1, 2, 3]):
+            observation = np.ones((len(who), 3), np.float32)
+            actions = act_individually(policy, parameters, np.array(who), observation, choose)
+            assert len(actions) == len(who)
+    finally:
+        torch.set_num_threads(before)
+    assert pieces == [2, 2, 4]
+
+
 def perceptron(net: Mlp, row: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
     """The same by PyTorch's layers, on a flat row."""
     for number, layer in enumerate(net.layers):
@@ -148,7 +167,7 @@ def by_autograd(algorithm: DARL1N, unit: Unit, made: Samples) -> FloatArray:
         expected = torch.from_numpy(made.reward).float()[:, None] + 0.95 * value
     error = perceptron(cohort.critic, row, seen) - expected
     logits = perceptron(cohort.policy, row, seen[:, :5])
-    noise = cohort.head.draw(stream(0, "policy_action", 3, unit), (2, size))
+    (noise,) = cohort.head.draw([stream(0, "policy_action", 3, unit)], (2, size))
     own = torch.softmax(logits + torch.from_numpy(noise).T, dim=1)
     judged = torch.cat([seen[:, :5], own, seen[:, 7:]], dim=1)
     frozen = row.detach()

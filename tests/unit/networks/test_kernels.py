@@ -34,6 +34,7 @@ def test_the_chosen_kernel_is_float32_on_this_machine() -> None:
 def test_small_products_stay_on_the_default_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
     monkeypatch.setattr(kernels, "is_float32", lambda kernel: True)
+    monkeypatch.setattr(kernels, "is_steady", lambda kernel: True)
     least = kernels.ONEDNN_LEAST
     assert kernels.choose(CPU, least_product=least - 1) == Kernel("default")
     assert kernels.choose(CPU, least_product=least) == Kernel("onednn")
@@ -51,4 +52,26 @@ def test_a_kernel_restores_the_process_wide_setting(name: str) -> None:
 def test_a_kernel_that_is_not_float32_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
     monkeypatch.setattr(kernels, "is_float32", lambda kernel: False)
+    assert kernels.choose(CPU, least_product=2**20) == Kernel("default")
+
+
+def test_the_kernel_of_this_machine_is_steady() -> None:
+    assert kernels.is_steady(kernels.choose(CPU, least_product=2**20))
+
+
+def test_a_kernel_whose_bits_depend_on_the_company_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real = Kernel.shared_product
+
+    def fickle(
+        self: Kernel, weights: torch.Tensor, inputs: torch.Tensor, out: torch.Tensor
+    ) -> None:
+        real(self, weights, inputs, out)
+        out += 1e-5 * (len(weights) == 5)
+
+    monkeypatch.setattr(Kernel, "shared_product", fickle)
+    monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
+    monkeypatch.setattr(kernels, "is_float32", lambda kernel: True)
+    monkeypatch.setattr(kernels, "is_steady", kernels.is_steady.__wrapped__)
     assert kernels.choose(CPU, least_product=2**20) == Kernel("default")

@@ -11,7 +11,9 @@ from fullrank.networks.chunk import Chunks
 from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import Cohort, make_cohorts
 from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
-from fullrank.networks.mlp import aligned
+from fullrank.networks.minibatch import tile_columns
+from fullrank.networks.mlp import aligned, parts
+from fullrank.networks.picked import Picked
 from fullrank.networks.sight import MeanField, Sight, critic_inputs
 from fullrank.replay import Layout
 
@@ -24,12 +26,35 @@ def test_aligned_sizes_are_odd_multiples_of_sixty_four_bytes(size: int) -> None:
     assert aligned(size) * 4 % 128 == 64
 
 
+@pytest.mark.parametrize(("size", "hidden"), [(1, 8), (333, 50), (1024, 64), (1024, 300), (9, 999)])
+def test_tiles_are_whole_cache_lines_and_long_ones_an_odd_number(size: int, hidden: int) -> None:
+    columns = tile_columns(size, hidden=hidden, device=CPU)
+    assert columns % 16 == 0
+    assert columns <= max(256, aligned(hidden))
+    assert columns <= 256 or columns == aligned(columns)
+
+
+def test_a_full_minibatch_leaves_no_column_empty() -> None:
+    assert tile_columns(1024, hidden=64, device=CPU) == 256
+
+
+@pytest.mark.parametrize("rows", [(2, 3, 4), (4, 2), (1, 1)])
+def test_picked_rows_are_read_and_written_side_by_side_or_apart(rows: tuple[int, ...]) -> None:
+    tensor, picked = torch.arange(12.0).view(6, 2), Picked(rows, CPU)
+    chosen = tensor[list(rows)]
+    assert torch.equal(picked.of(tensor), chosen)
+    expected = tensor.clone()
+    expected[list(rows)] = -chosen
+    picked.put(tensor, -chosen)
+    assert torch.equal(tensor, expected)
+
+
 def test_weights_and_biases_are_clipped_apart_and_short_ones_kept_to_the_bit() -> None:
     torch.manual_seed(0)
     layer = torch.randn(3, 5, 8)
     layer[0, :, :-1] *= 1e-3
     out = torch.zeros(3, 5, 8)
-    Clipper([layer], [out], norm=0.3).clip()
+    Clipper([parts(layer)], [parts(out)], norm=0.3).clip()
     for unit in range(3):
         for part in (slice(None, -1), slice(-1, None)):
             variable = layer[unit, :, part]
@@ -65,13 +90,12 @@ def test_noise_is_gumbels_and_finite_for_extreme_draws() -> None:
     uniform = np.array([[0.0, 2.0**-24, 0.5, 1 - 2.0**-24]], np.float32)
 
     class Extremes:
-        def random(
-            self, size: tuple[int, ...], dtype: type
-        ) -> np.ndarray[tuple[int, ...], np.dtype]:
-            assert (size, dtype) == (uniform.shape, np.float32)
-            return uniform.copy()
+        def random(self, *, dtype: type, out: np.ndarray[tuple[int, ...], np.dtype]) -> None:
+            assert (out.shape, dtype) == (uniform.shape, np.float32)
+            out[:] = uniform
 
-    noise = make_head(Discrete(4), noise=0.0, device=CPU).draw(Extremes(), uniform.shape)  # type: ignore[arg-type]
+    head = make_head(Discrete(4), noise=0.0, device=CPU)
+    (noise,) = head.draw([Extremes()], uniform.shape)  # type: ignore[list-item]
     expected = -np.log(-np.log(np.maximum(uniform.astype(np.float64), SMALLEST_UNIFORM)))
     np.testing.assert_allclose(noise, expected, rtol=1e-6)
 
@@ -158,4 +182,4 @@ def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
     cohort.rows.online[2] = 7.0
     again = chunks.take((0, 2), columns=16)
     assert again is chunk
-    assert (chunk.policy.first[1] == 7.0).all()
+    assert (chunk.policy.affine[1] == 7.0).all()

@@ -1,0 +1,35 @@
+"""Some rows of many tensors, chosen once."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+
+def consecutive(rows: Sequence[int]) -> bool:
+    """Whether the rows lie side by side, so that a slice selects them."""
+    return tuple(rows) == tuple(range(rows[0], rows[0] + len(rows)))
+
+
+class Picked:
+    """Rows along the first axis: where they lie side by side a view, else a copy.
+
+    Args:
+        rows: Their indices, one of them possibly repeated.
+        device: Of the tensors.
+    """
+
+    def __init__(self, rows: Sequence[int], device: torch.device) -> None:
+        self._index = torch.tensor(rows, device=device)
+        self._span = slice(rows[0], rows[-1] + 1) if consecutive(rows) else None
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """These rows, for reading only."""
+        return tensor.index_select(0, self._index) if self._span is None else tensor[self._span]
+
+    def put(self, tensor: Tensor, values: Tensor) -> None:
+        """Overwrite these rows."""
+        if self._span is None:
+            tensor.index_copy_(0, self._index, values)
+        else:
+            tensor[self._span] = values
