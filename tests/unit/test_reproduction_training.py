@@ -22,10 +22,11 @@ from fullrank.reproduction.darl1n.training import (
     wireless,
 )
 from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
+from fullrank.reproduction.darl1n.training.crossplay import PLAYED
 from fullrank.reproduction.darl1n.training.effort import Effort
 from fullrank.reproduction.darl1n.training.plan import adversaries, learners, teams
 from fullrank.reproduction.darl1n.training.policies import policies_of, seat
-from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, OURS, TASKS
+from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
 from fullrank.reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank.reproduction.verdicts import Held
 from fullrank.seeding import derive
@@ -207,48 +208,38 @@ def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Found:
     """Returns of a side that depend on who trained it alone."""
     return {
         crossplay.CELL: {
-            "good": {own: {other: [good[own]] for other in OURS} for own in OURS},
-            "adversary": {own: {other: [adversary[other]] for other in OURS} for own in OURS},
+            "good": {own: {other: [good[own]] for other in PLAYED} for own in PLAYED},
+            "adversary": {own: {other: [adversary[other]] for other in PLAYED} for own in PLAYED},
         }
     }
 
 
-BEST = {"maddpg": -40.0, "mfac": -30.0, "darl1n": -20.0}
+BEST = {"maddpg": -40.0, "mfac": -35.0, "epc": -30.0, "darl1n": -20.0}
 
 
 def test_sides_are_normalised_and_belong_to_who_trained_them() -> None:
-    found = games(BEST, {**BEST, "darl1n": -50.0})
+    found = games(BEST, {**BEST, "darl1n": -50.0, "epc": -40.0})
     good, adversary = (crossplay.normalised(found, side) for side in crossplay.SIDES)
-    assert [good[method].mean() for method in OURS] == [0.0, 0.5, 1.0]
-    assert [adversary[method].mean() for method in OURS] == [0.5, 1.0, 0.0]
-    (verdict,) = crossplay.judge_crossplay(found, WHOLE)
-    assert verdict.held is Held.NOT_HELD
-    assert verdict.reason.startswith("adversary of maddpg")
-    assert crossplay.judge_crossplay(games(BEST, BEST), WHOLE)[0].held is Held.HELD
-    assert crossplay.judge_crossplay(games(BEST, BEST), TINY)[0].held is Held.NOT_TESTABLE
-
-
-def test_every_good_side_meets_every_adversary_side(tmp_path: Path) -> None:
-    sides = [each.cell({}, time.process_time) for each in crossplay.trials(TINY).values()]
-    found = run(sides, tmp_path)
-    cell = crossplay.cell(found, TINY)
-    played = cell.compute()
-    for side in crossplay.SIDES:
-        assert {len(each) for row in played[side].values() for each in row.values()} == {10}
-    assert played["good"]["mfac"]["maddpg"] != played["good"]["mfac"]["darl1n"]
-    assert played["good"]["mfac"]["maddpg"] != played["good"]["darl1n"]["maddpg"]
-    assert cell.compute() == played
+    assert [good[method].mean() for method in PLAYED] == [0.0, 0.25, 0.5, 1.0]
+    assert [adversary[method].mean() for method in PLAYED] == [2 / 3, 1.0, 2 / 3, 0.0]
+    verdicts = crossplay.judge_crossplay(found, WHOLE)
+    assert [each.held for each in verdicts] == [Held.NOT_HELD] * 2
+    assert verdicts[0].reason.startswith("adversary of maddpg")
+    assert verdicts[1].reason.startswith("adversary of maddpg: 0.67, of epc 0.67; adversary of m")
+    best, short = (crossplay.judge_crossplay(games(BEST, BEST), each) for each in (WHOLE, TINY))
+    assert [each.held for each in best] == [Held.HELD] * 2
+    assert [each.held for each in short] == [Held.NOT_TESTABLE] * 2
 
 
 TWO = dataclasses.replace(TINY, sizes=2)
 
 
-def test_teams_grow_where_there_are_no_adversaries_and_begin_from_scratch_in_ising() -> None:
-    named = {cell.name for cell in growing.cells(WHOLE, Path(), time.process_time)}
+def test_teams_grow_in_all_tasks_and_begin_from_scratch_in_ising() -> None:
+    alone = {cell.name for cell in growing.cells(WHOLE, Path(), time.process_time)}
     sought = {name for team in teams(WHOLE) for name in growing.names(*team).values()}
-    assert named == sought
-    assert len(named) == 4 + 3 + 4
-    assert growing.names(GRASSLAND, GRASSLAND.sizes[0]) == {}
+    assert alone == {name for name in sought if "grassland" not in name and "battle" not in name}
+    assert len(alone) == 4 + 3 + 4
+    assert len(sought) == len(alone) + 4 + 4
 
 
 def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None:
@@ -357,8 +348,8 @@ def test_the_paper_s_numbers_stand_beside_ours() -> None:
     assert "| 24 | darl1n | 1830 |" in page
     assert "| 64 | epc-scratch | 2995 | 360.0 (90) | 360.0 (90) | 2503 | 100.0 |" in page
     assert "| 9 | epc-scratch | 101 | 45.0 (90) |" in page  # EPC's own
-    assert "| 6 | epc | 4883 | - | - | 12 | - | - | - |" in page
-    assert page.count("all runs together: 70 s before M = ") == 2
+    assert "| 6 | epc | 4883 | 450.0 (90) |" in page
+    assert page.count("all runs together: 70 s before M = ") == 4
     assert "70 s before M = 16, 70 s before M = 25, 70 s before M = 64." in page
     assert [task.table for task in TASKS] == ["I", "II", "III", "IV"]
     assert FOOD.printed["darl1n"][2].reward == 13.0

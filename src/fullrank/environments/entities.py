@@ -3,7 +3,7 @@
 For networks that treat all others of one kind alike, however many there are ([Long20], Sec. 4.1).
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
 from fullrank.environments.base import Environment
@@ -31,6 +31,14 @@ class Entities:
     own: IntArray
     """Where an agent sees itself, shape (s,)."""
     kinds: tuple[Kind, ...]
+
+    def of(self, agents: slice) -> "Entities":
+        """What some of the agents see."""
+        kinds = (
+            replace(kind, columns=kind.columns[agents], placed=kind.placed[agents])
+            for kind in self.kinds
+        )
+        return replace(self, kinds=tuple(kinds))
 
 
 @runtime_checkable

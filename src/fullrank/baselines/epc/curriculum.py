@@ -1,7 +1,7 @@
 """What fixes the result of EPC: stages of growing teams, and how runs are trained and chosen."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
@@ -11,6 +11,7 @@ from fullrank.environments import Environment, make_environment
 from fullrank.environments.entities import entities_of
 from fullrank.environments.lattice.environment import LatticeEnvironment
 from fullrank.errors import ConfigError
+from fullrank.types import JSON
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,6 +22,8 @@ class Stage:
     """M."""
     iterations: int
     """Of each run."""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    """The environment's at this size, beside those at any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,9 +74,23 @@ class Curriculum:
         """EPC from scratch: a single run of the last stage."""
         return replace(self, stages=self.stages[-1:], runs=1, selected=1)
 
+    def facts(self) -> JSON:
+        """All that fixes the result."""
+        return asdict(self)
+
     def make(self, agents: int, copies: int) -> Environment:
-        """The environment of a team of some size."""
-        return make_environment(self.environment, agents=agents, copies=copies, **self.params)
+        """The environment of a team of some size, with the parameters of its stage."""
+        own = {stage.agents: stage.params for stage in self.stages}.get(agents, {})
+        params = {**self.params, **own}
+        return make_environment(self.environment, agents=agents, copies=copies, **params)
+
+    def world(self, agents: int, *, run: int) -> Environment:
+        """Where a run of a stage learns: here the same for all."""
+        return self.make(agents, self.practice.copies)
+
+    def court(self, agents: int, *, run: int) -> Environment:
+        """Where a run of a stage is judged: here the same for all."""
+        return self.make(agents, self.practice.episodes)
 
     def team(self, agents: int, *, seed: int = 0) -> Team:
         """A team that learnt nothing; ``Team.begin`` gives it the parameters of a run."""

@@ -87,7 +87,7 @@ class Learner:
         layout, eyes = self._layout, self._team.eyes
         action = rows[:, layout.action].view(len(rows), layout.agents, -1)
         generator = stream(self._seed, "update", iteration)
-        noise = self._team.head.draw(generator, (2, *action.shape))
+        (noise,) = self._team.head.draw([generator], (2, *action.shape))
         return Transitions(
             eyes.view(rows[:, layout.observation]),
             action,

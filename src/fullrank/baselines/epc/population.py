@@ -19,8 +19,8 @@ Differs from the sources in:
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from functools import partial
+from contextlib import closing
+from dataclasses import dataclass, replace
 from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import NamedTuple
@@ -131,7 +131,7 @@ class _Entry(NamedTuple):
     def plan(self) -> str:
         """All that fixes this run; later stages do not."""
         known = self.curriculum.stages[: self.stage + 1]
-        return json.dumps(asdict(replace(self.curriculum, stages=known)), sort_keys=True)
+        return json.dumps(replace(self.curriculum, stages=known).facts(), sort_keys=True)
 
     def stored(self) -> Run | None:
         """The run, if it was finished; what is damaged is trained again."""
@@ -155,17 +155,20 @@ class _Entry(NamedTuple):
             smaller = curriculum.stages[self.stage - 1].agents
             sizes = (curriculum.make(agents, 1).agents for agents in (smaller, size.agents))
             team.begin(mixed(self.parents, *sizes))
-        points = list(
-            practise(
+        world = curriculum.world(size.agents, run=self.number)
+        court = curriculum.court(size.agents, run=self.number)
+        with closing(world), closing(court):
+            lessons = practise(
                 team,
-                partial(curriculum.make, size.agents),
+                world,
+                court,
                 curriculum.practice,
                 iterations=size.iterations,
                 seed=seed,
                 evaluation_seed=curriculum.seed,
                 clock=clock,
             )
-        )
+            points = list(lessons)
         facts = {"plan": self.plan, "points": points}
         arrays = team.parameters()
         save(self.place, iteration=size.iterations, arrays=arrays, facts=facts, keep=1)

@@ -1,7 +1,6 @@
 """One run of a team: play, learn, and be judged now and then."""
 
 from collections.abc import Callable, Iterator
-from contextlib import closing
 from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
@@ -59,7 +58,8 @@ class Point(NamedTuple):
 
 def practise(
     team: Team,
-    make: Callable[[int], Environment],
+    world: Environment,
+    court: Environment,
     practice: Practice,
     *,
     iterations: int,
@@ -71,7 +71,8 @@ def practise(
 
     Args:
         team: Is changed.
-        make: Makes so many copies of its environment.
+        world: Where it learns.
+        court: Where it is judged.
         practice: How.
         iterations: How long.
         seed: Of play and draws.
@@ -81,21 +82,20 @@ def practise(
     Yields:
         Every evaluation.
     """
-    with closing(make(practice.copies)) as world, closing(make(practice.episodes)) as court:
-        lesson = _Lesson(team, world, practice, iterations=iterations, seed=seed)
-        begun, seconds = clock(), 0.0
-        lesson.collect(ceil(practice.warmup / practice.copies), WARM_UP)
-        for iteration in range(iterations + 1):
-            if iteration % practice.evaluate_every == 0 or iteration == iterations:
-                seconds += clock() - begun
-                draw = derive(evaluation_seed, "learning_curve", iteration)
-                played = evaluate(court, team.act_greedily, practice.episodes, draw)
-                judged = played.side_returns[court.agents[-1].side]
-                yield Point(iteration, seconds, float(judged.mean()))
-                begun = clock()
-            if iteration < iterations:
-                lesson.collect(practice.steps, iteration)
-                lesson.update(iteration)
+    lesson = _Lesson(team, world, practice, iterations=iterations, seed=seed)
+    begun, seconds = clock(), 0.0
+    lesson.collect(ceil(practice.warmup / practice.copies), WARM_UP)
+    for iteration in range(iterations + 1):
+        if iteration % practice.evaluate_every == 0 or iteration == iterations:
+            seconds += clock() - begun
+            draw = derive(evaluation_seed, "learning_curve", iteration)
+            played = evaluate(court, team.act_greedily, practice.episodes, draw)
+            judged = played.side_returns[court.agents[-1].side]
+            yield Point(iteration, seconds, float(judged.mean()))
+            begun = clock()
+        if iteration < iterations:
+            lesson.collect(practice.steps, iteration)
+            lesson.update(iteration)
 
 
 class _Lesson:

@@ -125,7 +125,7 @@ def reproduce(
     """
     first = [*cells(scale), *training.first_cells(scale.effort, directory, clock)]
     found = run(first, directory, done=done)
-    found |= run(training.later_cells(scale.effort, found, clock), directory, done=done)
+    found |= run(training.later_cells(scale.effort, found, directory, clock), directory, done=done)
     figures.draw_noise(found, directory / "noise.png")
     figures.draw_times(found, directory / "times.png")
     training.draw(found, scale.effort, directory)

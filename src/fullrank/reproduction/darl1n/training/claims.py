@@ -59,8 +59,8 @@ def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
             lambda learnt: _as_high(learnt, DARL1N, OURS),
         ),
         (
-            "Food Collection: DARL1N converges before EPC, too.",
-            food,
+            "DARL1N converges before EPC, too, but in Ising.",
+            [team for team in every if team.task is not ISING],
             lambda learnt: _sooner(_settled(learnt), DARL1N, [EPC]),
         ),
         (

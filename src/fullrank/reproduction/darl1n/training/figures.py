@@ -112,5 +112,5 @@ def draw_distances(swept: Sequence[Curve], path: Path) -> None:
         axes.set_xlabel("neighbour distance d")
         axes.set_ylabel(label)
         pictures.tidy(axes)
-    left.set_ylim(bottom=0.0)
+    left.set_ylim(0.0, 1.1 * max(curve.iteration_s for curve in swept))
     figure.savefig(path, dpi=pictures.DPI)

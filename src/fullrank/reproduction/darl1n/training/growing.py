@@ -1,16 +1,13 @@
-"""EPC ([Long20]) in the tasks without adversaries: a curriculum of all teams, and from scratch.
+"""EPC ([Long20]): a curriculum of all teams of a task, and from scratch.
 
 A team's seconds are those of its own stage, as they must be in [DARL1N, Sec. VI-A], where 16 spins
 take a quarter of the time of 9; what earlier stages took is kept beside them. The runs of a stage
 stand for the paper's seeds, although they share parents from the second stage on.
-
-In a contest both sides of a curriculum learn, so that EPC cannot meet the frozen adversaries that
-the others meet there.
 """
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -40,19 +37,18 @@ SELECTED = 2
 
 def names(task: Task, size: Size) -> dict[str, str]:
     """The cells of a team by method; from scratch the smallest is EPC's own."""
-    methods = [each for each in (EPC, SCRATCH) if each in task.printed and not task.contest]
+    methods = [each for each in (EPC, SCRATCH) if each in task.printed]
     first = size == task.sizes[0]
     return {each: _name(EPC if first else each, task.name, size.agents) for each in methods}
 
 
 def before_s(found: Found, task: Task, size: Size) -> float:
     """Seconds of all runs of the stages before a team's."""
-    name = names(task, size).get(EPC)
-    return 0.0 if name is None else float(found[name]["before"])
+    return float(found[names(task, size)[EPC]]["before"])
 
 
 def cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
-    """One for each team and method.
+    """One for each team and method, where there are no adversaries.
 
     Args:
         effort: How much is trained.
@@ -62,23 +58,44 @@ def cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
     made = []
     for task in (each for each in TASKS if not each.contest):
         sizes = task.sizes[: effort.sizes]
-        made += _cells(EPC, curriculum(effort, task, sizes), directory, clock)
+        made += stages(EPC, curriculum(effort, task, sizes), directory, clock)
         if SCRATCH in task.printed:
             for size in sizes[1:]:
-                made += _cells(SCRATCH, curriculum(effort, task, [size]), directory, clock)
+                made += stages(SCRATCH, curriculum(effort, task, [size]), directory, clock)
     return made
 
 
-def curriculum(effort: Effort, task: Task, sizes: Sequence[Size]) -> Curriculum:
+def curriculum(
+    effort: Effort,
+    task: Task,
+    sizes: Sequence[Size],
+    *,
+    both: bool = False,
+    make: Callable[..., Curriculum] = Curriculum,
+) -> Curriculum:
     """Teams that see, play and are evaluated as other methods' are.
 
     They also learn in episodes that are a step longer, since they have one environment.
+
+    Args:
+        effort: How much is trained.
+        task: What they play.
+        sizes: From the smallest on.
+        both: Whether both sides of a contest learn, each against the other.
+        make: Of the keywords of ``Curriculum``.
     """
-    trials = [Trial(task=task, size=size, method=EPC, effort=effort) for size in sizes]
-    return Curriculum(
+    trials = [Trial(task=task, size=size, method=EPC, effort=effort, both=both) for size in sizes]
+    return make(
         environment=task.name,
         params=trials[0].evaluated(),
-        stages=tuple(Stage(agents=each.size.agents, iterations=each.iterations) for each in trials),
+        stages=tuple(
+            Stage(
+                agents=each.size.agents,
+                iterations=each.iterations,
+                params={"horizon": each.size.horizon},
+            )
+            for each in trials
+        ),
         runs=effort.seeds,
         selected=min(SELECTED, effort.seeds),
         practice=Practice(
@@ -90,25 +107,35 @@ def curriculum(effort: Effort, task: Task, sizes: Sequence[Size]) -> Curriculum:
     )
 
 
-def _name(method: str, environment: str, agents: int) -> str:
-    return f"grow-{environment}-{agents}-{method}"
-
-
-def _cells(method: str, whole: Curriculum, directory: Path, clock: Clock) -> list[Cell]:
-    """One for each stage."""
-    place = directory / "epc" / f"{whole.environment}-{digest_of([json.dumps(asdict(whole))])}"
+def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> list[Cell]:
+    """A cell for each stage."""
     made = []
     for number, stage in enumerate(whole.stages, 1):
         until = replace(whole, stages=whole.stages[:number])
         made.append(
             Cell(
                 name=_name(method, whole.environment, stage.agents),
-                settings=asdict(until),
-                compute=partial(_train, until, place, clock),
-                weight=whole.runs * stage.iterations * stage.agents**2 / 1_000,
+                settings=until.facts(),
+                compute=partial(_train, until, place(whole, directory), clock),
+                weight=weight(whole, stage),
             )
         )
     return made
+
+
+def place(whole: Curriculum, directory: Path) -> Path:
+    """Where a curriculum's runs are kept."""
+    digest = digest_of([json.dumps(whole.facts())])
+    return directory / "epc" / f"{whole.environment}-{digest}"
+
+
+def weight(whole: Curriculum, stage: Stage) -> float:
+    """Seconds that a stage's runs may take, in order of magnitude."""
+    return whole.runs * stage.iterations * stage.agents**2 / 1_000
+
+
+def _name(method: str, environment: str, agents: int) -> str:
+    return f"grow-{environment}-{agents}-{method}"
 
 
 def _train(curriculum: Curriculum, directory: Path, clock: Clock) -> JSON:

@@ -11,7 +11,7 @@ DARL1N = "darl1n"
 OURS = ("maddpg", "mfac", DARL1N)
 """Those that are trained as runs of the engine, as they are registered."""
 EPC, SCRATCH = "epc", "epc-scratch"
-"""Those that are trained as teams that grow, where there are no adversaries."""
+"""Those that are trained as teams that grow."""
 WINDOW = 90
 """Consecutive iterations over which a run must have settled."""
 SETTLED = 0.02

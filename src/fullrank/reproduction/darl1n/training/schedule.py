@@ -6,6 +6,7 @@ from pathlib import Path
 from fullrank.reproduction.cells import Cell
 from fullrank.reproduction.darl1n.readings import Found
 from fullrank.reproduction.darl1n.training import (
+    contests,
     crossplay,
     distances,
     growing,
@@ -14,6 +15,7 @@ from fullrank.reproduction.darl1n.training import (
     wireless,
 )
 from fullrank.reproduction.darl1n.training.effort import Effort
+from fullrank.reproduction.darl1n.training.published import EPC
 from fullrank.reproduction.darl1n.training.trials import Trial
 from fullrank.reproduction.timing import Clock
 
@@ -23,17 +25,18 @@ def first_cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
     return [*_alone(effort, directory, clock), *(each.cell({}, clock) for each in _first(effort))]
 
 
-def later_cells(effort: Effort, found: Found, clock: Clock) -> list[Cell]:
+def later_cells(effort: Effort, found: Found, directory: Path, clock: Clock) -> list[Cell]:
     """Those that need what the first ones found."""
     trained = [each.cell(found, clock) for each in _later(effort)]
-    return [crossplay.cell(found, effort), *trained]
+    grown = contests.cells(effort, found, directory, clock)
+    return [crossplay.cell(found, effort), *trained, *grown]
 
 
 def work(effort: Effort) -> float:
     """The sum of all weights."""
     alone = sum(each.weight for each in _alone(effort, Path(), lambda: 0.0))
     trained = sum(each.weight for each in (*_first(effort), *_later(effort)))
-    return alone + trained + 1.0  # cross-play
+    return alone + trained + contests.work(effort) + 1.0  # cross-play
 
 
 def _alone(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
@@ -41,13 +44,14 @@ def _alone(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
         scaling.cell(effort.timed_teams, effort.timed, clock),
         *wireless.cells(effort, clock),
         *growing.cells(effort, directory, clock),
+        contests.sides(crossplay.trials(effort)[EPC], directory, clock),
     ]
 
 
 def _first(effort: Effort) -> Sequence[Trial]:
     """Both sides learn; MADDPG's of the first seed also meet other methods' sides."""
-    both = [*plan.adversaries(effort), *crossplay.trials(effort).values()]
-    return list({trial.name: trial for trial in both}.values())
+    met = [each for method, each in crossplay.trials(effort).items() if method != EPC]
+    return list({trial.name: trial for trial in (*plan.adversaries(effort), *met)}.values())
 
 
 def _later(effort: Effort) -> Sequence[Trial]:

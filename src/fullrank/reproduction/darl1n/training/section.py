@@ -47,9 +47,10 @@ authors' in Ising, since an update costs up to twenty times one of MADDPG. Secon
 team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
 
 In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
-learnt before. The authors' own are published for M = 6 alone, so that rewards are shown and not
-judged. EPC has no numbers of ours there and in Fig. 4(b): its trainer trains both sides, so that
-frozen adversaries, or another method's side, would have to be played inside the environment.
+learnt before, others for each seed, and the same for all methods. The authors' own are published
+for M = 6 alone, so that rewards are shown and not judged. EPC's critics judge what the good side
+sees and does, the other methods' also what the adversaries do; and its parents are chosen by
+returns against adversaries that differ.
 
 ![Returns against seconds](learning.png)
 {tables.of_learning(found, effort)}
@@ -60,7 +61,8 @@ Food Collection at one density (24 agents and pieces of food in a square of side
 long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
 methods and teams in turns. As the paper has it, DARL1N has *a machine for each learner*: its time
 is that of the slowest, and of Adam and the targets; what the network takes is left out. Growth:
-mean exponent of M over these rounds, with its 95 % interval.
+mean exponent of M over these rounds, with its 95 % interval. EPC's seconds are in the tables above;
+its work grows as M³, and an iteration of 96 agents would take minutes.
 
 ![Seconds of an iteration against M](scaling.png)
 
@@ -69,8 +71,8 @@ mean exponent of M over these rounds, with its 95 % interval.
 ## Fig. 4(b): good agents of one method against adversaries of another
 
 Adversarial Battle, {EPISODES} episodes of each pair; both sides of each method learnt against each
-other. Returns between the least (0) and the most (1) of the side in any episode, mean and standard
-deviation over opponents and episodes.
+other, those of EPC in teams that grew. Returns between the least (0) and the most (1) of the side
+in any episode, mean and standard deviation over opponents and episodes.
 
 {crossplay.of_crossplay(found)}
 

@@ -87,6 +87,11 @@ class Trial:
             both=True,
         )
 
+    def met(self, found: Found) -> dict[int, str]:
+        """The policies of those adversaries, which must have been found."""
+        before = self.adversaries
+        return {} if before is None else adversaries_in(found[before.name])
+
     def world(self) -> dict[str, Any]:
         """The environment that is trained in.
 
@@ -131,9 +136,7 @@ class Trial:
 
     def cell(self, found: Found, clock: Clock) -> Cell:
         """The run; what its adversaries depend on must have been found."""
-        before = self.adversaries
-        policies = {} if before is None else adversaries_in(found[before.name])
-        config = self.config()
+        policies, config = self.met(found), self.config()
         return Cell(
             name=self.name,
             settings={
