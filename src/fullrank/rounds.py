@@ -133,8 +133,17 @@ class Round:
 
     def missing(self, awaited: Collection[int] = ()) -> list[Unit]:
         """The fewest units that, each alone, complete the rows received and those awaited."""
-        rows = [self.coefficients(row) for row in sorted({*self._offers, *awaited})]
-        return completing_units(np.array(rows).reshape(-1, self._code.units))
+        return self._completing({*self._offers, *awaited})
+
+    def missing_without(self, learner: LearnerId) -> list[Unit]:
+        """The fewest units that, each alone, complete the rows received from others."""
+        return self._completing(
+            row for row, each in self._offers.items() if each.learner != learner
+        )
+
+    def _completing(self, rows: Iterable[int]) -> list[Unit]:
+        known = [self.coefficients(row) for row in sorted(rows)]
+        return completing_units(np.array(known).reshape(-1, self._code.units))
 
     def report(self, unit: Unit, digest: bytes, *, learner: LearnerId) -> None:
         """Note the digest that a learner computed for a unit."""

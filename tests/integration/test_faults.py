@@ -211,7 +211,8 @@ async def test_by_policy_an_undecodable_round_fails_at_its_deadline(tmp_path: Pa
 async def test_what_does_not_match_its_digests_is_never_committed(
     tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    async with Cluster(tmp_path, resolved(f"code.name={code}", "learners=3")) as cluster:
+    settings = resolved(f"code.name={code}", "learners=3", "controller.undecodable=fail")
+    async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         controller = cluster.controller()
         await cluster.fake(fault)
@@ -219,6 +220,31 @@ async def test_what_does_not_match_its_digests_is_never_committed(
         with pytest.raises(Corrupted, match="iteration 0"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
+
+
+@pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
+@pytest.mark.parametrize("code", ["uncoded", "mds"])
+async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is_named(
+    tmp_path: Path, fault: Fault, code: str
+) -> None:
+    settings = resolved(f"code.name={code}", "learners=3", "controller.undecodable=recode")
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(fault)
+        cluster.learners(2)
+        status = await cluster.status_when(
+            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+        )
+        assert status.iterations_committed == 1
+        [wrong] = [each for each in status.learners if each.host == "fake"]
+        assert wrong.quarantined
+        cluster.learner()
+        await cluster.finished()
+    records = cluster.records()
+    assert [record.attempt for record in records] == [1, 0, 0, 0]
+    assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
+    assert cluster.digests() == reference_digests(cluster.config)
 
 
 @pytest.mark.parametrize(

@@ -198,7 +198,7 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
     tmp_path: Path, byte: int, said: str
 ) -> None:
     fault = Corrupt(learners=(2,), iterations=(1,), byte=byte, mend_checksum=True)
-    async with lab(tmp_path, *UNCODED) as (cluster, straggler):
+    async with lab(tmp_path, *UNCODED, "controller.undecodable=fail") as (cluster, straggler):
         await straggler.inject(fault)
         straggler.learners(3)
         with pytest.raises(Corrupted, match=f"iteration 1: .*{re.escape(said)}"):

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from fullrank.config import RunConfig
 from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
@@ -23,6 +24,12 @@ from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+SMALL = 2**16
+"""Entries of a vector that is decoded and hashed in half a millisecond, sooner than a thread would
+have done it on a processor that learners use, too."""
 
 SILENT = 0.5
 """A stream that began to send a vector may pause for this share of the deadline."""
@@ -92,7 +99,7 @@ class Gathering:
         self._assigned: dict[LearnerId, int] = {}
         self._times = Times()
         self._decode_s = 0.0
-        self._lost = False
+        self._lost = self._others_asked = False
         self._last = Decision(verdict=Verdict.WAIT)
 
     async def run(self) -> Gathered:
@@ -130,16 +137,20 @@ class Gathering:
 
     async def _assign(self, rows: list[int]) -> None:
         """Encode and hand over one assignment after the other; the first ones already travel."""
-        holders = self._deal.holders
+        holders, ids = self._deal.holders, self._run.ids
         self._note_assigned((row, holders[row]) for row in rows)
         for row in rows:
             parcel = self._broadcast.parcel(
-                row, ids=self._run.ids, sample=self._sample, deadline_s=self._deadline_s
+                row, ids=ids, sample=self._sample, deadline_s=self._deadline_s
             )
             await self._hand_over(holders[row], row, parcel)
 
-    async def _add(self, units: Sequence[Unit]) -> bool:
-        """Have units computed, each a row of its own; False if everybody is busy."""
+    async def _add(self, units: Mapping[LearnerId | None, Sequence[Unit]]) -> bool:
+        """Have units computed, each a row of its own; False if everybody is busy.
+
+        Args:
+            units: By the learner that must not compute them; None where anybody may.
+        """
         run, dealt = self._run, self._membership.hand_out(self._deal, units)
         if not dealt:
             return False
@@ -159,7 +170,7 @@ class Gathering:
             "recoded iteration=%d attempt=%d units=%s learners=%s",
             ids.iteration,
             ids.attempt,
-            sorted(units),
+            sorted(unit for _, unit in added),
             sorted(member.learner for member in dealt),
         )
         return True
@@ -187,7 +198,7 @@ class Gathering:
         """Learners that left took rows along: have what is now missing computed by others."""
         self._deal.drop_absent(self._run.roster.eligible)
         units = self._round.missing(self._deal.holders)
-        self._lost = bool(units) and not await self._add(units)
+        self._lost = bool(units) and not await self._add({None: units})
         if self._lost and not self._more_can_come():
             self._stall(
                 f"units {units} left with their learners, and nobody is there to compute them"
@@ -276,13 +287,15 @@ class Gathering:
         clock = asyncio.get_running_loop().time
         started = clock()
         with self._watchdog.phase("decoding"):
-            self._last = decision = await asyncio.to_thread(self._round.decide)
+            self._last = decision = await self._beside(self._round.decide)
         self._decode_s = clock() - started
         if decision.verdict is Verdict.COMMIT:
             return self._without_culprit(decision)
         if decision.verdict is Verdict.WAIT or self._more_can_come():
             return None
         if decision.verdict is Verdict.CORRUPT:
+            if await self._ask_others():
+                return None
             raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
         if decision.verdict is Verdict.NOISY:
             return decision
@@ -292,7 +305,25 @@ class Gathering:
         """Get ahead of the decision, once nothing else has come."""
         if self._run.inbox.empty() and self._round.preparable:
             with self._watchdog.phase("preparing"):
-                await asyncio.to_thread(self._round.prepare)
+                await self._beside(self._round.prepare)
+
+    async def _beside(self, call: Callable[[], T]) -> T:
+        """Call it on a thread; small rows of one unit take less time than the way there."""
+        if self._round.preparable and self._run.vector_size <= SMALL:
+            return call()
+        return await asyncio.to_thread(call)
+
+    async def _ask_others(self) -> bool:
+        """Once, by policy: have so much computed again that the rows do without any one learner.
+
+        Then leaving out the one that was wrong mends all. False if nobody can be asked.
+        """
+        if self._settings.undecodable != "recode" or self._others_asked:
+            return False
+        self._others_asked = True
+        return await self._add(
+            {each: self._round.missing_without(each) for each in self._round.received}
+        )
 
     def _without_culprit(self, decision: Decision) -> Decision:
         if decision.culprit is not None:
@@ -320,12 +351,16 @@ class Gathering:
             f"after {self._deadline_s:.1f} s; learners {awaited} have not answered"
         )
         if self._last.verdict is Verdict.CORRUPT:
+            if await self._ask_others():
+                return
             raise Corrupted(f"{reason}; {self._last.reason}")
         if self._settings.undecodable == "fail":
             raise NotDecodable(f"{reason}; raise controller.deadline_s or code.tolerance")
         self._stall(reason)
         self._cut_off_stuck()
-        if self._settings.undecodable == "recode" and await self._add(self._round.missing()):
+        if self._settings.undecodable == "recode" and await self._add(
+            {None: self._round.missing()}
+        ):
             self._run.state = pb.RUN_STATE_RUNNING
 
     def _cut_off_stuck(self) -> None:
@@ -338,5 +373,7 @@ class Gathering:
                 member.expel(DeadlinePassed(f"no more of its vector came for {silent_s:.1f} s"))
 
     def _stall(self, reason: str) -> None:
-        self._run.state, self._run.message = pb.RUN_STATE_STALLED, reason
-        log.warning("waiting reason=%s", reason)
+        stalled = pb.RUN_STATE_STALLED, reason
+        if (self._run.state, self._run.message) != stalled:
+            log.warning("waiting reason=%s", reason)
+        self._run.state, self._run.message = stalled

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
-from itertools import cycle
+from collections.abc import Mapping, Sequence
 
 from fullrank.config import RunConfig
 from fullrank.errors import NotDecodable
 from fullrank.history import Dealt
-from fullrank.types import Unit
+from fullrank.types import LearnerId, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.dealing import Deal, deal
 from fullrank_controller.roster import Member
@@ -130,8 +129,14 @@ class Membership:
                     f"{reason}; start more learners, or set controller.undecodable=wait"
                 ) from None
 
-    def hand_out(self, current: Deal, units: Sequence[Unit]) -> dict[Member, dict[int, Unit]]:
+    def hand_out(
+        self, current: Deal, units: Mapping[LearnerId | None, Sequence[Unit]]
+    ) -> dict[Member, dict[int, Unit]]:
         """Within a round: deal units, each a row of its own, to learners that have nothing to do.
+
+        Args:
+            current: The deal to add rows to.
+            units: By the learner that must not compute them; None where anybody may.
 
         Returns:
             The rows added with their units, by holder; none if everybody is busy.
@@ -144,8 +149,11 @@ class Membership:
             if opened.rows.issuperset(current.rows_of(member))
         ]
         dealt: dict[Member, dict[int, Unit]] = {}
-        for unit, member in zip(units, cycle(idle), strict=False):
-            row = opened.add(unit)
-            current.holders[row] = member
-            dealt.setdefault(member, {})[row] = unit
+        for but, unit in ((but, unit) for but, own in units.items() for unit in own):
+            member = next((each for each in idle if each.learner != but), None)
+            if member is not None:
+                idle.append(idle.pop(idle.index(member)))  # the next one has its turn
+                row = opened.add(unit)
+                current.holders[row] = member
+                dealt.setdefault(member, {})[row] = unit
         return dealt

@@ -10,7 +10,7 @@ from fullrank.errors import Deposed
 from fullrank.history import Notebook
 from fullrank.planning import Plan
 from fullrank.rounds import Round
-from fullrank.types import LearnerId, Tenure, Unit
+from fullrank.types import LearnerId, Tenure, Unit, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.dealing import Deal
@@ -90,31 +90,35 @@ class Run:
         return f"iteration {self.committed} of {self.iterations}, learners {learners}"
 
     @property
+    def _epoch(self) -> int:
+        return self.deal.epoch if self.deal else 0
+
+    @property
     def ids(self) -> Ids:
         """Ids of the open round."""
         return Ids(
             run=self.name,
             term=self.term,
-            epoch=self.deal.epoch if self.deal else 0,
+            epoch=self._epoch,
             iteration=self.committed,
             attempt=self.attempt,
         )
 
     def is_current(self, ids: Ids) -> bool:
         """Whether a contribution belongs to the open round (any attempt so far)."""
-        current = self.ids
         return (
             self.round is not None
-            and (ids.run, ids.term, ids.epoch, ids.iteration)
-            == (current.run, current.term, current.epoch, current.iteration)
-            and ids.attempt <= current.attempt
+            and self._is_of_epoch(ids)
+            and ids.iteration == self.committed
+            and ids.attempt <= self.attempt
         )
+
+    def _is_of_epoch(self, ids: Ids) -> bool:
+        return (ids.run, ids.term, ids.epoch) == (self.name, self.term, self._epoch)
 
     def hear_late(self, ids: Ids, learner: LearnerId, digests: Mapping[Unit, bytes]) -> None:
         """Take digests of an iteration that is committed, if they are of the learner's own row."""
-        current = self.ids
-        same = (ids.run, ids.term, ids.epoch) == (current.run, current.term, current.epoch)
-        if same and all(self.computes(learner, unit) for unit in digests):
+        if self._is_of_epoch(ids) and all(self.computes(learner, unit) for unit in digests):
             self.ledger.report(ids.iteration, learner, digests)
             self.heard.set()
 
@@ -125,13 +129,15 @@ class Run:
 
     def computes(self, learner: LearnerId, unit: Unit) -> bool:
         """Whether the unit is in a row of the learner's."""
-        if self.deal is None:
-            return False
-        held = [row for row, each in self.deal.holders.items() if each.learner == learner]
-        matrix = self.deal.code.matrix  # rows that were added are there while a round is open
         return any(
-            (self.round.coefficients(row) if self.round else matrix[row])[unit] for row in held
+            each.learner == learner and self._coefficients(row)[unit]
+            for row, each in (self.deal.holders.items() if self.deal else ())
         )
+
+    def _coefficients(self, row: int) -> Vector:
+        """Of a row that is held; those that were added are there while a round is open."""
+        assert self.deal is not None
+        return self.round.coefficients(row) if self.round else self.deal.code.matrix[row]
 
     def has_received(self, row: int) -> bool:
         """Whether the open round has the row."""
@@ -145,7 +151,7 @@ class Run:
         return pb.GetStatusResponse(
             run=self.name,
             term=self.term,
-            epoch=self.ids.epoch,
+            epoch=self._epoch,
             state=self.state,
             iterations_committed=self.committed,
             iterations=self.iterations,

@@ -102,8 +102,9 @@ class ControllerSettings:
     listen: OptionalAddress = ""
     """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
     undecodable: Literal["wait", "recode", "fail"] = "recode"
-    """What to do when the deadline passes before the received rows decode; ``recode``: learners
-    that have nothing to do compute what is missing."""
+    """What to do when the deadline passes before the received rows decode, or when what came is
+    corrupt; ``recode``: learners that have nothing to do compute what is missing, or so much again
+    that whoever was wrong can be left out."""
     inexact: Literal["commit", "fail"] = "fail"
     """What to do when every row has come and the decode still cannot be exact."""
     deadline_s: Duration = 60.0

@@ -133,14 +133,27 @@ async def test_units_are_handed_out_to_those_who_have_nothing_to_do() -> None:
     opened = open_round(run, name="uncoded")
     assert run.deal is not None
     opened.offer(learner=1, row=1)
-    dealt = make_membership(run).hand_out(run.deal, [0, 2])
+    dealt = make_membership(run).hand_out(run.deal, {None: [0, 2]})
     assert dealt == {members[1]: {5: 0}, members[3]: {6: 2}}
     assert run.holds(1, 1)
     assert run.holds(1, 5)
     assert run.computes(3, 2)
     assert not run.computes(3, 0)
-    assert make_membership(run).hand_out(run.deal, [2]) == {members[4]: {7: 2}}
-    assert make_membership(run).hand_out(run.deal, [2]) == {}  # everybody is busy
+    assert make_membership(run).hand_out(run.deal, {None: [2]}) == {members[4]: {7: 2}}
+    assert make_membership(run).hand_out(run.deal, {None: [2]}) == {}  # everybody is busy
+
+
+async def test_who_is_doubted_is_not_asked_again() -> None:
+    run = make_run()
+    members = join(run, 3)
+    opened = open_round(run, name="uncoded")
+    assert run.deal is not None
+    for learner in range(3):
+        opened.offer(learner=learner, row=learner)
+    dealt = make_membership(run).hand_out(
+        run.deal, {each: opened.missing_without(each) for each in opened.received}
+    )
+    assert dealt == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
 
 
 async def test_few_learners_get_several_units_each() -> None:
@@ -153,6 +166,6 @@ async def test_few_learners_get_several_units_each() -> None:
     run.deal.drop_absent(run.roster.eligible)
     opened.offer(learner=0, row=0)
     missing = opened.missing(run.deal.holders)
-    assert make_membership(run).hand_out(run.deal, missing) == {members[0]: {3: 1, 4: 2}}
+    assert make_membership(run).hand_out(run.deal, {None: missing}) == {members[0]: {3: 1, 4: 2}}
     run.deal.forget_added()
     assert run.deal.rows_of(members[0]) == [0]

@@ -1,0 +1,44 @@
+"""What tests of ``Round`` have in common: updates, codes and learners that hand in."""
+
+import numpy as np
+
+from fullrank.codes import Code, make_code
+from fullrank.rounds import Decision, Round
+from fullrank.traffic import support
+from fullrank.types import FloatArray, Matrix, Vector
+from fullrank.updates import snap, unit_digest
+
+SIZES = (5, 3, 4)
+CODE = make_code("mds", rows=5, units=3)
+ILL_CONDITIONED = Code(name="ill", matrix=np.array([[1.0, 1.0], [1.0, 1.0 + 2.0**-24], [1.0, 0.0]]))
+LARGE = [snap(np.array(entries, np.float32)) for entries in ([0.3, -0.4], [0.1, 0.45])]
+
+
+def draw_updates(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> list[FloatArray]:
+    generator = np.random.default_rng(seed)
+    scale = 10.0 ** generator.uniform(-9, -1)
+    return [snap((scale * generator.uniform(-1, 1, size)).astype(np.float32)) for size in sizes]
+
+
+def pad(updates: list[FloatArray]) -> Matrix:
+    """Zero-padded at the end to the longest, shape (M, P)."""
+    padded = np.zeros((len(updates), max(map(len, updates))))
+    for row, update in zip(padded, updates, strict=True):
+        row[: len(update)] = update
+    return padded
+
+
+def encode(code: Code, row: int, updates: list[FloatArray]) -> Vector:
+    return np.asarray(code.matrix[row] @ pad(updates))
+
+
+def hand_in(round_: Round, code: Code, row: int, updates: list[FloatArray]) -> Decision:
+    """What an honest learner of this row does."""
+    for unit in support(code.matrix[row]):
+        round_.report(unit, unit_digest(updates[unit]), learner=row + 100)
+    round_.offer(learner=row + 100, row=row, coded=encode(code, row, updates))
+    return round_.decide()
+
+
+def open_round(code: Code = CODE, sizes: tuple[int, ...] = SIZES) -> Round:
+    return Round(7, code, unit_sizes=sizes)
