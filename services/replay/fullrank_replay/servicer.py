@@ -1,8 +1,7 @@
 """Requests to table calls, each within bounds: of time, of what waits, of what is sent."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
@@ -147,8 +146,7 @@ class ReplayServicer:
                 size_bytes = await self._admitted(sample)
                 with self._minibatches.lent(sample, size_bytes=size_bytes) as encoded:
                     for message in await asyncio.shield(encoded):
-                        async with _sending():
-                            await context.write(message)
+                        await _taken(context.write(message))
 
     async def _admitted(self, sample: Sample) -> int:
         """Wait until a sample's head is reached; returns the bytes of its minibatch."""
@@ -180,11 +178,10 @@ async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
     return await asyncio.shield(asyncio.create_task(work))
 
 
-@asynccontextmanager
-async def _sending() -> AsyncIterator[None]:
+async def _taken(write: Awaitable[None]) -> None:
     """End a stream whose reader stands still: what it is sent takes room from others."""
     try:
         async with asyncio.timeout(SEND_S):
-            yield
+            await write
     except TimeoutError:
         raise DeadlinePassed(f"no chunk was taken for {SEND_S:.0f} s; ask again") from None

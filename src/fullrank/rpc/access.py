@@ -16,10 +16,10 @@ from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.errors import AccessDenied, Overloaded, Unauthenticated
+from fullrank.errors import AccessDenied, Unauthenticated
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.identity import Identity, Role
-from fullrank.rpc.limits import Limits
+from fullrank.rpc.limits import Limits, Refusal
 from fullrank.v1 import access_pb2 as pb
 
 log = logging.getLogger("fullrank.audit")
@@ -82,21 +82,15 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
     def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
-            async with statuses(context):
-                await self._count_in(peer)
+            now = asyncio.get_running_loop().time()
+            if refusal := self._limits.begin(peer, now=now):
+                return await _refused(refusal, context)
             try:
                 return await self._admitted(method, behaviour, requests, context)
             finally:
                 self._limits.end(peer)
 
         return guarded
-
-    async def _count_in(self, peer: str) -> None:
-        """Count the call, whoever makes it: refusals cost something, too."""
-        now = asyncio.get_running_loop().time()
-        if surplus := self._limits.begin(peer, now=now):
-            await asyncio.sleep(self._limits.refuse_after(peer, now=now))
-            raise Overloaded(f"{surplus} on one connection; call less often")
 
     async def _admitted(
         self, method: str, behaviour: Behaviour, requests: Any, context: Context
@@ -122,6 +116,13 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             raise
         finally:
             _audit(method, context, caller, outcome=outcome)
+
+
+async def _refused(refusal: Refusal, context: Context) -> None:
+    """End a call in its turn. Abort raises what keeps the call until the garbage is collected."""
+    await asyncio.sleep(refusal.after_s)
+    context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
+    context.set_details(f"{refusal.reason} on one connection; call less often")
 
 
 async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:

@@ -96,12 +96,12 @@ class Assembler:
     def __init__(self, target: NDArray[np.generic], *, array_id: int) -> None:
         self._target = target.data.cast("B")
         self._array_id = array_id
-        self._filled = 0
+        self._filled, self._total = 0, len(self._target)
 
     @property
     def complete(self) -> bool:
         """Every byte has come."""
-        return self._filled == len(self._target)
+        return self._filled == self._total
 
     def add(self, chunk: Chunk) -> None:
         """Copy a chunk to its place.
@@ -109,20 +109,25 @@ class Assembler:
         Raises:
             InvalidContribution: The field that is wrong, what came and what was expected.
         """
-        expected = {"array": self._array_id, "offset": self._filled, "total": len(self._target)}
-        for name, value in expected.items():
-            if (came := getattr(chunk, name)) != value:
-                raise InvalidContribution(f"chunk.{name} is {came}, expected {value}")
+        if (chunk.array, chunk.offset, chunk.total) != (self._array_id, self._filled, self._total):
+            raise self._misplaced(chunk)
         data = chunk.data
         end = self._filled + len(data)
-        if not data or end > len(self._target):
+        if not data or end > self._total:
             raise InvalidContribution(
-                f"chunk.data of {len(data)} bytes does not fit the {len(self._target)} announced"
+                f"chunk.data of {len(data)} bytes does not fit the {self._total} announced"
             )
         if google_crc32c.value(data) != chunk.crc32c:
             raise InvalidContribution(f"chunk.crc32c does not match the data at {self._filled}")
         self._target[self._filled : end] = data
         self._filled = end
+
+    def _misplaced(self, chunk: Chunk) -> InvalidContribution:
+        expected = {"array": self._array_id, "offset": self._filled, "total": self._total}
+        name = next(each for each in expected if getattr(chunk, each) != expected[each])
+        return InvalidContribution(
+            f"chunk.{name} is {getattr(chunk, name)}, expected {expected[name]}"
+        )
 
 
 def floats(data: bytes, *, row_size: int) -> FloatArray:

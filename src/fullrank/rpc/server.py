@@ -20,9 +20,10 @@ METADATA_BYTES = 8 * 1024
 CALLS = 10_000
 """Calls that a server serves at a time, and those that wait to be looked at, whoever makes them."""
 
-STREAMS = AT_ONCE + AT_ONCE // 2
+STREAMS = AT_ONCE + AT_ONCE // 4
 """Calls of one connection that reach us; those beyond ``AT_ONCE`` are told that they are too many.
-More of them wait at the client, where they take no room of ours, or HTTP/2 refuses them."""
+More of them wait at the client, where they take neither room nor time of ours, or HTTP/2 refuses
+them."""
 
 OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,

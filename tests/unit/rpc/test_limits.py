@@ -1,43 +1,60 @@
 """A connection gets what it may ask for, and what is remembered of it is bounded."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.rpc import limits
-from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, REFUSED_PER_S, Limits
+from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, Limits, Refusal
+
+
+def granted(counted: Limits, calls: int, *, now: float) -> int:
+    """How many of so many calls that end at once are not refused."""
+    count = 0
+    for _ in range(calls):
+        if counted.begin("a", now=now) is None:
+            counted.end("a")
+            count += 1
+    return count
 
 
 def test_so_many_calls_at_once_and_no_more_until_one_ends() -> None:
     counted = Limits()
     assert not any(counted.begin("a", now=0.0) for _ in range(AT_ONCE))
-    assert counted.begin("a", now=0.0) == f"more than {AT_ONCE} calls at once"
-    assert counted.begin("b", now=0.0) == ""
+    refusal = counted.begin("a", now=1.0)
+    assert refusal == Refusal(reason=f"more than {AT_ONCE} calls at once", after_s=0.0)
+    assert counted.begin("b", now=1.0) is None
     counted.end("a")
-    assert counted.begin("a", now=0.0) == ""
+    assert counted.begin("a", now=1.0) is None
 
 
 def test_a_burst_is_granted_then_the_rate() -> None:
     counted = Limits()
-
-    def granted(calls: int, now: float) -> int:
-        count = 0
-        for _ in range(calls):
-            if counted.begin("a", now=now) == "":
-                counted.end("a")
-                count += 1
-        return count
-
-    assert granted(int(2 * BURST), 0.0) == BURST
-    assert counted.begin("a", now=0.0) == f"more than {PER_S:.0f} calls a second"
-    assert granted(int(PER_S), 0.5) == PER_S / 2
-    assert granted(int(2 * BURST), 1e6) == BURST
+    assert granted(counted, int(BURST), now=0.0) == BURST
+    assert granted(counted, int(BURST), now=0.25) == PER_S / 4
+    refusal = counted.begin("a", now=0.25)
+    assert refusal is not None
+    assert refusal.reason == f"more than {PER_S:.0f} calls a second"
+    assert granted(counted, int(2 * BURST), now=1e6) == BURST
 
 
-def test_refusals_of_a_connection_keep_their_pace() -> None:
+@given(st.lists(st.floats(0.0, 0.9), min_size=2, max_size=50))
+def test_who_goes_on_calling_beyond_the_rate_is_refused_at_that_rate(pauses: list[float]) -> None:
+    counted, now = Limits(), 0.0
+    granted(counted, int(BURST), now=now)
+    turns = []
+    for pause in pauses:
+        now += pause / PER_S
+        refusal = counted.begin("a", now=now)
+        assert refusal is not None
+        turns.append((now + refusal.after_s) * PER_S)
+    assert turns == pytest.approx(range(1, len(pauses) + 1))
+
+
+def test_who_called_beyond_the_rate_is_served_again_after_a_pause() -> None:
     counted = Limits()
-    counted.begin("a", now=0.0)
-    pauses = [counted.refuse_after("a", now=7.0) * REFUSED_PER_S for _ in range(3)]
-    assert pauses == pytest.approx([1, 2, 3])
-    assert counted.refuse_after("a", now=8.0) * REFUSED_PER_S == pytest.approx(1.0)
+    granted(counted, int(BURST) + 4, now=0.0)
+    assert granted(counted, 1, now=5.5 / PER_S) == 1
 
 
 def test_idle_connections_are_forgotten_and_busy_ones_are_not(
@@ -48,8 +65,10 @@ def test_idle_connections_are_forgotten_and_busy_ones_are_not(
     counted = Limits()
     counted.begin("busy", now=0.0)
     for number in range(100):
-        assert counted.begin(str(number), now=0.0) == ""
+        assert counted.begin(str(number), now=0.0) is None
         counted.end(str(number))
     assert len(counted._paces) == 3
-    assert counted.begin("busy", now=0.0) == "more than 1 calls at once"
+    refusal = counted.begin("busy", now=0.0)
+    assert refusal is not None
+    assert refusal.reason == "more than 1 calls at once"
     counted.end("busy")
