@@ -5,9 +5,10 @@ none that was noted; a line cut short is passed over. Files carry no times: thei
 counts, and ids tie the services' files together (docs/adr/0020-fault-harness.md).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
 
@@ -236,7 +237,7 @@ class Notebook:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{service}{_SUFFIX}"
             self._file = FileIO(path, "a")
-            self._file.truncate(path.read_bytes().rfind(b"\n") + 1)  # a full disk cut a line short
+            self._file.truncate(_whole_bytes(path))
 
     def note(self, event: Event) -> None:
         """Append an event: some 7 us where fifteen rows are named."""
@@ -257,6 +258,14 @@ class Notebook:
         self._file = None
 
 
+def _whole_bytes(path: Path) -> int:
+    """Up to the end of the last whole line: a full disk may have cut the next one short."""
+    if not path.stat().st_size:
+        return 0
+    with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+        return content.rfind(b"\n") + 1
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
     """What the services of a run noted, each in its own order."""
@@ -273,20 +282,55 @@ def read_history(run_dir: Path) -> History:
     Raises:
         FullrankError: A line is damaged.
     """
-    found = {path.stem: _events(path) for path in sorted((run_dir / DIRECTORY).glob(f"*{_SUFFIX}"))}
-    return History(
-        controller=found.get("controller", ()),
-        replay=found.get("replay", ()),
-        learners={name: events for name, events in found.items() if name.startswith("learner")},
-    )
+    return next(follow(run_dir))
 
 
-def _events(path: Path) -> Sequence[Event]:
-    """Whole lines, in order."""
-    events = []
-    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+def follow(run_dir: Path) -> Iterator[History]:
+    """For ever: what was noted since the last call.
+
+    The controller's is read first: what it rests on was noted before, and is read with it.
+
+    Raises:
+        FullrankError: A line is damaged.
+    """
+    directory = run_dir / DIRECTORY
+    controller = _Reading(directory / f"controller{_SUFFIX}")
+    others: dict[Path, _Reading] = {}
+    while True:
+        noted = controller.go_on()
+        for path in sorted(directory.glob(f"*{_SUFFIX}")):
+            if path != controller.path:
+                others.setdefault(path, _Reading(path))
+        found = {path.stem: reading.go_on() for path, reading in others.items()}
+        yield History(
+            controller=noted,
+            replay=found.get("replay", ()),
+            learners={name: events for name, events in found.items() if name.startswith("learner")},
+        )
+
+
+@dataclass(slots=True)
+class _Reading:
+    """A history as far as it was read: its whole lines."""
+
+    path: Path
+    _bytes: int = 0
+    _lines: int = 0
+
+    def go_on(self) -> Sequence[Event]:
+        """The events that were added, in order."""
+        if not self.path.exists():
+            return ()
+        with self.path.open("rb") as file:
+            file.seek(self._bytes)
+            *lines, cut_short = file.read().split(b"\n")
+            self._bytes = file.tell() - len(cut_short)
+        events = [self._event(number, line) for number, line in enumerate(lines, self._lines + 1)]
+        self._lines += len(lines)
+        return events
+
+    def _event(self, number: int, line: bytes) -> Event:
         try:
-            events.append(_EVENT.validate_json(line))
+            return _EVENT.validate_json(line)
         except ValidationError as error:
-            raise FullrankError(f"{path}, line {number}, is not an event") from error
-    return events
+            raise FullrankError(f"{self.path}, line {number}, is not an event") from error

@@ -117,6 +117,7 @@ def _nothing_is_forgotten(history: History) -> Iterator[str]:
             current = event.term
             if event.known < known:
                 yield f"term {current} knew {event.known} iterations of {known} committed"
+            known = max(known, event.known)
         elif isinstance(event, Committed) and event.term == current:
             known = max(known, event.iteration + 1)
         elif isinstance(event, TakenBack):

@@ -229,9 +229,11 @@ def _truncate(path: Path, first_iteration: int) -> None:
     """Keep the whole lines of earlier iterations; the file is replaced, never half written."""
     if not path.exists():
         return
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines(keepends=True)
     partial = path.with_suffix(".partial")
-    with partial.open("w", encoding="utf-8") as file:
+    with (
+        path.open(encoding="utf-8", errors="replace") as lines,
+        partial.open("w", encoding="utf-8") as file,
+    ):
         file.writelines(line for line in lines if _iteration_of(line) < first_iteration)
         file.flush()
         os.fsync(file.fileno())

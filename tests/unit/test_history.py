@@ -14,6 +14,7 @@ from fullrank.history import (
     Notebook,
     Stored,
     Welcomed,
+    follow,
     read_history,
 )
 
@@ -49,6 +50,30 @@ def test_a_line_cut_short_is_forgotten_and_written_over(tmp_path: Path) -> None:
     assert read_history(tmp_path).controller == [BEGAN]
     note(tmp_path, "controller", COMMITTED)
     assert read_history(tmp_path).controller == [BEGAN, COMMITTED]
+
+
+def test_a_history_that_grows_is_read_on_from_where_it_was_left(tmp_path: Path) -> None:
+    noted = follow(tmp_path)
+    assert next(noted) == History()
+    note(tmp_path, "controller", BEGAN)
+    assert next(noted) == History(controller=[BEGAN])
+    note(tmp_path, "controller", COMMITTED)
+    note(tmp_path, "learner-17", Welcomed(run="r", term=1, learner=2))
+    found = next(noted)
+    assert found.controller == [COMMITTED]
+    assert [*found.learners] == ["learner-17"]
+    assert not next(noted).controller
+
+
+def test_a_line_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    noted = follow(tmp_path)
+    note(tmp_path, "controller", BEGAN, COMMITTED)
+    path = tmp_path / "history" / "controller.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-5])
+    assert next(noted).controller == [BEGAN]
+    path.write_bytes(whole)
+    assert next(noted).controller == [COMMITTED]
 
 
 def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:

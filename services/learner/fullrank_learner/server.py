@@ -20,7 +20,7 @@ from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.exposition import Exposition, Family, one
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.launch import STOPPING, Launch, be_deaf, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.v1 import controller_pb2 as pb
@@ -49,9 +49,10 @@ def main(launch: Launch) -> int:
     if launch.replicas == 1:
         return _replica(launch)
     children = [_fork(launch) for _ in range(launch.replicas)]
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: _signal(children))
+    for number in STOPPING:
+        signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    be_deaf()
     return next((code for code in codes if code), 0)
 
 
@@ -70,7 +71,8 @@ def _fork(launch: Launch) -> int:
         os._exit(code)
 
 
-def _signal(children: list[int]) -> None:
+def _pass_on(children: list[int]) -> None:
+    be_deaf()
     for child in children:
         try:
             os.kill(child, signal.SIGTERM)

@@ -40,6 +40,7 @@ class Worker:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
+        self._independent = algorithm if isinstance(algorithm, IndependentAlgorithm) else None
         self._length = max(algorithm.unit_sizes)
 
     def compute(
@@ -86,9 +87,9 @@ class Worker:
         proceed: Callable[[], None],
     ) -> Iterator[tuple[Sequence[RowOfC], Unit, FloatArray]]:
         """Every update with the rows that it may go into; shared samples make one for all."""
-        if isinstance(self._algorithm, IndependentAlgorithm):
+        if self._independent is not None:
             for row in rows:
-                for unit, update in self._algorithm.updates_of_row(
+                for unit, update in self._independent.updates_of_row(
                     row.row, row.units, iteration=iteration, proceed=proceed
                 ):
                     yield [row], unit, update

@@ -38,7 +38,8 @@ def chaos(
     learners draw samples of their own, as in a quarter of the schedules.
 
     With --services controller, replay and learners are real processes, half a minute a schedule:
-    they are killed and frozen, and their connections are cut, held, delayed and throttled.
+    they are killed, told to stop and frozen, their connections are cut, held, delayed and
+    throttled, and learners' vectors are changed on their way.
     """
     started = time.monotonic()
     played = misfortunes = 0

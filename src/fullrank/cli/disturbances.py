@@ -1,14 +1,15 @@
 """Real runs under faults drawn from a seed: processes die and freeze, connections fail.
 
 Replay, controller and learners are processes of this machine, and what they say to one another
-passes through fault proxies. One fault follows the other, each in the midst of the run; at the end
-the run is judged by what it committed and by the histories of its services.
+passes through fault proxies and a straggler sidecar. One fault follows the other, each in the midst
+of the run, and who ended is started again; at the end the run is judged by what it committed and by
+the histories of its services.
 """
 
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cache, partial
@@ -19,23 +20,23 @@ import numpy as np
 import psutil
 
 from fullrank.checkpoint import newest
-from fullrank.cli.processes import Service, ensure_alive, start, stop
-from fullrank.config import RunConfig, load, to_toml
+from fullrank.cli.processes import Service, start, stop
+from fullrank.config import Corrupt, RunConfig, load, to_toml
 from fullrank.errors import FullrankError
 from fullrank.history import read_history
 from fullrank.invariants import violations
 from fullrank.local import LocalRun
-from fullrank.metrics import METRICS, read_records
+from fullrank.metrics import METRICS, follow
 from fullrank.recovery import CHECKPOINTS
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.fault_proxy import Fault, FaultProxy, in_thread
+from fullrank.rpc.straggler import set_injection
 from fullrank.seeding import stream
 from fullrank.wiring import training_of
 
 ITERATIONS, LEARNERS, FAULTS = 30, 4, 4
 ANYWHERE = "127.0.0.1:0"
 SETTINGS = (
-    f"iterations={ITERATIONS}",
     f"learners={LEARNERS}",
     "code.tolerance=1",
     "environment.copies=2",
@@ -57,23 +58,53 @@ SETTINGS = (
 SHORTEST_S, LONGEST_S = 0.2, 2.5
 """How long a fault lasts: some longer than a learner may be silent, all shorter than what ends a
 service that waits."""
-STILL_S = 90.0
-"""A run that commits nothing for so long has stopped."""
-DEAD = psutil.STATUS_ZOMBIE
 LOOK_S = 0.05
 """Between two looks at what is committed."""
+STILL_LOOKS = 1800
+"""A run that commits nothing between so many, 90 s, has stopped. They are counted, not timed: who
+is frozen together with the run does not look."""
+DEAD = psutil.STATUS_ZOMBIE
 
+SIGNALS: Mapping[str, signal.Signals] = MappingProxyType(
+    {"killed": signal.SIGKILL, "told to stop": signal.SIGTERM, "frozen": signal.SIGSTOP}
+)
+"""What may befall a service: who ends is started again, as a supervisor would."""
 LINES: Mapping[str, Fault] = MappingProxyType(
     {
-        "cut": FaultProxy.cut,
-        "silent": FaultProxy.hold,
-        "silent towards it": lambda proxy: proxy.up.hold(),
-        "silent from it": lambda proxy: proxy.down.hold(),
-        "slow": lambda proxy: proxy.delay(0.05, jitter_s=0.02),
-        "a byte a second": lambda proxy: proxy.throttle(1.0),
+        "line cut": FaultProxy.cut,
+        "line silent": FaultProxy.hold,
+        "line silent towards it": lambda proxy: proxy.up.hold(),
+        "line silent from it": lambda proxy: proxy.down.hold(),
+        "line slow": lambda proxy: proxy.delay(0.05, jitter_s=0.02),
+        "line down to a byte a second": lambda proxy: proxy.throttle(1.0),
     }
 )
-"""What may befall the line to a service."""
+"""What may befall the line to controller or replay."""
+ENDED = "ended by itself"
+"""What nobody did to a service."""
+CHANGED = "vectors changed"
+"""What may befall a learner: a byte of all that it sends is another one."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Misfortune:
+    """A fault, from its beginning to its end."""
+
+    after: int
+    """Iterations that were committed before."""
+    service: str
+    kind: str
+    lasts_s: float
+
+    reason: str = ""
+    """Of who ended by itself."""
+
+    def __str__(self) -> str:
+        if self.reason:
+            return f"after {self.after:2} iterations: {self.service}: {self.kind}: {self.reason}"
+        return (
+            f"after {self.after:2} iterations: {self.service}: {self.kind} for {self.lasts_s:.1f} s"
+        )
 
 
 @dataclass(slots=True)
@@ -81,7 +112,7 @@ class Outcome:
     """How a run went."""
 
     seed: int
-    injected: list[str] = field(default_factory=list)
+    injected: list[Misfortune] = field(default_factory=list)
     """What was done to it, in order."""
     wrong: list[str] = field(default_factory=list)
     """Violations; none is well."""
@@ -89,33 +120,55 @@ class Outcome:
 
 def disturb(seed: int) -> Outcome:
     """Train under the faults of one seed, and judge the run."""
-    outcome, draws = Outcome(seed), stream(seed, "disturbances")
-    with tempfile.TemporaryDirectory() as scratch, _stage(Path(scratch)) as stage:
+    outcome = Outcome(seed)
+    with tempfile.TemporaryDirectory() as scratch:
+        run_dir = Path(scratch)
         try:
-            for iteration in sorted(draws.integers(1, ITERATIONS - 1, FAULTS).tolist()):
-                stage.play_until(iteration)
-                outcome.injected.append(
-                    f"after {stage.committed():2} iterations: {stage.befall(draws)}"
-                )
-            stage.play_until(ITERATIONS)
-            stage.end()
+            for misfortune in disturbed(run_dir, seed=seed):
+                outcome.injected.append(misfortune)
+                outcome.wrong += [str(misfortune)] if misfortune.kind == ENDED else []
         except FullrankError as error:
             outcome.wrong.append(str(error))
-        outcome.wrong += _judged(Path(scratch))
+        reference = undisturbed(ITERATIONS)
+        outcome.wrong += violations(read_history(run_dir), reference=reference.digests)
+        outcome.wrong += reference.unlike(run_dir)
     return outcome
 
 
+def disturbed(
+    run_dir: Path, *, seed: int, iterations: int = ITERATIONS, faults: int = FAULTS
+) -> Generator[Misfortune, None, None]:
+    """Train under faults, to the end; yields each fault when it is over, and who ended by itself.
+
+    Args:
+        run_dir: An empty directory.
+        seed: Draws the faults and the iterations in which they begin.
+        iterations: Of the run.
+        faults: So many, one after the other.
+
+    Raises:
+        FullrankError: Nothing is committed any more, or the controller failed at its end.
+    """
+    draws = stream(seed, "disturbances")
+    with _stage(run_dir, iterations) as stage:
+        for iteration in sorted(draws.integers(1, iterations - 1, faults).tolist()):
+            yield from stage.play_until(iteration)
+            yield stage.befall(draws)
+        yield from stage.play_until(iterations)
+        stage.end()
+
+
 @contextmanager
-def _stage(run_dir: Path) -> Iterator["Stage"]:
+def _stage(run_dir: Path, iterations: int) -> Iterator["Stage"]:
     """A run's services, started; none is left at the end."""
     with ExitStack() as stack:
         proxies = {
-            name: FaultProxy(partial(resolve, ANYWHERE, run_dir, name))
-            for name in ("controller", "replay")
+            name: FaultProxy(partial(resolve, ANYWHERE, run_dir, behind))
+            for name, behind in (("controller", "straggler"), ("replay", "replay"))
         }
         lines = {name: stack.enter_context(in_thread(each)) for name, each in proxies.items()}
         addresses = [f"{name}.address={each.address}" for name, each in proxies.items()]
-        config = load(None, environ={}, overrides=[*SETTINGS, *addresses]).check().config
+        config = _config(iterations, *addresses)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
         stage = Stage(run_dir, lines)
@@ -133,66 +186,84 @@ class Stage:
 
     def __init__(self, run_dir: Path, lines: Mapping[str, Callable[[Fault], None]]) -> None:
         self._run_dir, self._lines = run_dir, lines
+        self._records, self._committed = follow(run_dir / METRICS), 0
         self._started = 0
-        self._alone = {name: self._start(name) for name in ("controller", "replay")}
+        self._alone = {name: self._start(name) for name in ("controller", "replay", "straggler")}
         self._learners = [self._start("learner", "--replicas", str(LEARNERS))]
 
     def _start(self, name: str, *extra: str) -> Service:
         self._started += 1
+        if name == "straggler":
+            extra = ("--set", f"controller.address={ANYWHERE}")
         return start(name, self._run_dir, extra, log_name=f"{self._started}-{name}")
 
     def committed(self) -> int:
         """Iterations that everybody may see."""
-        metrics = self._run_dir / METRICS
-        records = read_records(metrics) if metrics.exists() else []
-        return records[-1].iteration + 1 if records else 0
+        for record in next(self._records):
+            self._committed = record.iteration + 1
+        return self._committed
 
-    def play_until(self, iterations: int) -> None:
-        """Return when so many iterations are committed.
+    def play_until(self, iterations: int) -> Iterator[Misfortune]:
+        """Until so many iterations are committed; who ends by itself is told and started again.
 
         Raises:
-            FullrankError: Nothing is committed any more, or a service ended by itself.
+            FullrankError: Nothing is committed any more.
         """
-        before, since = -1, time.monotonic()
+        before, looks = -1, 0
         while (now := self.committed()) < iterations:
-            if now != before:
-                before, since = now, time.monotonic()
-            if time.monotonic() - since > STILL_S:
-                raise FullrankError(f"live: {now} of {ITERATIONS} iterations are committed")
-            ensure_alive(self._alone.values())
+            before, looks = now, looks + 1 if now == before else 0
+            if looks > STILL_LOOKS:
+                raise FullrankError(f"live: {now} iterations are committed, and no more")
+            for name, service in self._alone.items():
+                if (failure := service.failure()) is not None:
+                    stop([service])
+                    self._alone[name] = self._start(name)
+                    yield Misfortune(
+                        after=now, service=name, kind=ENDED, lasts_s=0.0, reason=str(failure)
+                    )
             time.sleep(LOOK_S)
 
-    def befall(self, draws: np.random.Generator) -> str:
-        """One fault, from its beginning to its end; says what it was."""
-        lasts_s = float(draws.uniform(SHORTEST_S, LONGEST_S))
+    def befall(self, draws: np.random.Generator) -> Misfortune:
+        """One fault, from its beginning to its end."""
+        after, lasts_s = self.committed(), float(draws.uniform(SHORTEST_S, LONGEST_S))
         name = str(draws.choice(["controller", "replay", "learner"]))
-        kinds = ["killed", "frozen", *(LINES if name in self._lines else ())]
-        kind = str(draws.choice(kinds))
+        kind = str(draws.choice([*SIGNALS, *(LINES if name in self._lines else [CHANGED])]))
         if kind in LINES:
             self._lines[name](LINES[kind])
             time.sleep(lasts_s)
             self._lines[name](FaultProxy.mend)
-        elif name in self._alone:
-            self._harm(psutil.Process(self._alone[name].process.pid), kind, lasts_s)
-            if kind == "killed":
-                self._alone[name] = self._start(name)
+        elif kind == CHANGED:
+            learner, byte = (int(draws.integers(high)) for high in (LEARNERS, 2**20))
+            self._inject(Corrupt(learners=(learner,), byte=byte))
+            time.sleep(lasts_s)
+            self._inject()
         else:
-            self._harm(self._some_learner(draws), kind, lasts_s)
-            if kind == "killed":
-                self._learners.append(self._start("learner"))
-        place = f"the line to {name}" if kind in LINES else name
-        return f"{place}: {kind} for {lasts_s:.1f} s"
+            self._harm(name, kind, lasts_s, draws)
+        return Misfortune(after=after, service=name, kind=kind, lasts_s=lasts_s)
 
-    def _some_learner(self, draws: np.random.Generator) -> psutil.Process:
-        first, *later = [psutil.Process(each.process.pid) for each in self._learners]
-        living = [each for each in (*first.children(), *later) if each.status() != DEAD]
-        return living[int(draws.integers(len(living)))]
+    def _inject(self, *faults: Corrupt) -> None:
+        set_injection(resolve(ANYWHERE, self._run_dir, "straggler-control"), faults=faults)
 
-    def _harm(self, process: psutil.Process, kind: str, lasts_s: float) -> None:
-        process.send_signal(signal.SIGKILL if kind == "killed" else signal.SIGSTOP)
+    def _harm(self, name: str, kind: str, lasts_s: float, draws: np.random.Generator) -> None:
+        alone = self._alone.get(name)
+        process = psutil.Process(alone.process.pid) if alone else self._some_learner(draws)
+        process.send_signal(SIGNALS[kind])
         time.sleep(lasts_s)
         if kind == "frozen":
             process.send_signal(signal.SIGCONT)
+        elif alone:
+            stop([alone])
+            self._alone[name] = self._start(name)
+        else:
+            self._learners.append(self._start("learner"))
+
+    def _some_learner(self, draws: np.random.Generator) -> psutil.Process:
+        stop([each for each in self._learners if each.process.poll() is not None])
+        self._learners = [each for each in self._learners if each.process.poll() is None]
+        started = [psutil.Process(each.process.pid) for each in self._learners]
+        found = [each for process in started for each in process.children() or [process]]
+        living = [each for each in found if each.status() != DEAD]
+        return living[int(draws.integers(len(living)))]
 
     def end(self) -> None:
         """Stop the controller as SIGTERM does: it checkpoints.
@@ -210,33 +281,37 @@ class Stage:
         stop([*self._alone.values(), *self._learners])
 
 
-def _judged(run_dir: Path) -> list[str]:
-    """What is wrong with a run that has ended."""
-    digests, parameters = _undisturbed()
-    wrong = violations(read_history(run_dir), reference=digests)
-    if _digest(run_dir) != parameters:
-        wrong.append("exact: the parameters are not those of the undisturbed run")
-    return wrong
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reference:
+    """A run in one process, without learners or a network."""
 
+    digests: Sequence[str]
+    """What each iteration committed."""
+    parameters: str
+    """Digest of those that it ended with."""
 
-def _digest(run_dir: Path) -> str:
-    """Of the parameters that the run has checkpointed last."""
-    training = training_of(_config())
-    try:
-        training.load_algorithm(newest(run_dir / CHECKPOINTS).arrays)
-    except FullrankError as error:
-        return str(error)
-    finally:
-        training.close()
-    return training.digest()
-
-
-def _config() -> RunConfig:
-    return load(None, environ={}, overrides=SETTINGS).check().config
+    def unlike(self, run_dir: Path) -> list[str]:
+        """What is wrong with the parameters that the run in a directory has checkpointed last."""
+        training = training_of(_config(len(self.digests)))
+        try:
+            training.load_algorithm(newest(run_dir / CHECKPOINTS).arrays)
+        except FullrankError as error:
+            return [f"durable: {error}"]
+        finally:
+            training.close()
+        if training.digest() != self.parameters:
+            return ["exact: the parameters are not those of the undisturbed run"]
+        return []
 
 
 @cache
-def _undisturbed() -> tuple[Sequence[str], str]:
-    """What the run commits and ends with in one process, without learners or a network."""
-    run = LocalRun(_config(), coded=False)
-    return [each.update_digest for each in run.train()], run.parameter_digest()
+def undisturbed(iterations: int) -> Reference:
+    """The run that nothing befell."""
+    run = LocalRun(_config(iterations), coded=False)
+    digests = [each.update_digest for each in run]
+    return Reference(digests=digests, parameters=run.parameter_digest())
+
+
+def _config(iterations: int, *settings: str) -> RunConfig:
+    overrides = [f"iterations={iterations}", *SETTINGS, *settings]
+    return load(None, environ={}, overrides=overrides).check().config

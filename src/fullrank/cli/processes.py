@@ -16,7 +16,7 @@ from fullrank.rpc.lock import lock_run
 STOP_S = 15.0
 """Grace for a service to checkpoint and drain before it is killed."""
 
-STOP_ORDER = ("controller", "learner", "replay")
+STOP_ORDER = ("controller", "learner", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
 
 _PASSED_ON = MappingProxyType(
