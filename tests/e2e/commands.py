@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import dropwhile
 from pathlib import Path
 from typing import IO
 
@@ -169,11 +170,12 @@ def centralised(run_dir: Path) -> list[str]:
 
 
 def tracebacks(run_dir: Path) -> list[str]:
-    """Lines of the services' logs that no clean run writes."""
+    """What the services' logs say from the first line on that no clean run writes."""
     signs = ("Traceback", "Exception", " ERROR ", "never retrieved")
     return [
         f"{log.name}: {line}"
         for log in sorted((run_dir / "logs").iterdir())
-        for line in log.read_text().splitlines()
-        if any(sign in line for sign in signs)
+        for line in dropwhile(
+            lambda line: not any(sign in line for sign in signs), log.read_text().splitlines()
+        )
     ]

@@ -147,7 +147,7 @@ async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
 
 @pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "UNAVAILABLE"])
 async def test_status_details_and_trailing_metadata_come_through(code: str) -> None:
-    requests = [b"a", f"fail {code}".encode(), b"b"]
+    requests = [b"a", f"fail {code}".encode()]  # no more: grpc.aio loses the status of who writes
     async with standing() as (_, direct, through):
         expected = await stream(direct, requests)
         assert await stream(through, requests) == expected

@@ -34,7 +34,8 @@ class Relay:
     """Passes a call on until the peer beyond ends it, and ends it as that peer did.
 
     Unary calls are streams of one message, on the wire too. Of a call whose end arrives with its
-    beginning ``grpc.aio`` may lose the initial metadata, with a proxy or without.
+    beginning ``grpc.aio`` may lose the initial metadata, and of one that ends while a message is
+    written the status, which is INTERNAL then (grpc/grpc#36066); with a proxy or without.
 
     Args:
         requests: What the caller sends.

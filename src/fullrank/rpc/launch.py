@@ -80,8 +80,13 @@ async def _on_threads(serving: Coroutine[object, object, None]) -> None:
 
 
 def be_deaf() -> None:
-    """Be told to stop no more: in its last moments a process would end by that, as if it failed."""
+    """Be told to stop no more: in its last moments a process would end by that, as if it failed.
+
+    The system ignores the signals first. What has come until then is handled before Python ignores
+    them, too; a handler that is gone by then would be an error in the log.
+    """
     for number in STOPPING:
+        ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(signal.SIG_IGN))
         signal.signal(number, signal.SIG_IGN)
 
 
