@@ -1,6 +1,7 @@
 """What every service process is started with, and how it waits for its end."""
 
 import asyncio
+import atexit
 import ctypes
 import gc
 import signal
@@ -82,12 +83,13 @@ async def _on_threads(serving: Coroutine[object, object, None]) -> None:
 def be_deaf() -> None:
     """Be told to stop no more: in its last moments a process would end by that, as if it failed.
 
-    The system ignores the signals first. What has come until then is handled before Python ignores
-    them, too; a handler that is gone by then would be an error in the log.
+    At once the system ignores the signals. Python does so at its end only, when it would give them
+    back their defaults: a thread may have taken one that Python hears of later, and that is an
+    error in the log if its handler is gone.
     """
     for number in STOPPING:
         ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(signal.SIG_IGN))
-        signal.signal(number, signal.SIG_IGN)
+        atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
 def stop_event(launch: Launch) -> asyncio.Event:

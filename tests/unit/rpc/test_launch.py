@@ -1,9 +1,11 @@
 """What every service process is started with."""
 
 import asyncio
+import atexit
 import signal
 import threading
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,10 +43,18 @@ def test_a_service_has_as_many_threads_at_its_end_as_at_its_beginning() -> None:
 
 
 @pytest.mark.usefixtures("handlers_kept")
-def test_no_signal_can_come_any_more_when_its_handler_goes(monkeypatch: pytest.MonkeyPatch) -> None:
-    come: dict[int, bool] = {}
-    assert not any(map(ignores, STOPPING))
-    with monkeypatch.context() as patched:
-        patched.setattr(signal, "signal", lambda number, _: come.update({number: ignores(number)}))
-        be_deaf()
-    assert come == dict.fromkeys(STOPPING, True)
+def test_the_deaf_hear_no_more_and_handle_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    heard: list[int] = []
+    ending: list[partial[object]] = []
+    monkeypatch.setattr(atexit, "register", lambda *call: ending.append(partial(*call)))
+    for number in STOPPING:
+        signal.signal(number, lambda number, _: heard.append(number))
+    be_deaf()
+    assert all(map(ignores, STOPPING))
+    for number in STOPPING:
+        signal.raise_signal(number)
+        assert callable(signal.getsignal(number))  # for what is on its way
+    assert heard == []
+    for call in ending:
+        call()
+    assert [signal.getsignal(number) for number in STOPPING] == [signal.SIG_IGN] * 2
