@@ -5,10 +5,12 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import (
     Algorithm,
@@ -20,6 +22,7 @@ from fullrank.algorithms import (
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.errors import Cancelled, CheckpointUnusable
 from fullrank.export.policy import Policy
+from fullrank.networks import kernels
 from fullrank.replay import Layout
 from fullrank.types import FloatArray, Unit
 from fullrank.updates import GRID, unit_digest
@@ -33,7 +36,9 @@ UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
 )
 WORLD = "food_collection"
-SIZES = [(333, 50), (16, 16), (100, 33), (48, 64), (1024, 64)]
+SIZES = [(333, 50), (16, 16), (100, 33), (48, 64), (64, 64), (1024, 16), (1024, 64)]
+LARGE = [(333, 50), (1024, 64)]
+PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 SEED = 11
 
 
@@ -110,6 +115,36 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
                 together = computed(algorithm, rows, units)
                 assert sorted(together) == sorted(units)
                 assert all(together[unit] == alone[unit] for unit in units)
+
+
+class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Multiplications of one matrix in each product that may go to oneDNN."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.sizes: list[int] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> object:
+        kind = func._schema.name.removeprefix("aten::").removesuffix("_")
+        if kind in PRODUCTS and torch.get_float32_matmul_precision() != "highest":
+            left, right = args[-2:]
+            self.sizes.append(left.shape[-2] * left.shape[-1] * right.shape[-1])
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("batch", "hidden"), SIZES)
+def test_where_onednn_is_wanted_it_gets_every_product_of_a_unit_alone(
+    name: str, batch: int, hidden: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for probe in ("_prefers_onednn", "is_float32", "is_steady"):
+        monkeypatch.setattr(kernels, probe, lambda *_: True)
+    algorithm, rows = build(name, batch=batch, hidden=hidden), transitions(name, batch)
+    with Products() as products:
+        computed(algorithm, rows, [0])
+    assert all(size > 4096 for size in products.sizes)
+    assert products.sizes or (batch, hidden) not in LARGE
 
 
 def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None:

@@ -19,7 +19,8 @@ from fullrank.networks.adam import Adam
 from fullrank.networks.chunk import Chunk, Chunks
 from fullrank.networks.cohort import Cohort
 from fullrank.networks.heads import Head
-from fullrank.networks.mlp import Tape, accumulate, aligned, backward, forward, hidden
+from fullrank.networks.minibatch import tile_columns
+from fullrank.networks.mlp import Tape, accumulate, backward, forward, hidden
 from fullrank.replay.layout import Layout
 from fullrank.seeding import stream
 from fullrank.types import BoolArray, FloatArray, Unit
@@ -89,9 +90,8 @@ class ActorCritics:
         }
         self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
         self._steps = 0
-        self._kernel = kernels.choose(
-            device, least_product=config.hidden * aligned(config.batch_size)
-        )
+        columns = tile_columns(config.batch_size, hidden=config.hidden, device=device)
+        self._kernel = kernels.choose(device, least_product=config.hidden * columns)
         self._chunks = [Chunks(cohort, clip_norm=config.clip_norm) for cohort in cohorts]
 
     def view(self, section: int) -> FloatArray:

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-ONEDNN_LEAST = 4096
-"""PyTorch sends a product to oneDNN when units x m x n x k reaches this number. The choice must not
-depend on how many units are computed together, so one unit's product has to reach it alone."""
+ONEDNN_LEAST = 4097
+"""PyTorch sends a product to oneDNN when units x m x n x k is above 4096. The choice must not
+depend on how many units are computed together, so one unit's product has to be so large alone."""
 
 UNIT_ROUNDOFF = 2.0**-24
 
