@@ -54,20 +54,20 @@ def start(
     output: IO[str] | int = subprocess.PIPE,
     within: Sequence[str] = (),
 ) -> "subprocess.Popen[str]":
-    """``fullrank words...``, running; ``within`` is the command that runs it, with its words."""
+    """``fullrank words...``, running; ``within`` is the command that runs it, with its words.
+
+    It heeds Ctrl-C as at a terminal; what is started in the background of a shell ignores it, and
+    so does what that starts. Nothing is called in the fork for that: gRPC, which runs here, too,
+    may hold its locks there.
+    """
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
         [*within, sys.executable, "-m", "fullrank", *words],
         stdout=output,
         stderr=output,
         text=True,
         env={**os.environ, **(env or {})},
-        preexec_fn=_heed_ctrl_c,
     )
-
-
-def _heed_ctrl_c() -> None:
-    """As at a terminal; what is started in the background of a shell ignores it."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def end(process: "subprocess.Popen[str]") -> Outcome:

@@ -31,11 +31,12 @@ class Membership:
     async def assemble(self) -> None:
         """Wait for the N learners of the configuration, or go on without them after a deadline."""
         wanted, roster = self._config.learners, self._run.roster
-        self._run.message = f"waiting for {wanted} learners"
-        log.info(self._run.message)
+        waiting = f"waiting for {wanted} learners"
+        log.info(waiting)
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) + len(roster.quarantined) < wanted:
+                    self._run.message = waiting + self._useless()
                     await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
@@ -118,6 +119,7 @@ class Membership:
     async def _stall(self, present: int, deadline_s: float) -> None:
         run = self._run
         reason = f"{present} learners cannot hold a {self.wanted.name} code of {run.units} units"
+        reason += self._useless()
         run.state, run.message = pb.RUN_STATE_STALLED, reason
         log.warning("stalled reason=%s", reason)
         try:
@@ -128,6 +130,11 @@ class Membership:
                 raise NotDecodable(
                     f"{reason}; start more learners, or set controller.undecodable=wait"
                 ) from None
+
+    def _useless(self) -> str:
+        """Who is there and cannot help, for a message."""
+        unstable = len(self._run.roster.unstable)
+        return f"; the bits of {unstable} depend on what they compute together" if unstable else ""
 
     def hand_out(
         self, current: Deal, units: Mapping[LearnerId | None, Sequence[Unit]]

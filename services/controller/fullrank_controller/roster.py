@@ -214,6 +214,11 @@ class Roster:
         """Members that would be ready, but for what they contributed."""
         return [member for member in self.members if member.ready and member.quarantined]
 
+    @property
+    def unstable(self) -> list[Member]:
+        """Members whose bits depend on what is computed together: spares for good."""
+        return [member for member in self.members if member.fingerprint and not member.ready]
+
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""
         return sum((member.outbox.sent for member in self.members), self._gone.copy())

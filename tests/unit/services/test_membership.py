@@ -108,6 +108,24 @@ async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     assert run.message == ""
 
 
+async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> None:
+    run = make_run()
+    membership = make_membership(run)
+    assembling = asyncio.create_task(membership.assemble())
+    await asyncio.sleep(0)
+    for _ in range(4):
+        member = run.roster.join("host", now=0.0)
+        run.roster.ready(member, fingerprint="torch", probe=(b"0",), stable=False)
+    async with asyncio.timeout(DEADLINE_S):
+        while run.message == "waiting for 4 learners":
+            await asyncio.sleep(0)
+    assert run.message == (
+        "waiting for 4 learners; the bits of 4 depend on what they compute together"
+    )
+    join(run, 4)
+    await asyncio.wait_for(assembling, DEADLINE_S)
+
+
 async def test_the_run_begins_without_learners_that_are_late() -> None:
     run = make_run()
     join(run, 3)

@@ -134,7 +134,7 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
     unstable, unready = (roster.join("host", now=0.0) for _ in range(2))
     assert roster.eligible == []
     ready(roster, unstable, stable=False)
-    assert roster.eligible == []
+    assert (roster.eligible, roster.unstable) == ([], [unstable])
     assert roster.members == [unstable, unready]
 
 
