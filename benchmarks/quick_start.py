@@ -52,8 +52,10 @@ def main() -> int:
             unwritten = table.stat().st_size - 512 * table.stat().st_blocks
             memory = proportional_bytes(psutil.Process(process.pid)) + unwritten
         finally:
+            services = psutil.Process(process.pid).children(recursive=True)
             process.terminate()
             process.wait()
+            psutil.wait_procs(services, timeout=WITHIN_S)  # they stop when their parent is gone
     print(f"| {LEARNERS} learners, {AGENTS} agents | measured | claim |")
     print("|---|---|---|")
     print(f"| start to first commit, s | {first_s:.1f} | {START_CLAIM_S:.0f} |")
