@@ -8,6 +8,7 @@ counts, and ids tie the services' files together (docs/adr/0020-fault-harness.md
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from io import FileIO
+from itertools import count
 from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
@@ -15,6 +16,7 @@ from typing import Annotated, Literal, TypeAlias
 from pydantic import Field, TypeAdapter, ValidationError
 
 from fullrank.errors import FullrankError
+from fullrank.tailing import appended
 from fullrank.types import LearnerId, Unit
 
 Held: TypeAlias = tuple[tuple[int, LearnerId], ...]
@@ -294,43 +296,30 @@ def follow(run_dir: Path) -> Iterator[History]:
         FullrankError: A line is damaged.
     """
     directory = run_dir / DIRECTORY
-    controller = _Reading(directory / f"controller{_SUFFIX}")
-    others: dict[Path, _Reading] = {}
+    controller = _events(directory / f"controller{_SUFFIX}")
+    others: dict[Path, Iterator[list[Event]]] = {}
     while True:
-        noted = controller.go_on()
+        noted = next(controller)
         for path in sorted(directory.glob(f"*{_SUFFIX}")):
-            if path != controller.path:
-                others.setdefault(path, _Reading(path))
-        found = {path.stem: reading.go_on() for path, reading in others.items()}
+            if path.stem != "controller":
+                others.setdefault(path, _events(path))
+        found = {path.stem: next(events) for path, events in others.items()}
         yield History(
-            controller=noted,
+            controller=noted or (),
             replay=found.get("replay", ()),
             learners={name: events for name, events in found.items() if name.startswith("learner")},
         )
 
 
-@dataclass(slots=True)
-class _Reading:
-    """A history as far as it was read: its whole lines."""
+def _events(path: Path) -> Iterator[list[Event]]:
+    """For ever: the events of a file that were added since the last call, in order."""
+    numbers = count(1)
+    for lines in appended(path):
+        yield [_event(path, next(numbers), line) for line in lines]
 
-    path: Path
-    _bytes: int = 0
-    _lines: int = 0
 
-    def go_on(self) -> Sequence[Event]:
-        """The events that were added, in order."""
-        if not self.path.exists():
-            return ()
-        with self.path.open("rb") as file:
-            file.seek(self._bytes)
-            *lines, cut_short = file.read().split(b"\n")
-            self._bytes = file.tell() - len(cut_short)
-        events = [self._event(number, line) for number, line in enumerate(lines, self._lines + 1)]
-        self._lines += len(lines)
-        return events
-
-    def _event(self, number: int, line: bytes) -> Event:
-        try:
-            return _EVENT.validate_json(line)
-        except ValidationError as error:
-            raise FullrankError(f"{self.path}, line {number}, is not an event") from error
+def _event(path: Path, number: int, line: bytes) -> Event:
+    try:
+        return _EVENT.validate_json(line)
+    except ValidationError as error:
+        raise FullrankError(f"{path}, line {number}, is not an event") from error

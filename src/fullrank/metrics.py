@@ -13,6 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fullrank.errors import FullrankError
 from fullrank.evaluated import Evaluated
+from fullrank.tailing import appended
 from fullrank.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
@@ -134,18 +135,8 @@ def follow(path: Path) -> Iterator[list[IterationRecord]]:
 
     A resumed run replaces the file; it is then read from its start.
     """
-    offset, inode = 0, -1
-    while True:
-        data = b""
-        if path.exists():
-            with path.open("rb") as file:
-                found = os.fstat(file.fileno()).st_ino
-                offset, inode = offset if found == inode else 0, found
-                file.seek(offset)
-                data = file.read()
-        whole = data[: data.rfind(b"\n") + 1]
-        offset += len(whole)
-        yield [_RECORD.validate_json(line) for line in whole.splitlines()]
+    for lines in appended(path):
+        yield [_RECORD.validate_json(line) for line in lines]
 
 
 def begun(records: Iterable[IterationRecord]) -> dict[int, int]:
