@@ -78,17 +78,9 @@ def machine() -> str:
     kernel = kernels.choose(torch.device("cpu"), least_product=kernels.ONEDNN_LEAST)
     instructions = torch.backends.cpu.get_cpu_capability()
     return (
-        f"Machine: {cores} cores, {processor()} {instructions}, torch {torch.__version__}, "
-        f"float32 kernel {kernel.name}."
+        f"Machine: {cores} cores, {kernels.processor()}, {platform.machine()} {instructions}, "
+        f"torch {torch.__version__}, float32 kernel {kernel.name}."
     )
-
-
-def processor() -> str:
-    """Its maker's name for it, where the system tells; its architecture anyway."""
-    about = Path("/proc/cpuinfo")
-    lines = about.read_text().splitlines() if about.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return ", ".join([*names[:1], platform.machine()])
 
 
 def read(page: Path) -> dict[str, str]:

@@ -124,11 +124,12 @@ def _is_steady(kernel: Kernel, outputs: int, inputs: int, columns: int) -> bool:
 @cache
 def _prefers_onednn() -> bool:
     """MKL runs its AVX-512 kernels on Intel processors only."""
-    return "AuthenticAMD" in _processor()
+    return "AuthenticAMD" in processor()
 
 
 @cache
-def _processor() -> str:
+def processor() -> str:
+    """Its maker and what the maker calls it, where the system tells."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             wanted = ("vendor_id", "model name")
@@ -140,7 +141,7 @@ def _processor() -> str:
 
 def fingerprint(kernel: Kernel, device: torch.device) -> str:
     """Everything that the bits of a product may depend on, and a digest of some products."""
-    where = torch.cuda.get_device_name(device) if device.type == "cuda" else _processor()
+    where = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     parts = {
         "torch": torch.__version__,
         "device": f"{device.type} ({where})",
