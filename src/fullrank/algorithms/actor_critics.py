@@ -90,8 +90,8 @@ class ActorCritics:
         }
         self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
         self._steps = 0
-        columns = tile_columns(config.batch_size, hidden=config.hidden, device=device)
-        self._kernel = kernels.choose(device, least_product=config.hidden * columns)
+        self._columns = tile_columns(config.batch_size, hidden=config.hidden, device=device)
+        self._kernel = kernels.choose(device, least_product=config.hidden * self._columns)
         self._chunks = [Chunks(cohort, clip_norm=config.clip_norm) for cohort in cohorts]
 
     def view(self, section: int) -> FloatArray:

@@ -53,7 +53,6 @@ from fullrank.networks.chunk import Chunk
 from fullrank.networks.clip import Clipper
 from fullrank.networks.cohort import ROLES, make_cohorts, networks
 from fullrank.networks.individuals import act_individually
-from fullrank.networks.minibatch import tile_columns
 from fullrank.networks.mlp import Mlp, backward, upper
 from fullrank.networks.sight import Sight
 from fullrank.seeding import stream
@@ -192,7 +191,6 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         )
         ActorCritics.__init__(self, config, cohorts, layout, seed=seed, device=device)
         (self._cohort,) = cohorts  # a local world's agents are of one shape
-        self._columns = tile_columns(config.batch_size, hidden=config.hidden, device=device)
         self._width = -(-config.batch_size // self._columns) * self._columns
 
     def updates(

@@ -57,9 +57,8 @@ class Tile:
     def load(self, rows: Tensor) -> None:
         """Take over the joint parts of packed transitions."""
         size = rows.shape[0]
-        staged = self.joint_rows[
-            :, : self._observed.shape[0]
-        ]  # in cache, and no stride to thrash it
+        # By way of rows that are in cache, with no stride to thrash it.
+        staged = self.joint_rows[:, : self._observed.shape[0]]
         staged[:size] = rows[:, self._next]
         self._observed.copy_(staged.t())
         self.joint_rows[:size, :-1] = rows[:, self._joint]
