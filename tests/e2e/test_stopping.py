@@ -7,6 +7,7 @@ from pathlib import Path
 import psutil
 import pytest
 from tests.e2e.commands import eventually, kill_all, processes_of, settings, start
+from tests.signals import holds
 
 pytestmark = pytest.mark.e2e
 
@@ -22,9 +23,7 @@ def begin(run_dir: Path, name: str, *extra: str) -> "subprocess.Popen[str]":
 
 def heeds(process: psutil.Process) -> bool:
     """Whether it has a handler of its own for SIGTERM."""
-    status = Path(f"/proc/{process.pid}/status").read_text()
-    (caught,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigCgt"))
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+    return holds("SigCgt", signal.SIGTERM, process=process.pid)
 
 
 def all_heed(run_dir: Path, processes: int) -> bool:

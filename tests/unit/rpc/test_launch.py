@@ -6,9 +6,9 @@ import signal
 import threading
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 
 import pytest
+from tests.signals import holds
 
 from fullrank.rpc.launch import STOPPING, THREADS, be_deaf, run
 
@@ -19,13 +19,6 @@ def handlers_kept() -> Iterator[None]:
     yield
     for number, handler in before.items():
         signal.signal(number, handler)
-
-
-def ignores(number: int) -> bool:
-    """Whether the system keeps the signal from this process."""
-    status = Path("/proc/self/status").read_text()
-    (ignored,) = (line.split()[1] for line in status.splitlines() if line.startswith("SigIgn"))
-    return bool(int(ignored, 16) >> (number - 1) & 1)
 
 
 def test_a_service_has_as_many_threads_at_its_end_as_at_its_beginning() -> None:
@@ -50,7 +43,7 @@ def test_the_deaf_hear_no_more_and_handle_what_came_before(monkeypatch: pytest.M
     for number in STOPPING:
         signal.signal(number, lambda number, _: heard.append(number))
     be_deaf()
-    assert all(map(ignores, STOPPING))
+    assert all(holds("SigIgn", number) for number in STOPPING)
     for number in STOPPING:
         signal.raise_signal(number)
         assert callable(signal.getsignal(number))  # for what is on its way
