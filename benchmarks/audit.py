@@ -20,12 +20,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from fullrank.codes import Code, make_code
-from fullrank.errors import InvalidContribution
-from fullrank.rounds import Decision, Round, Verdict
-from fullrank.traffic import support
-from fullrank.types import FloatArray, Matrix
-from fullrank.updates import snap, unit_digest
+from fullrank.codes import Code, make_code, support
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import FloatArray, Matrix
+from fullrank.common.updates import snap, unit_digest
+from fullrank.rounds.round import Decision, Round, Verdict
 
 ROWS, UNITS, ENTRIES = 6, 3, 4
 CODES = {

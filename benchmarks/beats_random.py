@@ -17,12 +17,12 @@ from functools import partial
 
 import numpy as np
 
+from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate_and_close, random_actions
-from fullrank.statistics import bootstrap
-from fullrank.types import FloatArray
+from fullrank.runs.statistics import bootstrap
+from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of
 
 EVALUATION_SEED, OPPONENT_SEED = 1000, 7

@@ -25,10 +25,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-from fullrank.cli.disturbances import ENDED, Misfortune, disturbed, undisturbed
-from fullrank.errors import FullrankError
-from fullrank.history import Assigned, Committed, Event, follow
-from fullrank.judge import Judge
+from fullrank.common.errors import FullrankError
+from fullrank.runs.event_log import Assigned, Committed, Event, follow
+from fullrank_faultlab.disturbances import ENDED, Misfortune, disturbed, undisturbed
+from fullrank_faultlab.judge import Judge
 from soak import WARM_UP, services
 
 CLAIM = 0.95

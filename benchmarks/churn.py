@@ -16,13 +16,13 @@ from pathlib import Path
 
 import numpy as np
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
-from fullrank.errors import ServiceLost
 from fullrank.local import LocalRun
-from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.launch import Launch
+from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.config import RunConfig, load
-from fullrank.metrics import IterationRecord
+from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, delays_of
 from local_services import train
 

@@ -25,9 +25,9 @@ from typing import NamedTuple
 from fullrank.algorithms.darl1n import DARL1NConfig
 from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import decoded_variances, is_quiet
+from fullrank.common.seeding import stream
 from fullrank.config import load
 from fullrank.local import LocalRun
-from fullrank.seeding import stream
 
 AGENTS, LEARNERS, JUDGED = 6, 12, 5
 LIMIT = DARL1NConfig().noise_limit

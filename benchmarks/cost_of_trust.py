@@ -21,8 +21,8 @@ from pathlib import Path
 from statistics import median
 from unittest.mock import patch
 
+from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rpc.certificates import initialise, today
-from fullrank.updates import DIGEST_BYTES
 from local_services import train
 
 CLAIM, TURNS = 1.05, 5
@@ -56,10 +56,10 @@ def believe(times: Path) -> None:
         return None
 
     for target, stand_in in (
-        ("fullrank.journal.Journal.append", nothing),
-        ("fullrank.history.Notebook.note", nothing),
+        ("fullrank.runs.journal.Journal.append", nothing),
+        ("fullrank.runs.event_log.Notebook.note", nothing),
         ("google_crc32c.value", lambda data: 0),
-        ("fullrank.rounds.unit_digest", lambda update: bytes(DIGEST_BYTES)),
+        ("fullrank.rounds.round.unit_digest", lambda update: bytes(DIGEST_BYTES)),
         ("fullrank_learner.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),
     ):
         patch(target, stand_in).start()

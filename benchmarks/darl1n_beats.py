@@ -22,8 +22,8 @@ from beats_random import EVALUATION_SEED, OPPONENT_SEED, mixed
 from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate_and_close, random_actions
-from fullrank.statistics import bootstrap
+from fullrank.runs.statistics import bootstrap
+from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
 
 SIDES = {"food_collection": "team", "grassland": "good", "adversarial_battle": "good"}
 """Who is judged in each task."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.rollouts import Act, evaluate_and_close
+from fullrank.training.rollouts import Act, evaluate_and_close
 
 EVALUATION_SEED, EPISODES = 1000, 200
 TASKS = {"ising": (9, 6.0), "food_collection": (3, 10.0)}

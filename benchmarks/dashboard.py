@@ -25,8 +25,8 @@ from playwright.async_api import Page, async_playwright
 from tenacity import retry, retry_if_exception_type, retry_if_not_result, wait_fixed
 
 from fullrank.codes import make_code
+from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig, load, to_toml
-from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.security import PLAINTEXT

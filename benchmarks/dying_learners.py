@@ -24,8 +24,8 @@ import psutil
 
 from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
-from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.rpc.launch import Launch
+from fullrank.runs.record import METRICS, IterationRecord, read_records
 from local_services import start
 
 CLAIM, TURNS = 1.10, 2

@@ -24,10 +24,10 @@ import torch
 from fullrank.algorithms.actor_critics import ActorCriticConfig
 from fullrank.algorithms.maddpg import MADDPGConfig
 from fullrank.algorithms.sections import layout_of
-from fullrank.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
-from fullrank.baselines.epc.learner import Learner
-from fullrank.rollouts import Rollout
-from fullrank.types import FloatArray
+from fullrank.common.types import FloatArray
+from fullrank.training.rollouts import Rollout
+from fullrank_reproduction.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
+from fullrank_reproduction.baselines.epc.learner import Learner
 
 SHARE = 0.95
 SMALL, LARGE = 9, 16

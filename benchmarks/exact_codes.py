@@ -19,9 +19,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes import Code, Decoder, codes, make_code
-from fullrank.errors import CodeError
-from fullrank.types import Matrix
-from fullrank.updates import snap
+from fullrank.common.errors import CodeError
+from fullrank.common.types import Matrix
+from fullrank.common.updates import snap
 
 SIZES = [(3, 4), (8, 15), (10, 15), (12, 24), (32, 64)]
 ENTRIES = 2_000

@@ -23,7 +23,7 @@ import torch
 
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.networks.kernels import Kernel, is_float32
+from fullrank.networks.fused.kernels import Kernel, is_float32
 from fullrank.replay import Layout, Memory, Sample, Table
 
 ACTIONS = 5

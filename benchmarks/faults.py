@@ -49,7 +49,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "colluders": (
         "two that collude on the same wrong bits outvote one that is right; a third that is right, "
         "or the controller, finds them out and takes back what was committed",
-        (*PYTEST, "tests/unit/test_proof.py", f"{INTEGRATION}/test_audits.py"),
+        (*PYTEST, "tests/unit/audit/test_proof.py", f"{INTEGRATION}/test_audits.py"),
     ),
     "silence": (
         "who dials and says nothing, or stops half-way, is sent away and holds up nobody",

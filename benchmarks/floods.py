@@ -32,13 +32,13 @@ from typing import Any, TypeAlias
 import grpc
 import numpy as np
 
+from fullrank.common.types import Tenure
 from fullrank.config import load
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED
 from fullrank.rpc.clients import ControllerClient, ReplayClient
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.server import METADATA_BYTES
-from fullrank.types import Tenure
 from local_services import announced, start
 
 Counter: TypeAlias = "Synchronized[int]"

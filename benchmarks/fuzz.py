@@ -30,21 +30,21 @@ import numpy as np
 import psutil
 from google.protobuf.message import DecodeError, Message
 
-from fullrank import checkpoint, journal
+from fullrank.common.errors import FullrankError
 from fullrank.config import PluginSettings, from_toml, load, to_toml
-from fullrank.errors import FullrankError
-from fullrank.history import Began, Notebook, read_history
-from fullrank.metrics import read_records
 from fullrank.replay import Memory, Sample, Table
-from fullrank.rounds import Round
+from fullrank.rounds.round import Round
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks, floats
 from fullrank.rpc.injection import decode_fault, decode_model
 from fullrank.rpc.messages import sample_message, sample_of, tenure_of
+from fullrank.runs import checkpoint, journal
+from fullrank.runs.event_log import Began, Notebook, read_history
+from fullrank.runs.record import read_records
 from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1.common_pb2 import Ids, Tenure
-from fullrank_controller.dealing import deal
-from fullrank_controller.intake import Intake
-from fullrank_controller.run import Run
+from fullrank_controller.learners.contributions import Intake
+from fullrank_controller.membership.assignment import deal
+from fullrank_controller.run_state import Run
 from fullrank_replay.store import Store
 from fullrank_straggler import wire
 

@@ -21,12 +21,12 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fullrank.cli.policies import play
+from fullrank.common.types import Interval
 from fullrank.config import RunConfig, load, to_toml
 from fullrank.local import LocalRun
-from fullrank.metrics import read_records
-from fullrank.rollouts import Act
-from fullrank.statistics import bootstrap
-from fullrank.types import Interval
+from fullrank.runs.record import read_records
+from fullrank.runs.statistics import bootstrap
+from fullrank.training.rollouts import Act
 
 EVALUATION_SEED = 1000
 WINDOW = 25

@@ -23,10 +23,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from fullrank.common.seeding import stream
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.local import LocalArena
-from fullrank.seeding import stream
 from per_agent_food import Agent, Team
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "local_interaction.png"

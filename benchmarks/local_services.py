@@ -11,13 +11,13 @@ from pathlib import Path
 
 import psutil
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
-from fullrank.errors import ServiceLost
-from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
+from fullrank.runs.record import IterationRecord, read_records
 
 WITHIN_S = 600.0
 """Longest run of a benchmark."""

@@ -32,7 +32,7 @@ import grpc
 import psutil
 
 from fullrank.config import load
-from fullrank.metrics import METRICS, IterationRecord, follow
+from fullrank.runs.record import METRICS, IterationRecord, follow
 from fullrank.v1 import monitor_pb2 as pb
 from local_services import announced, start
 

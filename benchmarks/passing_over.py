@@ -1,6 +1,6 @@
 """A controller that gives the keyed stragglers of an iteration no assignment."""
 
-from fullrank.rounds import Round
+from fullrank.rounds.round import Round
 from fullrank.stragglers import FixedK
 
 DELAY_S, LEARNERS, SEED = 1.0, 15, 0
@@ -8,7 +8,7 @@ DELAY_S, LEARNERS, SEED = 1.0, 15, 0
 
 def pass_over(k: int) -> None:
     """From now on in this process, which is the controller's."""
-    from fullrank_controller.gathering import Gathering
+    from fullrank_controller.rounds.round_runner import Gathering
 
     assign = Gathering._assign
     stragglers = FixedK(k=k, delay_s=DELAY_S)

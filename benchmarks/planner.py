@@ -28,13 +28,13 @@ import numpy as np
 from scipy import stats
 
 from fullrank.codes import Code, make_code
-from fullrank.codes.auto import Auto
+from fullrank.codes.families.auto import Auto
 from fullrank.config import RunConfig
-from fullrank.payload import Payload
 from fullrank.planning import candidates
-from fullrank.regimes import Regime, payload_of, play_planned, read_regime
-from fullrank.simulation import play
-from fullrank.traffic import Times
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import Regime, payload_of, play_planned, read_regime
+from fullrank.planning.simulation import play
+from fullrank.planning.traffic import Times
 
 ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9

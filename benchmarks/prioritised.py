@@ -17,8 +17,8 @@ from statistics import median
 
 import numpy as np
 
+from fullrank.common.types import FloatArray, IntArray, Vector
 from fullrank.replay import TABLE, Memory, Priority, Sample, Table
-from fullrank.types import FloatArray, IntArray, Vector
 
 ROW_SIZE, APPENDED, BATCH = 132, 100, 1024
 PRIORITY = Priority(first=60, count=3, gain=10.0)

@@ -32,8 +32,8 @@ import google_crc32c
 import lmdb
 import numpy as np
 
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay import Memory, RingFile, Table
-from fullrank.types import FloatArray, IntArray
 
 ROW_SIZE, APPENDED, BATCH, BLOCK = 132, 100, 1024, 5_000
 BOUT = 10

@@ -22,11 +22,11 @@ import numpy as np
 
 from bare_streams import Bare, bare
 from fullrank.algorithms.base import Section, algorithms
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, make_environment
-from fullrank.seeding import stream
-from fullrank.traffic import traffic
-from fullrank.types import BoolArray, FloatArray, Unit
-from fullrank.updates import snap
+from fullrank.planning.traffic import traffic
 from local_services import train
 
 AGENTS = 8
@@ -141,7 +141,7 @@ def ours(rounds: int) -> tuple[float, dict[str, float]]:
 
 
 def formula() -> dict[str, int]:
-    """Bytes of a round by kind, by ``fullrank.traffic``."""
+    """Bytes of a round by kind, by ``fullrank.planning.traffic``."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
     algorithm = Constant(specs, seed=0)
     moved = traffic(

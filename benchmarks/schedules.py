@@ -13,8 +13,8 @@ does not is printed with its seed, and ends the program.
 import argparse
 import sys
 
-from fullrank.cli.chaos import chaos
-from fullrank.errors import InvariantBroken
+from fullrank.common.errors import InvariantBroken
+from fullrank_faultlab.cli import chaos
 
 
 def main() -> int:

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fullrank.config import RunConfig, load
-from fullrank.metrics import IterationRecord
-from fullrank.simulation import Cluster, simulate
+from fullrank.planning.simulation import Cluster, simulate
+from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, delays_of
 from local_services import train
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.cli.compose import rendered
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.runs.record import IterationRecord, read_records
 from passing_over import DELAY_S, LEARNERS, SEED
 
 DEPLOY = Path(__file__).resolve().parents[1] / "deploy"

@@ -16,12 +16,13 @@ import tempfile
 import time
 from pathlib import Path
 
-from fullrank.reproduction import verdicts
-from fullrank.reproduction.cells import run
-from fullrank.reproduction.darl1n.experiment import PAPER
-from fullrank.reproduction.darl1n.training import wireless
-from fullrank.reproduction.darl1n.training.figures import draw_wireless
-from fullrank.reproduction.darl1n.training.published import DARL1N
+from fullrank_reproduction.cells import run
+from fullrank_reproduction.darl1n.experiment import PAPER
+from fullrank_reproduction.darl1n.training import wireless
+from fullrank_reproduction.darl1n.training.figures import draw_wireless
+from fullrank_reproduction.darl1n.training.published import DARL1N
+
+from fullrank_reproduction import verdicts
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "wireless.png"
 

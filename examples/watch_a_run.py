@@ -5,8 +5,8 @@ python examples/watch_a_run.py 127.0.0.1:50053
 
 import sys
 
-from fullrank.budget import bottleneck, spent
 from fullrank.client import Monitor
+from fullrank.runs.time_budget import bottleneck, spent
 
 
 def main(address: str) -> None:

@@ -13,15 +13,15 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.algorithms import Algorithm
+from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.updates import snap
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.security import PLAINTEXT, Security
-from fullrank.types import FloatArray, Unit, Vector
-from fullrank.updates import snap
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.job import rows_of
-from fullrank_learner.trainee import Trainee
+from fullrank_learner.assignment import rows_of
+from fullrank_learner.run_context import Trainee
 from fullrank_learner.worker import Computed, Worker
 
 

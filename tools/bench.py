@@ -19,7 +19,7 @@ from pathlib import Path
 
 import torch
 
-from fullrank.networks import kernels
+from fullrank.networks.fused import kernels
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"

@@ -22,9 +22,9 @@ from pydantic.fields import FieldInfo
 
 from fullrank.algorithms import algorithms
 from fullrank.codes import codes
+from fullrank.common.registry import Registry
 from fullrank.config import PluginSettings, RunConfig
 from fullrank.environments.base import environments
-from fullrank.registry import Registry
 from fullrank.stragglers import delay_models
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"

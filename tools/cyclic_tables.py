@@ -1,4 +1,4 @@
-"""Makes src/fullrank/codes/cyclic_tables.json: coefficients of ``cyclic`` for common sizes.
+"""Makes codes/families/cyclic_tables.json: coefficients of ``cyclic`` for common sizes.
 
 For each size the best of (a) random draws and (b) harmonic codewords is improved by (c): Adam on a
 soft maximum of log kappa(C_J) over the worst loss patterns, which are searched again every few
@@ -16,12 +16,12 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.codes.base import dyadic
-from fullrank.codes.certificate import quantum
 from fullrank.codes.conditions import ALL_PATTERNS, conditions, count_patterns, loss_patterns
-from fullrank.codes.cyclic import candidates, place, score, windows
-from fullrank.types import IntArray, Matrix
+from fullrank.codes.decoding.certificate import quantum
+from fullrank.codes.families.cyclic import candidates, place, score, windows
+from fullrank.common.types import IntArray, Matrix
 
-TABLES = Path(__file__).parent.parent / "src/fullrank/codes/cyclic_tables.json"
+TABLES = Path(__file__).parent.parent / "src/fullrank/codes/families/cyclic_tables.json"
 SIZES = [
     (4, 3, 1),
     *((5, 3, s) for s in (1, 2)),

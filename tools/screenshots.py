@@ -16,8 +16,8 @@ from typing import Any
 from playwright.async_api import Browser, async_playwright, expect
 from tenacity import retry, retry_if_exception_type, wait_fixed
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import load
-from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank_dashboard.server import serve

@@ -4,17 +4,16 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from importlib.metadata import entry_points
 from typing import Annotated, Any
 
 import typer
 
-from fullrank.cli.disturbances import disturb
+from fullrank.common.errors import InvariantBroken
 from fullrank.config import RunConfig
-from fullrank.errors import InvariantBroken
 from fullrank.local import LocalRun
+from fullrank_faultlab import rehearsal
+from fullrank_faultlab.disturbances import disturb
 
-GROUP = "fullrank.rehearsals"
 CHUNK = 50
 """Schedules that a process plays before it tells."""
 
@@ -84,7 +83,6 @@ def _rehearse(seeds: Sequence[int]) -> list[Any]:
 
 
 def _rehearsed(seed: int) -> Any:
-    rehearsal = entry_points(group=GROUP)["controller"].load()
     digests, parameters = _undisturbed(rehearsal.configuration(lag=rehearsal.lag_of(seed)))
     return rehearsal.rehearse(seed, digests=digests, parameters=parameters)
 

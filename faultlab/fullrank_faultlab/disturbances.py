@@ -19,20 +19,20 @@ from types import MappingProxyType
 import numpy as np
 import psutil
 
-from fullrank.checkpoint import newest
 from fullrank.cli.processes import Service, start, stop
+from fullrank.common.errors import FullrankError
+from fullrank.common.seeding import stream
 from fullrank.config import Corrupt, RunConfig, load, to_toml
-from fullrank.errors import FullrankError
-from fullrank.history import read_history
-from fullrank.invariants import violations
 from fullrank.local import LocalRun
-from fullrank.metrics import METRICS, follow
-from fullrank.recovery import CHECKPOINTS
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.fault_proxy import Fault, FaultProxy, in_thread
 from fullrank.rpc.straggler import set_injection
-from fullrank.seeding import stream
+from fullrank.runs.checkpoint import newest
+from fullrank.runs.event_log import read_history
+from fullrank.runs.record import METRICS, follow
+from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
+from fullrank_faultlab.fault_proxy import Fault, FaultProxy, in_thread
+from fullrank_faultlab.invariants import violations
 
 ITERATIONS, LEARNERS, FAULTS = 30, 4, 4
 ANYWHERE = "127.0.0.1:0"

@@ -14,9 +14,9 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
+from fullrank.common.seeding import stream
 from fullrank.rpc.tasks import first
-from fullrank.seeding import stream
 
 PIECE_BYTES = 64 * 1024
 """Read at a time."""

@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fullrank.codes import Decoder
-from fullrank.history import (
+from fullrank.common.types import LearnerId, Matrix, Unit
+from fullrank.runs.event_log import (
     Acknowledged,
     Added,
     Assigned,
@@ -36,7 +37,6 @@ from fullrank.history import (
     Truncated,
     Welcomed,
 )
-from fullrank.types import LearnerId, Matrix, Unit
 
 
 @dataclass(slots=True, kw_only=True)

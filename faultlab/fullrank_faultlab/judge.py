@@ -7,8 +7,8 @@ all that was committed earlier. Of replay it only matters where its tables stood
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from fullrank.history import Began, Committed, Event, History, Reopened, Stored, Truncated
-from fullrank.invariants import violations
+from fullrank.runs.event_log import Began, Committed, Event, History, Reopened, Stored, Truncated
+from fullrank_faultlab.invariants import violations
 
 TERMS = 2
 """So many are remembered, the running one among them."""

@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
+from fullrank_reproduction.cells import Cell, Origin
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
 from fullrank.config import RunConfig, to_toml
-from fullrank.metrics import METRICS, IterationRecord, read_records
-from fullrank.reproduction import coded_maddpg, darl1n
-from fullrank.reproduction.cells import Cell, Origin
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
+from fullrank.runs.record import METRICS, IterationRecord, read_records
+from fullrank_reproduction import coded_maddpg, darl1n
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0

@@ -4,9 +4,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Environment, Step
 from fullrank.environments.entities import Entities
-from fullrank.types import FloatArray
 
 
 class OneSide:

@@ -7,7 +7,6 @@
 """
 
 from fullrank.config import TlsSettings
-from fullrank.metrics import IterationRecord
 from fullrank.rpc.identity import Role
 from fullrank.rpc.monitor import AsyncMonitor, Monitor, Policies
 from fullrank.rpc.security import Security
@@ -20,6 +19,7 @@ from fullrank.rpc.seen import (
     RunStatus,
     Setup,
 )
+from fullrank.runs.record import IterationRecord
 
 __all__ = [
     "AsyncMonitor",

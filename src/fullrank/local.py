@@ -12,17 +12,16 @@ import numpy as np
 import torch
 
 from fullrank.algorithms import IndependentAlgorithm
-from fullrank.codes import Code
+from fullrank.codes import Code, support
+from fullrank.common.errors import Corrupted, NotDecodable
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, IntArray, LearnerId, Unit, Vector
+from fullrank.common.updates import add_scaled, unit_digest, update_digest
 from fullrank.config import RunConfig
-from fullrank.errors import Corrupted, NotDecodable
-from fullrank.independent import open_round
 from fullrank.replay import Memory, Sample, Table
-from fullrank.rollouts import Collected
-from fullrank.rounds import Decision, Verdict
-from fullrank.seeding import stream
-from fullrank.traffic import support
-from fullrank.types import FloatArray, IntArray, LearnerId, Unit, Vector
-from fullrank.updates import add_scaled, unit_digest, update_digest
+from fullrank.rounds.independent import open_round
+from fullrank.rounds.round import Decision, Verdict
+from fullrank.training.rollouts import Collected
 from fullrank.wiring import capacity_of, code_of, delays_of, training_of
 
 

@@ -17,10 +17,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.errors import ConfigError
-from fullrank.registry import Registry
-from fullrank.seeding import stream
-from fullrank.types import IntArray, LearnerId
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import Registry
+from fullrank.common.seeding import stream
+from fullrank.common.types import IntArray, LearnerId
 
 Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""

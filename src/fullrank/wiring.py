@@ -9,11 +9,11 @@ from fullrank.algorithms import (
     recipe_in,
 )
 from fullrank.codes import Code, make_code
+from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig
 from fullrank.environments import Environment, make_environment
-from fullrank.errors import ConfigError
 from fullrank.stragglers import DelayModel, delay_models
-from fullrank.training import Training
+from fullrank.training.trainer import Training
 
 
 def training_of(config: RunConfig) -> Training:

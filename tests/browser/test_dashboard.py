@@ -10,11 +10,11 @@ from playwright.async_api import Page, expect
 from tests.browser.conftest import Show
 from tests.certificates import certify
 from tests.integration.cluster import Cluster, resolved
-from tests.unit.test_metrics import record, write
+from tests.unit.runs.test_record import record, write
 
 from fullrank.config import RunConfig, to_toml
-from fullrank.evaluated import append
-from fullrank.metrics import METRICS
+from fullrank.runs.evaluations import append
+from fullrank.runs.record import METRICS
 
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 

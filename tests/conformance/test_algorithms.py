@@ -19,13 +19,13 @@ from fullrank.algorithms import (
     algorithms,
     recipe_in,
 )
+from fullrank.common.errors import Cancelled, CheckpointUnusable
+from fullrank.common.types import FloatArray, Unit
+from fullrank.common.updates import GRID, unit_digest
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
-from fullrank.errors import Cancelled, CheckpointUnusable
 from fullrank.export.policy import Policy
-from fullrank.networks import kernels
+from fullrank.networks.fused import kernels
 from fullrank.replay import Layout
-from fullrank.types import FloatArray, Unit
-from fullrank.updates import GRID, unit_digest
 
 UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),

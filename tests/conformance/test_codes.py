@@ -9,8 +9,8 @@ import pytest
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank.codes.conditions import decodable, loss_patterns
-from fullrank.codes.decoding import Decoder
-from fullrank.errors import CodeError, ConfigError
+from fullrank.codes.decoding.decoder import Decoder
+from fullrank.common.errors import CodeError, ConfigError
 
 SIZES = [(1, 1), (4, 3), (6, 4), (9, 9), (10, 5), (15, 8), (15, 10), (24, 12)]
 

@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import Environment, environments, make_environment
 from fullrank.environments.base import Step
-from fullrank.errors import ConfigError
-from fullrank.rollouts import random_actions
+from fullrank.training.rollouts import random_actions
 
 PARAMS: dict[str, dict[str, Any]] = {
     "pettingzoo": {

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from fullrank.codes import codes, make_code
+from fullrank.common.errors import CodeError
 from fullrank.config import RunConfig, load
-from fullrank.errors import CodeError
 from fullrank.local import LocalRun
 
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import chisquare
 
+from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.config.tree import ReplaySettings
 from fullrank.replay import Memory, Priority, RingFile, Sample, Table
 from fullrank.rpc.messages import sample_message, sample_of
-from fullrank.training import Training
-from fullrank.types import FloatArray
+from fullrank.training.trainer import Training
 from fullrank.wiring import training_of
 
 SAMPLERS = get_args(get_type_hints(ReplaySettings)["sampler"])

@@ -18,7 +18,7 @@ import psutil
 
 from fullrank.config import RunConfig, from_toml
 from fullrank.local import LocalRun
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.runs.record import IterationRecord, read_records
 
 WAIT_S = 50.0
 """Longest wait for anything; a test has 60 s."""

@@ -10,7 +10,7 @@ from docker.models.containers import Container
 from tests.e2e.commands import eventually
 from tests.e2e.images import Checkout, compose, contents
 
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.runs.record import IterationRecord, read_records
 
 WAIT_S = 120.0
 RUN = "/var/lib/fullrank/run"

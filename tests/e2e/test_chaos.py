@@ -3,7 +3,7 @@
 import pytest
 from tests.e2e.commands import fullrank
 
-from fullrank.cli import disturbances
+from fullrank_faultlab import disturbances
 
 pytestmark = pytest.mark.e2e
 

@@ -20,7 +20,7 @@ from tests.e2e.commands import (
     start,
 )
 
-from fullrank.history import Left, read_history
+from fullrank.runs.event_log import Left, read_history
 
 pytestmark = pytest.mark.e2e
 

@@ -21,11 +21,11 @@ from tests.e2e.commands import (
     start,
 )
 
-from fullrank.failpoints import VARIABLE
-from fullrank.history import read_history
-from fullrank.invariants import violations
+from fullrank.common.failpoints import VARIABLE
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
+from fullrank.runs.event_log import read_history
+from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 

@@ -23,7 +23,7 @@ from tests.e2e.commands import (
 )
 from tests.e2e.test_replay_crashes import BATCH, CAPACITY, ROW_SIZE, assert_held, rows_of, serve
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.replay import TABLE, RingFile
 from fullrank.rpc.clients import ReplayClient
 

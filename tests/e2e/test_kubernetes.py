@@ -22,7 +22,7 @@ from tests.e2e.images import CLIENT, contents
 from tests.kustomize import DEPLOY, OVERLAYS, parse, render
 
 from fullrank.config import load
-from fullrank.metrics import IterationRecord, read_records
+from fullrank.runs.record import IterationRecord, read_records
 from fullrank.wiring import delays_of
 
 RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")

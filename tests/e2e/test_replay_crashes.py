@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from tests.e2e.commands import WAIT_S, free_address, settings
 
-from fullrank.failpoints import VARIABLE
+from fullrank.common.failpoints import VARIABLE
+from fullrank.common.types import FloatArray
 from fullrank.replay import TABLE, RingFile, Table
 from fullrank.rpc.clients import ReplayClient
-from fullrank.types import FloatArray
 
 pytestmark = pytest.mark.e2e
 

@@ -14,13 +14,13 @@ import pytest
 from grpc import StatusCode
 from tests.e2e.commands import WAIT_S, free_address, settings
 
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED, open_channel
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.limits import AT_ONCE
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.server import METADATA_BYTES
-from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 

@@ -10,19 +10,19 @@ from typing import Any, Self
 
 from tests.fakes import Ending, FakeLearner, Fault
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, RunConfig, load
-from fullrank.errors import ServiceLost
-from fullrank.history import read_history
-from fullrank.invariants import violations
 from fullrank.local import LocalRun
-from fullrank.metrics import IterationRecord, read_records
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.security import Security
+from fullrank.runs.event_log import read_history
+from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.server import serve as serve_controller
+from fullrank_faultlab.invariants import violations
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 

@@ -10,12 +10,12 @@ from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.algorithms import IndependentAlgorithm
+from fullrank.codes import support
+from fullrank.common.updates import add_scaled, update_digest
 from fullrank.config import RunConfig
-from fullrank.independent import open_round
 from fullrank.local import LocalRun
-from fullrank.metrics import IterationRecord
-from fullrank.traffic import support
-from fullrank.updates import add_scaled, update_digest
+from fullrank.rounds.independent import open_round
+from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, training_of
 
 pytestmark = pytest.mark.integration

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.integration.cluster import Cluster, eventually, resolved
 
-from fullrank.errors import AddressInUse, ConfigError
+from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.launch import Launch
 from fullrank_learner.server import main as serve_learners

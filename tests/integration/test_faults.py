@@ -8,7 +8,7 @@ import pytest
 from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
-from fullrank.errors import Corrupted, NotDecodable
+from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration

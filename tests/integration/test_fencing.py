@@ -16,7 +16,7 @@ from tests.integration.cluster import (
 )
 
 from fullrank import __version__
-from fullrank.errors import Deposed
+from fullrank.common.errors import Deposed
 from fullrank.rpc.clients import ControllerClient, WorkCall
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Tenure

@@ -8,8 +8,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
 
+from fullrank.common.errors import ConfigError
 from fullrank.config import load
-from fullrank.errors import ConfigError
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.launch import Launch
 from fullrank_learner.server import attach, main

@@ -11,7 +11,7 @@ import pytest
 from grpc import StatusCode
 from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.rpc import limits
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.clients import ControllerClient

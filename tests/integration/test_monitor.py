@@ -16,12 +16,12 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
 
-from fullrank.checkpoint import newest
 from fullrank.codes import make_code
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
+from fullrank.common.types import FloatArray
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.iterations import decode_iteration
-from fullrank.types import FloatArray
+from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub

@@ -16,9 +16,9 @@ from fullrank.cli import main
 from fullrank.cli import top as top_module
 from fullrank.client import AsyncMonitor, Monitor, RunState
 from fullrank.codes import make_code
-from fullrank.errors import NotFound, ServiceLost
-from fullrank.metrics import METRICS
+from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.rpc.addresses import resolve
+from fullrank.runs.record import METRICS
 
 pytestmark = pytest.mark.integration
 

@@ -15,9 +15,9 @@ from tests.integration.cluster import (
 )
 
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.fault_proxy import Fault as Failure
-from fullrank.rpc.fault_proxy import FaultProxy
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_faultlab.fault_proxy import Fault as Failure
+from fullrank_faultlab.fault_proxy import FaultProxy
 
 pytestmark = pytest.mark.integration
 

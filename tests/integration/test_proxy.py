@@ -9,8 +9,8 @@ import grpc
 import pytest
 from tests.integration.cluster import WAIT_S, eventually
 
+from fullrank.common.errors import AddressInUse, ServiceLost
 from fullrank.config import PluginSettings
-from fullrank.errors import AddressInUse, ServiceLost
 from fullrank.rpc.channel import MESSAGE_BYTES, UNLIMITED, open_channel
 from fullrank.rpc.security import PLAINTEXT
 from fullrank_straggler.control import Control

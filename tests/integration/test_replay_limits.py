@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from tests.integration.cluster import WAIT_S, eventually
 
-from fullrank.errors import OutOfRange
-from fullrank.history import Notebook
+from fullrank.common.errors import OutOfRange
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.clients import ReplayClient
@@ -20,7 +20,7 @@ from fullrank.rpc.errors import RETRY_AFTER
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
-from fullrank.types import FloatArray, Tenure
+from fullrank.runs.event_log import Notebook
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import minibatches, servicer

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
 
-from fullrank.errors import FullrankError
-from fullrank.journal import Journal
+from fullrank.common.errors import FullrankError
+from fullrank.runs.journal import Journal
 from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration

@@ -14,7 +14,7 @@ from tests.fakes import Fault
 from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
 
 from fullrank import __version__
-from fullrank.errors import AddressInUse, NotFound, RunDirectoryInUse
+from fullrank.common.errors import AddressInUse, NotFound, RunDirectoryInUse
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ControllerClient

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, resolved
 
-from fullrank.simulation import Cluster as Machines
-from fullrank.simulation import simulate
+from fullrank.planning.simulation import Cluster as Machines
+from fullrank.planning.simulation import simulate
 from fullrank.wiring import code_of, delays_of
 
 pytestmark = pytest.mark.integration

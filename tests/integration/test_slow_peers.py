@@ -12,7 +12,7 @@ from fullrank import __version__
 from fullrank.rpc import server
 from fullrank.rpc.clients import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller import servicer
+from fullrank_controller.learners import servicer
 
 pytestmark = pytest.mark.integration
 

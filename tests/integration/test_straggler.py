@@ -19,8 +19,8 @@ from tests.integration.cluster import (
     resolved,
 )
 
+from fullrank.common.errors import ConfigError, Corrupted, ServiceLost
 from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load
-from fullrank.errors import ConfigError, Corrupted, ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.launch import Launch

@@ -14,15 +14,15 @@ from tests.integration.cluster import (
 )
 from tests.integration.test_health import free_port
 
+from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
+from fullrank.common.types import Tenure
 from fullrank.config import PluginSettings, load
-from fullrank.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient, ReplayClient
 from fullrank.rpc.health import check
 from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.straggler import get_injection, set_injection
-from fullrank.types import Tenure
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve
 

@@ -4,12 +4,12 @@ import time
 from pathlib import Path
 
 import pytest
+from fullrank_reproduction.cells import Cell, Origin
+from fullrank_reproduction.coded_maddpg import Scale, reproduce
+from fullrank_reproduction.learning import Effort
 
-from fullrank.cli.reproduce import train
-from fullrank.reproduction import timing, wang21
-from fullrank.reproduction.cells import Cell, Origin
-from fullrank.reproduction.coded_maddpg import Scale, reproduce
-from fullrank.reproduction.learning import Effort
+from fullrank_reproduction import timing, wang21
+from fullrank_reproduction.cli import train
 
 SLICE = Scale(
     name="slice",

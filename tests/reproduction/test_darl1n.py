@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
+from fullrank_reproduction.darl1n.training import Effort
 from typer.testing import CliRunner
 
-from fullrank.cli.reproduce import app
-from fullrank.reproduction import darl1n
-from fullrank.reproduction.darl1n.training import Effort
+from fullrank_reproduction import darl1n
+from fullrank_reproduction.cli import app
 
 SLICE = darl1n.Scale(
     name="slice",

@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import Registry
 from fullrank.config import (
     PluginSettings,
     Resolved,
@@ -20,8 +22,6 @@ from fullrank.config import (
     to_toml,
 )
 from fullrank.config import plugins as module
-from fullrank.errors import ConfigError
-from fullrank.registry import Registry
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -262,7 +262,7 @@ class Sized:
 @pytest.fixture
 def sized(monkeypatch: pytest.MonkeyPatch) -> None:
     """Registries that hold ``sized`` alone, beside the true delay models."""
-    registry: Registry[Sized] = Registry("thing", "fullrank.errors")
+    registry: Registry[Sized] = Registry("thing", "fullrank.common.errors")
     registry.register("sized")(Sized)
     tables = {"code": registry, "algorithm": registry, "environment": registry}
     monkeypatch.setattr(module, "_REGISTRIES", dict(module._REGISTRIES) | tables)

@@ -11,9 +11,9 @@ import pytest
 from tests.unit.cli.test_plot import record
 from typer.main import get_command
 
-from fullrank.cli.main import VERBS, build
-from fullrank.errors import FullrankError
-from fullrank.metrics import METRICS, to_line
+from fullrank.cli.main import build, verbs
+from fullrank.common.errors import FullrankError
+from fullrank.runs.record import METRICS, to_line
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
@@ -59,7 +59,7 @@ def test_every_exit_code_is_documented() -> None:
         assert f"\n| {error.exit_code} |" in page, error.__name__
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", verbs())
 def test_every_verb_is_shown_in_the_readme(verb: str) -> None:
     assert f"fullrank {verb}" in (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -73,7 +73,7 @@ def test_every_make_target_in_a_page_exists(page: Path) -> None:
 
 @pytest.fixture(scope="module")
 def application() -> Any:
-    return get_command(build(mounted=VERBS))
+    return get_command(build(verbs(), mounted=verbs()))
 
 
 COMMAND = re.compile(r"^\$ fullrank ((?:.*\\\n)*[^#|>;)\n]*)", re.MULTILINE)

@@ -9,11 +9,11 @@ TORCH_FREE = [
     "fullrank.codes",
     "fullrank.config",
     "fullrank.replay",
-    "fullrank.rounds",
-    "fullrank.simulation",
+    "fullrank.rounds.round",
+    "fullrank.planning.simulation",
     "fullrank.stragglers",
-    "fullrank.traffic",
-    "fullrank.updates",
+    "fullrank.planning.traffic",
+    "fullrank.common.updates",
     "fullrank.cli",
     "fullrank_replay.server",
     "fullrank_straggler.server",
@@ -39,7 +39,7 @@ def test_importing_it_never_imports_scipy_which_its_image_lacks(module: str) -> 
 
 def test_every_code_is_found_without_torch() -> None:
     run = _run("import sys; from fullrank.codes import codes; list(codes); print(*sys.modules)")
-    assert "fullrank.codes.mds" in run.stdout.split()
+    assert "fullrank.codes.families.mds" in run.stdout.split()
     assert "torch" not in run.stdout.split()
 
 

@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullrank.common.errors import ConfigError, Corrupted
+from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
-from fullrank.errors import ConfigError, Corrupted
 from fullrank.local import LocalIteration, LocalRun
-from fullrank.types import FloatArray
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 

@@ -9,16 +9,16 @@ from types import SimpleNamespace
 
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-from tests.unit.test_metrics import Broken, Listing, record
+from tests.unit.runs.test_record import Broken, Listing, record
 
-from fullrank.errors import ConfigError
-from fullrank.evaluated import Evaluated
-from fullrank.metrics import METRICS, IterationRecord, MetricsSink, read_records, scalars
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON, Interval
+from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.record import METRICS, IterationRecord, MetricsSink, read_records, scalars
 from fullrank.sinks import Aside, open_evaluation_sinks, open_sinks, register
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
-from fullrank.types import JSON, Interval
 
 
 def events(directory: Path) -> EventAccumulator:

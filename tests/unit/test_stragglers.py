@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
 
-from fullrank.errors import ConfigError
+from fullrank.common.errors import ConfigError
 from fullrank.stragglers import DelayModel, FixedK, HeavyK, delay_models
 
 TRACE = ((0, 1, 0.5), (2, 0, 1.25), (2, 3, 2.0))

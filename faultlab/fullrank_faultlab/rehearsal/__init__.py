@@ -5,13 +5,13 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+from fullrank.common.seeding import stream
 from fullrank.config import RunConfig, load
-from fullrank.history import read_history
-from fullrank.invariants import violations
-from fullrank.seeding import stream
-from fullrank_controller.rehearsal import sketch  # registers the algorithm
-from fullrank_controller.rehearsal.clock import Stuck, VirtualLoop
-from fullrank_controller.rehearsal.schedule import Outcome, Schedule
+from fullrank.runs.event_log import read_history
+from fullrank_faultlab.invariants import violations
+from fullrank_faultlab.rehearsal import sketch  # registers the algorithm
+from fullrank_faultlab.rehearsal.clock import Stuck, VirtualLoop
+from fullrank_faultlab.rehearsal.schedule import Outcome, Schedule
 
 ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")

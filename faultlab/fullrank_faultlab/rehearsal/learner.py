@@ -10,15 +10,15 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
-from fullrank.errors import FullrankError, InvalidContribution
-from fullrank.history import Notebook, Sent, Welcomed
+from fullrank.common.errors import FullrankError, InvalidContribution
+from fullrank.common.types import FloatArray, Tenure, Unit
+from fullrank.common.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import sample_of, tenure_message
-from fullrank.types import FloatArray, Tenure, Unit
-from fullrank.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
+from fullrank.runs.event_log import Notebook, Sent, Welcomed
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.rehearsal.replay import RehearsedReplay
-from fullrank_controller.rehearsal.wire import Line
+from fullrank_faultlab.rehearsal.replay import RehearsedReplay
+from fullrank_faultlab.rehearsal.wire import Line
 
 
 class Conduct(Enum):

@@ -7,14 +7,14 @@ from typing import Any
 
 from fullrank.config import RunConfig
 from fullrank.wiring import training_of
-from fullrank_controller.rehearsal.replay import RehearsedReplay
-from fullrank_controller.rehearsal.wire import Line, Weather
-from fullrank_controller.restoring import restore
-from fullrank_controller.roster import Roster
-from fullrank_controller.run_directory import hold
-from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.learners.servicer import ControllerServicer
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.persistence.restore import restore
+from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.term import begin, driver_of, open_journal
 from fullrank_controller.watchdog import Watchdog
+from fullrank_faultlab.rehearsal.replay import RehearsedReplay
+from fullrank_faultlab.rehearsal.wire import Line, Weather
 
 
 class Office:

@@ -4,13 +4,13 @@ import asyncio
 
 import numpy as np
 
-from fullrank.errors import Deposed
-from fullrank.failpoints import Killed
-from fullrank.history import Notebook, Reopened, Stored, Truncated
+from fullrank.common.errors import Deposed
+from fullrank.common.failpoints import Killed
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.replay import TABLE, Memory, Sample, Table
 from fullrank.rpc.clients import AGAIN_S
 from fullrank.rpc.messages import sample_of
-from fullrank.types import FloatArray, Tenure
+from fullrank.runs.event_log import Notebook, Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2
 
 DELAY_S = 0.01

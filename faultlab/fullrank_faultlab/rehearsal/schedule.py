@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from fullrank.checkpoint import STATE, saved
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import FullrankError
+from fullrank.common.failpoints import Killed
+from fullrank.common.failpoints import rehearse as arm
+from fullrank.common.seeding import stream
 from fullrank.config import RunConfig
-from fullrank.durable import replace_text
-from fullrank.errors import FullrankError
-from fullrank.failpoints import Killed
-from fullrank.failpoints import rehearse as arm
-from fullrank.history import Notebook
-from fullrank.seeding import stream
+from fullrank.runs.checkpoint import STATE, saved
+from fullrank.runs.event_log import Notebook
 from fullrank.wiring import environment_of, recipe_of
-from fullrank_controller.auditing import RolledBack
-from fullrank_controller.rehearsal.learner import Conduct, RehearsedLearner
-from fullrank_controller.rehearsal.office import Office
-from fullrank_controller.rehearsal.replay import RehearsedReplay
-from fullrank_controller.rehearsal.wire import Line, Weather
+from fullrank_controller.rounds.auditor import RolledBack
+from fullrank_faultlab.rehearsal.learner import Conduct, RehearsedLearner
+from fullrank_faultlab.rehearsal.office import Office
+from fullrank_faultlab.rehearsal.replay import RehearsedReplay
+from fullrank_faultlab.rehearsal.wire import Line, Weather
 
 CALM_S = 6.0
 """From then on nothing goes wrong any more, and the run must end."""

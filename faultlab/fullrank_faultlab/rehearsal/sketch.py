@@ -12,10 +12,10 @@ import numpy as np
 from google_crc32c import value as crc32c
 
 from fullrank.algorithms.base import Section, register
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, Unit
-from fullrank.updates import snap
 
 SIZE = 5
 """Parameters of a unit; unit i's update has i entries more."""

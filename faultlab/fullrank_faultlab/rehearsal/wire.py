@@ -9,9 +9,9 @@ import grpc
 import numpy as np
 from google.protobuf.message import DecodeError
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.servicer import ControllerServicer
+from fullrank_controller.learners.servicer import ControllerServicer
 
 APART_S = 1e-6
 """Between two messages of one direction, so that they stay in order."""

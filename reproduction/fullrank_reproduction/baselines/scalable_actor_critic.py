@@ -27,12 +27,12 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.baselines.table import SparseTable
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive, stream
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.lattice.environment import LatticeEnvironment, seen
-from fullrank.errors import ConfigError
-from fullrank.rollouts import Act
-from fullrank.seeding import derive, stream
-from fullrank.types import FloatArray, IntArray
+from fullrank.training.rollouts import Act
+from fullrank_reproduction.baselines.table import SparseTable
 
 Array = NDArray[np.float64]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import IntArray
+from fullrank.common.types import IntArray
 
 
 class SparseTable:

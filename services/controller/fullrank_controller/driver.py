@@ -7,29 +7,29 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from statistics import median
 
+from fullrank.audit.proof import Evidence
+from fullrank.common.deadlines import limit_s
+from fullrank.common.errors import ServiceLost
+from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
-from fullrank.deadlines import limit_s
-from fullrank.errors import ServiceLost
-from fullrank.failpoints import reach
-from fullrank.history import Committed, Published
-from fullrank.independent import open_round
-from fullrank.journal import Entry, Journal
-from fullrank.metrics import IterationRecord, from_facts, to_facts
-from fullrank.proof import Evidence
 from fullrank.replay import Sample
-from fullrank.rounds import Decision, Round
+from fullrank.rounds.independent import open_round
+from fullrank.rounds.round import Decision, Round
 from fullrank.rpc.clients import ReplayClient
-from fullrank.training import Training
+from fullrank.runs.event_log import Committed, Published
+from fullrank.runs.journal import Entry, Journal
+from fullrank.runs.record import IterationRecord, from_facts, to_facts
+from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.auditing import Auditing
-from fullrank_controller.broadcast import Broadcast
-from fullrank_controller.collecting import Collecting
-from fullrank_controller.dealing import Deal
-from fullrank_controller.gathering import Gathered, Gathering
-from fullrank_controller.membership import Membership
-from fullrank_controller.planning import planning_of
-from fullrank_controller.recording import record_of
-from fullrank_controller.run import Run
+from fullrank_controller.learners.broadcast import Broadcast
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.auto_code import planning_of
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.persistence.records import record_of
+from fullrank_controller.rounds.auditor import Auditing
+from fullrank_controller.rounds.collector import Collecting
+from fullrank_controller.rounds.round_runner import Gathered, Gathering
+from fullrank_controller.run_state import Run
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

@@ -4,18 +4,18 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import chain
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig
-from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import announce
 from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.monitoring import Monitoring
-from fullrank_controller.run import Run
-from fullrank_controller.run_directory import RunDirectory
-from fullrank_controller.servicer import ControllerServicer
-from fullrank_controller.tally import Tally, present
+from fullrank_controller.learners.servicer import ControllerServicer
+from fullrank_controller.monitor.prometheus import Tally, present
+from fullrank_controller.monitor.server import Monitoring
+from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.run_state import Run
 
 
 @asynccontextmanager

@@ -5,17 +5,17 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from fullrank.audit import Ledger
-from fullrank.errors import Deposed
-from fullrank.history import Notebook
+from fullrank.audit.ledger import Ledger
+from fullrank.common.errors import Deposed
+from fullrank.common.types import LearnerId, Tenure, Unit, Vector
 from fullrank.planning import Plan
-from fullrank.rounds import Round
-from fullrank.types import LearnerId, Tenure, Unit, Vector
+from fullrank.rounds.round import Round
+from fullrank.runs.event_log import Notebook
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.dealing import Deal
-from fullrank_controller.events import Event
-from fullrank_controller.roster import Roster
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.rounds.events import Event
 
 
 @dataclass(slots=True, kw_only=True)

@@ -10,27 +10,27 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
+from fullrank.common.errors import CodeError, ConfigError, Deposed, ServiceLost
 from fullrank.config import RunConfig, as_tables
-from fullrank.errors import CodeError, ConfigError, Deposed, ServiceLost
-from fullrank.metrics import Fanout, IterationRecord
-from fullrank.progress import Lines
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
+from fullrank.runs.progress import Lines
+from fullrank.runs.record import Fanout, IterationRecord
 from fullrank.sinks import open_sinks
-from fullrank.training import Training
+from fullrank.training.trainer import Training
 from fullrank.wiring import code_of, training_of
-from fullrank_controller.auditing import RolledBack
 from fullrank_controller.driver import Driver
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.monitor.prometheus import Tally
+from fullrank_controller.persistence.restore import Restored, restore
+from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.ports import open_ports
-from fullrank_controller.restoring import Restored, restore
-from fullrank_controller.roster import Roster
-from fullrank_controller.run import Run
-from fullrank_controller.run_directory import RunDirectory, hold
-from fullrank_controller.tally import Tally
+from fullrank_controller.rounds.auditor import RolledBack
+from fullrank_controller.run_state import Run
 from fullrank_controller.term import begin, driver_of, open_journal
 from fullrank_controller.watchdog import Watchdog
 

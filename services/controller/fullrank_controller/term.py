@@ -4,21 +4,21 @@ import logging
 from collections.abc import Callable
 
 from fullrank.algorithms import IndependentAlgorithm
-from fullrank.checkpoint import save, saved
 from fullrank.config import RunConfig, to_toml
-from fullrank.history import Began, Notebook
-from fullrank.journal import Journal
-from fullrank.metrics import IterationRecord
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
-from fullrank.training import Training
+from fullrank.runs.checkpoint import save, saved
+from fullrank.runs.event_log import Began, Notebook
+from fullrank.runs.journal import Journal
+from fullrank.runs.record import IterationRecord
+from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.auditing import Auditing
 from fullrank_controller.driver import Driver
-from fullrank_controller.restoring import Restored
-from fullrank_controller.roster import Roster
-from fullrank_controller.run import Run
-from fullrank_controller.run_directory import RunDirectory
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.persistence.restore import Restored
+from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.rounds.auditor import Auditing
+from fullrank_controller.run_state import Run
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Self
 
-from fullrank.deadlines import limit_s
-from fullrank.errors import Stuck
+from fullrank.common.deadlines import limit_s
+from fullrank.common.errors import Stuck
 
 log = logging.getLogger(__name__)
 

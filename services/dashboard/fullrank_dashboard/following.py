@@ -13,13 +13,13 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from fullrank.common.errors import ConfigError, FullrankError, NotFound
 from fullrank.config import PluginSettings, RunConfig, TlsSettings, read_config
-from fullrank.errors import ConfigError, FullrankError, NotFound
-from fullrank.evaluated import EVALUATIONS, read_evaluations
-from fullrank.metrics import METRICS, IterationRecord, read_records
 from fullrank.rpc.located import is_address, monitor_of
 from fullrank.rpc.monitor import AsyncMonitor
 from fullrank.rpc.seen import CodeInUse
+from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
+from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, NoDelay, delay_models
 from fullrank_dashboard.view import RunView
 

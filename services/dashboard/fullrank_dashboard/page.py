@@ -14,8 +14,8 @@ from starlette.responses import FileResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from fullrank.errors import FullrankError, NotFound
-from fullrank.types import JSON
+from fullrank.common.errors import FullrankError, NotFound
+from fullrank.common.types import JSON
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.view import RunView, code_facts
 

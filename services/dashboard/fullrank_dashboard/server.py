@@ -7,8 +7,8 @@ import socket
 import uvicorn
 from starlette.applications import Starlette
 
+from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.config import RunConfig
-from fullrank.errors import AddressInUse, ConfigError
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.launch import Launch, stop_event, tune_process

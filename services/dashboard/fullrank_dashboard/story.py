@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-from fullrank.metrics import IterationRecord
 from fullrank.rpc.seen import RunState, RunStatus
+from fullrank.runs.record import IterationRecord
 
 Kind: TypeAlias = Literal["fault", "audit", "change"]
 

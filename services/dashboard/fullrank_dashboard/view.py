@@ -7,13 +7,13 @@ from statistics import mean
 
 import numpy as np
 
-from fullrank.budget import bottleneck, spans, spent
-from fullrank.evaluated import Evaluated
-from fullrank.metrics import IterationRecord
-from fullrank.progress import SMOOTHED
+from fullrank.common.types import JSON
 from fullrank.rpc.seen import CodeInUse, LearnerStatus, RunStatus
+from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.progress import SMOOTHED
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.time_budget import bottleneck, spans, spent
 from fullrank.stragglers import DelayModel, NoDelay
-from fullrank.types import JSON
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.story import Entry, of_records, of_statuses
 from fullrank_dashboard.waiting import saved_s

@@ -2,9 +2,9 @@
 
 from statistics import median
 
-from fullrank.metrics import IterationRecord
+from fullrank.common.types import LearnerId
+from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import Delays
-from fullrank.types import LearnerId
 
 
 def saved_s(record: IterationRecord, delays: Delays) -> float:

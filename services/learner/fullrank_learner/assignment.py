@@ -4,8 +4,8 @@ import asyncio
 import threading
 from dataclasses import dataclass, field
 
-from fullrank.errors import Cancelled
-from fullrank.types import FloatArray
+from fullrank.common.errors import Cancelled
+from fullrank.common.types import FloatArray
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.worker import RowOfC
 

@@ -3,11 +3,11 @@
 import numpy as np
 
 from fullrank.algorithms import Algorithm
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.config import RunConfig, from_toml
 from fullrank.rpc.codec import decode_agent
-from fullrank.seeding import stream
 from fullrank.stragglers import DelayModel, delay_of
-from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import delays_of, recipe_of
 from fullrank_learner.worker import Probe, Worker, probe

@@ -13,8 +13,13 @@ from contextlib import closing
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
 from fullrank.algorithms import algorithms
-from fullrank.errors import ConfigError, Deposed, FullrankError, InvalidContribution, ServiceLost
-from fullrank.history import Notebook
+from fullrank.common.errors import (
+    ConfigError,
+    Deposed,
+    FullrankError,
+    InvalidContribution,
+    ServiceLost,
+)
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.exposition import Exposition, Family, one
@@ -23,9 +28,10 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import STOPPING, Launch, be_deaf, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
+from fullrank.runs.event_log import Notebook
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_learner.run_context import Trainee
 from fullrank_learner.session import Session
-from fullrank_learner.trainee import Trainee
 
 log = logging.getLogger(__name__)
 

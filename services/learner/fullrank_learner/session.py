@@ -10,15 +10,15 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank import __version__
-from fullrank.config import ControllerSettings, from_toml
-from fullrank.errors import (
+from fullrank.common.errors import (
     Cancelled,
     FullrankError,
     InvalidContribution,
     NotFound,
     ServiceLost,
 )
-from fullrank.history import Notebook, Sent, Welcomed
+from fullrank.common.types import FloatArray, Tenure, Unit
+from fullrank.config import ControllerSettings, from_toml
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.errors import translated
@@ -26,11 +26,11 @@ from fullrank.rpc.health import Health
 from fullrank.rpc.messages import tenure_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.types import FloatArray, Tenure, Unit
+from fullrank.runs.event_log import Notebook, Sent, Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.job import Job, rows_of
-from fullrank_learner.trainee import Trainee
+from fullrank_learner.assignment import Job, rows_of
+from fullrank_learner.run_context import Trainee
 from fullrank_learner.worker import Computed
 
 log = logging.getLogger(__name__)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
-from fullrank.types import FloatArray, Unit, Vector
-from fullrank.updates import add_scaled, batch_digest, unit_digest
+from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.updates import add_scaled, batch_digest, unit_digest
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,9 +3,9 @@
 import json
 from pathlib import Path
 
-from fullrank.durable import replace_text
-from fullrank.errors import ConfigError, Deposed
-from fullrank.types import JSON, Tenure
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import ConfigError, Deposed
+from fullrank.common.types import JSON, Tenure
 
 FILE = "fence.json"
 

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from fullrank.errors import Overloaded
+from fullrank.common.errors import Overloaded
 from fullrank.replay import Sample
 
 Encoded: TypeAlias = "asyncio.Task[list[bytes]]"

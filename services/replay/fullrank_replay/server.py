@@ -2,7 +2,6 @@
 
 import asyncio
 
-from fullrank.history import Notebook
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.health import Health
@@ -10,9 +9,10 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
+from fullrank.runs.event_log import Notebook
 from fullrank.v1 import replay_pb2
 from fullrank_replay.fence import Fence
-from fullrank_replay.numbers import present
+from fullrank_replay.prometheus import present
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
 

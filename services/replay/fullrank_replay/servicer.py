@@ -8,14 +8,14 @@ from typing import Any, TypeAlias, TypeVar
 import google_crc32c
 import grpc
 
-from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, Overloaded
-from fullrank.failpoints import reach
-from fullrank.history import Notebook, Reopened, Stored, Truncated
+from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.failpoints import reach
+from fullrank.common.types import FloatArray
 from fullrank.replay import RateLimiter, Sample, Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.messages import sample_of, tenure_of
-from fullrank.types import FloatArray
+from fullrank.runs.event_log import Notebook, Reopened, Stored, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.fence import Fence
 from fullrank_replay.minibatches import MOST_BYTES, Minibatches

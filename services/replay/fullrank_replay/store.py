@@ -4,7 +4,7 @@ import logging
 import re
 from pathlib import Path
 
-from fullrank.errors import ConfigError, InvalidContribution, NotFound
+from fullrank.common.errors import ConfigError, InvalidContribution, NotFound
 from fullrank.replay import Memory, RingFile, Table
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import inf
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import Corrupt, Drop, Throttle, from_toml
-from fullrank.errors import ServiceLost
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.corruption import corrupted
 from fullrank_straggler.injection import Identity, Injection

@@ -6,9 +6,9 @@ from math import inf
 from types import MappingProxyType
 from typing import TypeVar
 
+from fullrank.common.types import LearnerId
 from fullrank.config import Fault, Hold, PluginSettings, complete_stragglers
 from fullrank.stragglers import DelayModel, delay_models, delay_of
-from fullrank.types import LearnerId
 
 F = TypeVar("F", bound=Fault)
 

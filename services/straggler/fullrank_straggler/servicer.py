@@ -5,8 +5,8 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.config import Fault
-from fullrank.errors import ConfigError, InvalidContribution
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.injection import decode_fault, decode_model, encode_injection
 from fullrank.stragglers import delay_models

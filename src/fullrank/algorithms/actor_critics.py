@@ -13,18 +13,18 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.base import Section
-from fullrank.errors import CheckpointUnusable, ConfigError
-from fullrank.networks import kernels
-from fullrank.networks.adam import Adam
-from fullrank.networks.chunk import Chunk, Chunks
-from fullrank.networks.cohort import Cohort
-from fullrank.networks.heads import Head
-from fullrank.networks.minibatch import tile_columns
-from fullrank.networks.mlp import Tape, accumulate, backward, forward, hidden
+from fullrank.common.errors import CheckpointUnusable, ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.updates import snap
+from fullrank.networks.fused import kernels
+from fullrank.networks.fused.adam import Adam
+from fullrank.networks.fused.chunk import Chunk, Chunks
+from fullrank.networks.fused.cohort import Cohort
+from fullrank.networks.fused.heads import Head
+from fullrank.networks.fused.minibatch import tile_columns
+from fullrank.networks.fused.mlp import Tape, accumulate, backward, forward, hidden
 from fullrank.replay.layout import Layout
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, Unit
-from fullrank.updates import snap
 
 SNAP_ENTRIES = 2**16
 """Entries snapped at a time, which stay in cache."""

@@ -11,10 +11,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
+from fullrank.common.registry import Registry
+from fullrank.common.types import BoolArray, FloatArray, Unit
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld, make_local
-from fullrank.registry import Registry
-from fullrank.types import BoolArray, FloatArray, Unit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,17 +46,17 @@ from fullrank.algorithms.actor_critics import (
 from fullrank.algorithms.base import register
 from fullrank.algorithms.local_samples import Act, MakeSamples, Samples, from_episodes, from_resets
 from fullrank.algorithms.sections import ActorCriticDimensions, layout_of
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, IntArray, Unit
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld
-from fullrank.errors import ConfigError
-from fullrank.networks.chunk import Chunk
-from fullrank.networks.clip import Clipper
-from fullrank.networks.cohort import ROLES, make_cohorts, networks
-from fullrank.networks.individuals import act_individually
-from fullrank.networks.mlp import Mlp, backward, upper
-from fullrank.networks.sight import Sight
-from fullrank.seeding import stream
-from fullrank.types import FloatArray, IntArray, Unit
+from fullrank.networks.fused.chunk import Chunk
+from fullrank.networks.fused.clip import Clipper
+from fullrank.networks.fused.cohort import ROLES, make_cohorts, networks
+from fullrank.networks.fused.individuals import act_individually
+from fullrank.networks.fused.mlp import Mlp, backward, upper
+from fullrank.networks.fused.sight import Sight
 
 WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
 

@@ -10,8 +10,8 @@ from typing import NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.local import LocalWorld, Neighbourhood
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 """Who acts, shape (n,), and what they see, shape (n, D), to actions, shape (n, actions)."""

@@ -39,15 +39,15 @@ from fullrank.algorithms.actor_critics import (
 from fullrank.algorithms.base import register
 from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions
 from fullrank.algorithms.sections import layout_of
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import nearest
+from fullrank.common.types import FloatArray, Unit
 from fullrank.environments.base import AgentSpec
-from fullrank.errors import ConfigError
-from fullrank.networks.chunk import Chunk
-from fullrank.networks.cohort import make_cohorts
-from fullrank.networks.minibatch import Minibatch, Tile
-from fullrank.networks.mlp import backward, forward, upper
-from fullrank.networks.sight import Sight
-from fullrank.registry import nearest
-from fullrank.types import FloatArray, Unit
+from fullrank.networks.fused.chunk import Chunk
+from fullrank.networks.fused.cohort import make_cohorts
+from fullrank.networks.fused.minibatch import Minibatch, Tile
+from fullrank.networks.fused.mlp import backward, forward, upper
+from fullrank.networks.fused.sight import Sight
 
 
 @register("maddpg")

@@ -3,10 +3,10 @@
 from collections.abc import Collection, Sequence
 
 from fullrank.algorithms.sections import ActorCriticDimensions
-from fullrank.networks.cohort import ROLES, networks
-from fullrank.networks.sight import Sight
+from fullrank.common.types import Unit
+from fullrank.networks.fused.cohort import ROLES, networks
+from fullrank.networks.fused.sight import Sight
 from fullrank.replay.layout import Layout
-from fullrank.types import Unit
 
 
 class MADDPGDimensions(ActorCriticDimensions):

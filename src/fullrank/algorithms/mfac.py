@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from fullrank.algorithms.base import register
 from fullrank.algorithms.maddpg import MADDPGConfig
-from fullrank.networks.sight import Sight
+from fullrank.networks.fused.sight import Sight
 
 
 @register("mfac")

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from fullrank.algorithms.base import Section
 from fullrank.environments.base import AgentSpec
-from fullrank.networks.cohort import ROLES
-from fullrank.networks.mlp import Mlp
+from fullrank.networks.fused.cohort import ROLES
+from fullrank.networks.fused.mlp import Mlp
 from fullrank.replay.layout import Layout
 
 

@@ -1,14 +1,14 @@
 """Who computed which bits: the digests of the last iterations, those that come late included.
 
 A digest says what a learner computed, whether or not its vector was needed. As soon as two learners
-have reported a unit, a wrong computation shows as a dispute; who is right, ``fullrank.proof`` tells
+have reported a unit, a wrong computation shows as a dispute; who is right, ``audit.proof`` says
 by computing the unit again. An iteration all of whose units were computed twice alike is audited.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fullrank.types import LearnerId, Unit
+from fullrank.common.types import LearnerId, Unit
 
 CONTROLLER: LearnerId = -1
 """Stands among learners for the controller, which computes a unit itself now and then."""

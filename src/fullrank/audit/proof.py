@@ -10,11 +10,11 @@ from dataclasses import asdict, dataclass
 import numpy as np
 
 from fullrank.algorithms import Algorithm
-from fullrank.audit import Dispute
-from fullrank.journal import Entry
+from fullrank.audit.ledger import Dispute
+from fullrank.common.types import JSON, FloatArray, LearnerId, Unit
+from fullrank.common.updates import unit_digest
 from fullrank.replay import TABLE, Priority, Sample
-from fullrank.types import JSON, FloatArray, LearnerId, Unit
-from fullrank.updates import unit_digest
+from fullrank.runs.journal import Entry
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

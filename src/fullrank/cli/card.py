@@ -7,8 +7,8 @@ from fullrank import __version__
 from fullrank.cli.runs import named
 from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec, Discrete, variant_of
-from fullrank.rollouts import Evaluation
-from fullrank.statistics import bootstrap
+from fullrank.runs.statistics import bootstrap
+from fullrank.training.rollouts import Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

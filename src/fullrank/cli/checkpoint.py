@@ -9,14 +9,14 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
 from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run
-from fullrank.errors import CheckpointUnusable
-from fullrank.journal import survey
-from fullrank.metrics import METRICS, read_records
-from fullrank.recovery import CHECKPOINTS, JOURNAL, differences, examine
-from fullrank.types import JSON
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.types import JSON
+from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
+from fullrank.runs.journal import survey
+from fullrank.runs.record import METRICS, read_records
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, differences, examine
 
 RunArgument: TypeAlias = Annotated[Path, typer.Argument(help="Directory or name of the run.")]
 SideArgument: TypeAlias = Annotated[

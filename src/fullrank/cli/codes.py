@@ -20,8 +20,8 @@ from fullrank.codes.analysis import (
     condition_statistics,
     decodable_given_losses,
 )
-from fullrank.errors import ConfigError
-from fullrank.types import JSON
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON
 
 CHECKED_PATTERNS = 2_000
 """Loss patterns that ``check`` looks at for each number of losses."""

@@ -14,10 +14,10 @@ from rich.table import Table
 from fullrank.cli.options import JsonOption
 from fullrank.cli.policies import play, trained
 from fullrank.cli.runs import find_run
-from fullrank.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON, Interval
 from fullrank.config import as_tables, read_config
-from fullrank.errors import ConfigError
-from fullrank.types import JSON, Interval
+from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, labels
 
 
 def compare(

@@ -9,8 +9,8 @@ import typer
 from fullrank.cli.locate import meant
 from fullrank.cli.options import CertificatesOption, SetOption
 from fullrank.cli.serve import find
+from fullrank.common.errors import FullrankError
 from fullrank.config import load
-from fullrank.errors import FullrankError
 from fullrank.rpc.launch import Launch
 
 log = logging.getLogger(__name__)

@@ -122,7 +122,7 @@ def _torch() -> tuple[bool, str]:
 def _kernel() -> tuple[bool, str]:
     import torch
 
-    from fullrank.networks import kernels
+    from fullrank.networks.fused import kernels
 
     kernel = kernels.choose(torch.device("cpu"), least_product=kernels.ONEDNN_LEAST)
     verdict = "true float32" if kernels.is_float32(kernel) else "products are not float32"

@@ -13,14 +13,14 @@ from fullrank.cli.following import follow as newer_policies
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.policies import Version, play
 from fullrank.cli.sources import Source, source_of
+from fullrank.common.types import JSON
 from fullrank.config import RunConfig, as_tables
 from fullrank.environments import variant_of
-from fullrank.evaluated import Evaluated, append, from_facts, read_evaluations
-from fullrank.metrics import METRICS, Fanout, begun, read_records
-from fullrank.rollouts import Act, Evaluation
+from fullrank.runs.evaluations import Evaluated, append, from_facts, read_evaluations
+from fullrank.runs.record import METRICS, Fanout, begun, read_records
+from fullrank.runs.statistics import bootstrap
 from fullrank.sinks import open_evaluation_sinks
-from fullrank.statistics import bootstrap
-from fullrank.types import JSON
+from fullrank.training.rollouts import Act, Evaluation
 
 NONE = Version(0, -1)
 """Before all policies."""

@@ -14,8 +14,8 @@ from fullrank import __version__
 from fullrank.cli.card import Card
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run
+from fullrank.common.errors import FullrankError
 from fullrank.config import RunConfig, read_config
-from fullrank.errors import FullrankError
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy
 

@@ -13,7 +13,7 @@ from tenacity import (
 
 from fullrank.cli.policies import Trained, Version
 from fullrank.cli.sources import Source
-from fullrank.errors import CheckpointUnusable, NotFound, ServiceLost
+from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
 
 SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
 """Between two looks for newer policies."""

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.budget import spans
-from fullrank.metrics import IterationRecord
-from fullrank.types import LearnerId
+from fullrank.common.types import LearnerId
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.time_budget import spans
 
 WAITING, COMPUTING, DELAYED, SENDING, LATE, DECODABLE = "─", "█", "░", "▸", "·", "│"
 LEGEND = (

@@ -2,43 +2,47 @@
 
 import os
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import import_module
+from importlib.metadata import entry_points
 from typing import Annotated
 
 import typer
 
 from fullrank import __version__
-from fullrank.errors import FullrankError
+from fullrank.cli.verb import Verb
+from fullrank.common.errors import FullrankError
+
+GROUP = "fullrank.verbs"
+"""Entry points of further verbs, each a ``Verb``; their modules must be quick to import."""
+
+TRAIN = "Train and look"
+CODES = "Codes and planning"
+OPERATE = "Operate"
 
 VERBS = {
-    "train": ("fullrank.cli.train:train", "Train a team on local services."),
-    "resume": ("fullrank.cli.train:resume", "Go on with a run from its newest checkpoint."),
-    "eval": ("fullrank.cli.evaluate:evaluate", "Play episodes with a run's trained policies."),
-    "compare": ("fullrank.cli.compare:compare", "Compare the policies of several runs."),
-    "simulate": ("fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
-    "reproduce": ("fullrank.cli.reproduce:app", "Run a paper's experiments and judge its claims."),
-    "status": ("fullrank.cli.status:status", "Say where a run stands and what takes its time."),
-    "top": ("fullrank.cli.top:top", "Watch a run live: learners, round timeline, returns."),
-    "dashboard": ("fullrank.cli.dashboard:dashboard", "Show runs live on a page, and compare."),
-    "plot": ("fullrank.cli.plot:plot", "Draw a run's returns and round times."),
-    "render": ("fullrank.cli.render:render", "Draw an episode of a run's policies as GIF or MP4."),
-    "export": ("fullrank.cli.export:export", "Write a run's policies for use without Fullrank."),
-    "checkpoint": ("fullrank.cli.checkpoint:app", "List, verify and compare checkpoints."),
-    "codes": ("fullrank.cli.codes:app", "List codes, show one, and check what it tolerates."),
-    "config": ("fullrank.cli.config:app", "Show the effective configuration and its origins."),
-    "chaos": ("fullrank.cli.chaos:chaos", "Rehearse runs under faults, in virtual time."),
-    "doctor": ("fullrank.cli.doctor:doctor", "Check that this machine can run Fullrank."),
-    "health": ("fullrank.cli.health:health", "Ask whether a service is at work."),
-    "compose": ("fullrank.cli.compose:app", "Write Compose files with a sidecar per learner."),
-    "straggler": ("fullrank.cli.straggler:app", "Read and change what a sidecar injects."),
-    "certs": ("fullrank.cli.certs:app", "Make the certificates of a run's services."),
-    "serve": ("fullrank.cli.serve:serve", "Run one service: controller, learner, ..."),
+    "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
+    "resume": Verb(TRAIN, "fullrank.cli.train:resume", "Resume a run from its newest checkpoint."),
+    "status": Verb(TRAIN, "fullrank.cli.status:status", "Show a run's progress and time budget."),
+    "top": Verb(TRAIN, "fullrank.cli.top:top", "Watch a run live in the terminal."),
+    "dashboard": Verb(TRAIN, "fullrank.cli.dashboard:dashboard", "Watch runs on a web page."),
+    "eval": Verb(TRAIN, "fullrank.cli.evaluate:evaluate", "Evaluate a run's trained policies."),
+    "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
+    "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
+    "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),
+    "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies for use elsewhere."),
+    "checkpoint": Verb(TRAIN, "fullrank.cli.checkpoint:app", "List, verify and diff checkpoints."),
+    "codes": Verb(CODES, "fullrank.cli.codes:app", "List, check and plan codes."),
+    "simulate": Verb(CODES, "fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
+    "serve": Verb(OPERATE, "fullrank.cli.serve:serve", "Run one service."),
+    "config": Verb(OPERATE, "fullrank.cli.config:app", "Show the configuration and its origins."),
+    "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check that this machine can run it."),
+    "health": Verb(OPERATE, "fullrank.cli.health:health", "Ask whether a service is healthy."),
+    "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Make the certificates of a run's services."),
+    "compose": Verb(OPERATE, "fullrank.cli.compose:app", "Write Compose files with sidecars."),
+    "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Read and set injected delays."),
 }
-"""Verb to where it is, a function or a group of commands, and its line of help.
-
-Only the verb that is asked for is imported, so that help and errors are quick.
-"""
+"""The library's verbs; installed packages add theirs by an entry point in ``GROUP``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -50,7 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     completing = "_FULLRANK_COMPLETE" in os.environ
     try:
-        build(mounted=VERBS if completing else words[:1])(args=words, prog_name="fullrank")
+        known = verbs()
+        build(known, mounted=known if completing else words[:1])(args=words, prog_name="fullrank")
     except KeyboardInterrupt:
         raise SystemExit(130) from None
     except Exception as error:
@@ -61,8 +66,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         raise SystemExit(expected.exit_code) from None
 
 
-def build(*, mounted: Collection[str]) -> typer.Typer:
-    """The application; a verb outside ``mounted`` is known by its name and help line alone."""
+def verbs() -> dict[str, Verb]:
+    """All verbs by name: the library's, then those of installed packages."""
+    return VERBS | {point.name: point.load() for point in entry_points(group=GROUP)}
+
+
+def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer:
+    """The application; a verb outside ``mounted`` appears with its name and help line alone.
+
+    Only the verb that is asked for is imported, so that help and errors are quick.
+    """
     app = typer.Typer(
         name="fullrank",
         help="Coded multi-agent reinforcement learning.",
@@ -70,16 +83,17 @@ def build(*, mounted: Collection[str]) -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
-    for verb, (place, line) in VERBS.items():
-        if verb not in mounted:
-            app.command(verb, help=line)(_unmounted)
+    for name, verb in known.items():
+        panel = verb.panel
+        if name not in mounted:
+            app.command(name, help=verb.help, rich_help_panel=panel)(_unmounted)
             continue
-        module, _, attribute = place.partition(":")
+        module, _, attribute = verb.place.partition(":")
         target = getattr(import_module(module), attribute)
         if isinstance(target, typer.Typer):
-            app.add_typer(target, name=verb, help=line)
+            app.add_typer(target, name=name, help=verb.help, rich_help_panel=panel)
         else:
-            app.command(verb, help=line)(target)
+            app.command(name, help=verb.help, rich_help_panel=panel)(target)
     return app
 
 
@@ -107,4 +121,4 @@ def _root(
 
 
 def _unmounted() -> None:
-    """Stands for a verb in help."""
+    """Stand-in for a verb that is shown in help and not run."""

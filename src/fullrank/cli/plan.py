@@ -12,15 +12,15 @@ from rich.table import Table
 from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run
 from fullrank.codes import Code
-from fullrank.codes.auto import Auto
+from fullrank.codes.families.auto import Auto
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON
 from fullrank.config import RunConfig, read_config
-from fullrank.errors import ConfigError
-from fullrank.measured import code_of_record, label_of_record, observed
-from fullrank.metrics import METRICS, IterationRecord, read_records
-from fullrank.payload import Payload
 from fullrank.planning import Plan, Planner
-from fullrank.regimes import dimensions_of, payload_of, play_planned, read_regime
-from fullrank.types import JSON
+from fullrank.planning.measured import code_of_record, label_of_record, observed
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import dimensions_of, payload_of, play_planned, read_regime
+from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.wiring import noise_limit_of
 
 LOOKED_AT = 128

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from fullrank.cli.runs import find_run, named
+from fullrank.common.errors import FullrankError
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
-from fullrank.errors import FullrankError
-from fullrank.evaluated import Evaluated, read_evaluations
-from fullrank.metrics import METRICS, IterationRecord, begun, read_records
+from fullrank.runs.evaluations import Evaluated, read_evaluations
+from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
 """By number of late learners: none, one, two, more."""

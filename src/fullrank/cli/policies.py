@@ -4,12 +4,12 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
-from fullrank.checkpoint import newest
+from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec
-from fullrank.recovery import CHECKPOINTS
-from fullrank.rollouts import Act, Evaluation, evaluate_and_close, random_actions
-from fullrank.types import JSON
+from fullrank.runs.checkpoint import newest
+from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.training.rollouts import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of, training_of
 
 COPIES = 50

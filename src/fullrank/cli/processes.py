@@ -9,7 +9,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO
 
-from fullrank.errors import FullrankError, ServiceLost
+from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 

@@ -11,8 +11,8 @@ from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from fullrank.metrics import IterationRecord
-from fullrank.progress import HEADERS, Cells, Lines
+from fullrank.runs.progress import HEADERS, Cells, Lines
+from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
 """Iterations shown in the live table."""

@@ -12,12 +12,12 @@ from PIL import Image
 from fullrank.cli.drawing import Moment, as_gif, frames
 from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run
+from fullrank.common.errors import ConfigError, FullrankError
+from fullrank.common.seeding import derive
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
-from fullrank.errors import ConfigError, FullrankError
-from fullrank.rollouts import Act, random_actions
-from fullrank.seeding import derive
+from fullrank.training.rollouts import Act, random_actions
 from fullrank.wiring import environment_of
 
 FRAME_MS = 120

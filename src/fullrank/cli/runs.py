@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
+from fullrank.common.errors import FullrankError
+from fullrank.common.registry import nearest
 from fullrank.config import EnvironmentSettings, PluginSettings, RunConfig
-from fullrank.errors import FullrankError
-from fullrank.registry import nearest
 
 RUNS = Path("runs")
 

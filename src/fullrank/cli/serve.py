@@ -10,9 +10,9 @@ from typing import Annotated, TypeAlias, cast
 import typer
 
 from fullrank.cli.options import ConfigOption, SetOption
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import nearest
 from fullrank.config import load
-from fullrank.errors import ConfigError
-from fullrank.registry import nearest
 from fullrank.rpc.launch import Launch
 
 GROUP = "fullrank.services"

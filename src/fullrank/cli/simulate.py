@@ -17,14 +17,14 @@ from rich.table import Table
 
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
 from fullrank.codes import Code, codes, make_code
+from fullrank.common.errors import CodeError, ConfigError, NotDecodable
+from fullrank.common.types import JSON
 from fullrank.config import RunConfig
-from fullrank.errors import CodeError, ConfigError, NotDecodable
-from fullrank.payload import Payload
-from fullrank.regimes import payload_of
-from fullrank.simulation import Cluster, Simulated
-from fullrank.simulation import simulate as run
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import payload_of
+from fullrank.planning.simulation import Cluster, Simulated
+from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.types import JSON
 from fullrank.wiring import delays_of, noise_limit_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")

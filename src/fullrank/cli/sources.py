@@ -5,15 +5,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
-from fullrank.checkpoint import read_manifest, saved
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
+from fullrank.common.errors import CheckpointUnusable
 from fullrank.config import RunConfig, read_config
-from fullrank.errors import CheckpointUnusable
-from fullrank.recovery import CHECKPOINTS
 from fullrank.rpc.located import is_address
 from fullrank.rpc.monitor import Monitor
+from fullrank.runs.checkpoint import read_manifest, saved
+from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
 
 

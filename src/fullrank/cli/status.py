@@ -8,13 +8,13 @@ from statistics import mean, median
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.budget import bottleneck, spent
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
-from fullrank.metrics import IterationRecord
-from fullrank.progress import SMOOTHED
+from fullrank.common.types import JSON
 from fullrank.rpc.seen import RunStatus
-from fullrank.types import JSON
+from fullrank.runs.progress import SMOOTHED
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.time_budget import bottleneck, spent
 
 
 def status(

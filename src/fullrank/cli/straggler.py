@@ -6,8 +6,8 @@ from typing import Annotated, TypeAlias
 import typer
 
 from fullrank.cli.options import CertificatesOption, JsonOption, security_of
+from fullrank.common.errors import ConfigError
 from fullrank.config import Fault, PluginSettings, as_tables, load
-from fullrank.errors import ConfigError
 from fullrank.rpc.identity import Role
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 

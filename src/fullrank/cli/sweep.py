@@ -15,8 +15,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from fullrank.codes import Code
-from fullrank.errors import FullrankError, NotDecodable
-from fullrank.simulation import Cluster, Simulated, simulate
+from fullrank.common.errors import FullrankError, NotDecodable
+from fullrank.planning.simulation import Cluster, Simulated, simulate
 from fullrank.stragglers import FixedK
 
 LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)

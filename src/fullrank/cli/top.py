@@ -13,17 +13,17 @@ from rich.table import Table
 from rich.text import Text
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from fullrank.budget import spent
 from fullrank.cli.lanes import LEGEND, lanes, sparkline
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
 from fullrank.cli.status import headline
-from fullrank.errors import FullrankError, ServiceLost
-from fullrank.metrics import IterationRecord, to_line
-from fullrank.progress import SMOOTHED
+from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.seen import RunState, RunStatus
+from fullrank.runs.progress import SMOOTHED
+from fullrank.runs.record import IterationRecord, to_line
+from fullrank.runs.time_budget import spent
 
 PERIOD_S = 0.5
 """Time between two looks."""

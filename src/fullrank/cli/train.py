@@ -15,12 +15,12 @@ from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
+from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config import RunConfig, from_toml, load, to_toml
-from fullrank.errors import ConfigError, RunDirectoryInUse, ServiceLost
-from fullrank.metrics import METRICS, follow
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
+from fullrank.runs.record import METRICS, follow
 from fullrank.wiring import code_of, delays_of
 
 CERTIFIED_DAYS = 365

@@ -8,7 +8,7 @@
 (True, 1, False)
 """
 
-from fullrank.codes.base import Code, Tolerance, codes, make_code, register
-from fullrank.codes.decoding import Decoder
+from fullrank.codes.base import Code, Tolerance, codes, make_code, register, support
+from fullrank.codes.decoding.decoder import Decoder
 
-__all__ = ["Code", "Decoder", "Tolerance", "codes", "make_code", "register"]
+__all__ = ["Code", "Decoder", "Tolerance", "codes", "make_code", "register", "support"]

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes.base import Code
-from fullrank.codes.certificate import left_inverse
 from fullrank.codes.conditions import (
     ALL_PATTERNS,
     conditions,
@@ -16,8 +15,9 @@ from fullrank.codes.conditions import (
     loss_patterns,
     random_patterns,
 )
-from fullrank.errors import CodeError, NotDecodable
-from fullrank.types import BoolArray, Matrix, Vector
+from fullrank.codes.decoding.certificate import left_inverse
+from fullrank.common.errors import CodeError, NotDecodable
+from fullrank.common.types import BoolArray, Matrix, Vector
 
 ROUNDING = 1.0 + 1e-9
 """Rows whose variance is the limit itself are not held back by its last bits."""

@@ -13,10 +13,10 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 import numpy as np
 
 from fullrank.codes.conditions import Target, measure_tolerance
-from fullrank.errors import CodeError
-from fullrank.registry import Registry
-from fullrank.types import IntArray, Matrix
-from fullrank.updates import GRID
+from fullrank.common.errors import CodeError
+from fullrank.common.registry import Registry
+from fullrank.common.types import IntArray, Matrix, Unit
+from fullrank.common.updates import GRID
 
 Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
 """How a tolerance is known: proved; every loss pattern checked; or probability 1 and sampled."""
@@ -116,7 +116,7 @@ class CodeFamily(Protocol):
         """
 
 
-codes: Registry[CodeFamily] = Registry("code", "fullrank.codes")
+codes: Registry[CodeFamily] = Registry("code", "fullrank.codes", package="fullrank.codes.families")
 register = codes.register
 
 
@@ -144,6 +144,11 @@ def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any)
     if rows < 1 or units < 1:
         raise CodeError(f"{name} needs rows >= 1 and units >= 1: rows = {rows}, units = {units}")
     return family.build(rows=rows, units=units, seed=seed)
+
+
+def support(row: Matrix) -> list[Unit]:
+    """Units with a non-zero coefficient in a row of C, ascending."""
+    return [int(unit) for unit in np.flatnonzero(row)]
 
 
 def require_enough_rows(name: str, *, rows: int, units: int) -> None:

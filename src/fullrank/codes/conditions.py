@@ -6,8 +6,8 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, IntArray, Matrix, Vector
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, IntArray, Matrix, Vector
 
 Target: TypeAlias = Literal["units", "sum"]
 """What decoding recovers: every u_i, or only their sum (gradient coding)."""

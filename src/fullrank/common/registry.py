@@ -8,7 +8,7 @@ from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Generic, TypeVar
 
-from fullrank.errors import ConfigError
+from fullrank.common.errors import ConfigError
 
 T = TypeVar("T")
 C = TypeVar("C", bound=type)
@@ -25,13 +25,18 @@ def nearest(word: str, known: list[str]) -> str:
 class Registry(Generic[T]):
     """Classes by name. The fields of a registered dataclass are its configuration keys.
 
-    The first look-up imports every module of ``package``, then the entry-point group of the same
-    name, so that a plug-in installed elsewhere needs no line here.
+    The first look-up imports every module of a package, then loads an entry-point group, so that a
+    plug-in installed elsewhere needs no line here.
+
+    Args:
+        kind: Noun for messages, for example ``code``.
+        group: Entry-point group of plug-ins.
+        package: Package of the built-in classes; by default the one named as the group.
     """
 
-    def __init__(self, kind: str, package: str) -> None:
+    def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:
         self.kind = kind
-        self._package = package
+        self._group, self._package = group, package or group
         self._classes: dict[str, type[T]] = {}
         self._discovered = False
 
@@ -52,7 +57,7 @@ class Registry(Generic[T]):
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self._package}.{module.name}")
-        for point in entry_points(group=self._package):
+        for point in entry_points(group=self._group):
             _load(point)
         self._discovered = True
 

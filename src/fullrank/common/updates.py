@@ -10,7 +10,7 @@ import google_crc32c
 import numpy as np
 from blake3 import blake3
 
-from fullrank.types import FloatArray, Vector
+from fullrank.common.types import FloatArray, Vector
 
 GRID = 2.0**-36
 """Default grid, below Adam's epsilon (1e-8)."""

@@ -5,7 +5,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 from pydantic import ConfigDict, Field, TypeAdapter, ValidationError
 
-from fullrank.errors import ConfigError
+from fullrank.common.errors import ConfigError
 
 Index: TypeAlias = Annotated[int, Field(ge=0)]
 

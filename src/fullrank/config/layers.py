@@ -13,11 +13,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import nearest
+from fullrank.common.types import JSON
 from fullrank.config.plugins import complete
 from fullrank.config.tree import RunConfig, as_tables
-from fullrank.errors import ConfigError
-from fullrank.registry import nearest
-from fullrank.types import JSON
 
 ENVIRONMENT_PREFIX = "FULLRANK__"
 """``FULLRANK__CODE__NAME`` is ``code.name``."""

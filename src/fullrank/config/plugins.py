@@ -11,12 +11,12 @@ from pydantic_core import to_jsonable_python
 
 from fullrank.algorithms.base import algorithms
 from fullrank.codes.base import codes
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import Registry
+from fullrank.common.types import JSON
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments
-from fullrank.errors import ConfigError
-from fullrank.registry import Registry
 from fullrank.stragglers import delay_models
-from fullrank.types import JSON
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
     "code": codes,

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import JSON
 from fullrank.config.layers import flatten, read_toml, resolve
 from fullrank.config.tree import RunConfig, as_tables
-from fullrank.errors import FullrankError
-from fullrank.types import JSON
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")
 _DRAWN = ("capacity", "capacity_bytes", "sampler", "priority_gain")

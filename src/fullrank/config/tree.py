@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import AfterValidator, Field
 
+from fullrank.common.types import JSON
 from fullrank.config.faults import Fault
-from fullrank.types import JSON
 
 Count: TypeAlias = Annotated[int, Field(ge=1)]
 NonNegative: TypeAlias = Annotated[int, Field(ge=0)]

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.registry import Registry
-from fullrank.types import BoolArray, FloatArray
+from fullrank.common.registry import Registry
+from fullrank.common.types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,9 +6,9 @@ For networks that treat all others of one kind alike, however many there are ([L
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.environments.base import Environment
-from fullrank.errors import ConfigError
-from fullrank.types import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Environment, environments
-from fullrank.errors import ConfigError
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 
 class Neighbourhood(NamedTuple):

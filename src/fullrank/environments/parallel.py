@@ -9,11 +9,11 @@ import numpy as np
 import pettingzoo
 from gymnasium.spaces import Box
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment, make_environment
 from fullrank.environments.spaces import Space, action_space, observation_space, pack_action
-from fullrank.errors import ConfigError
-from fullrank.seeding import derive
-from fullrank.types import BoolArray, FloatArray
 
 
 class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]

@@ -15,10 +15,10 @@ import numpy as np
 import pettingzoo
 from gymnasium.spaces import utils
 
+from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Environment, Step, register
 from fullrank.environments.spaces import Space, action_spec, pack_observation, unpack_action
-from fullrank.errors import ConfigError, EnvironmentFailed
-from fullrank.types import FloatArray
 
 
 @register("pettingzoo")

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import BoolArray, IntArray
+from fullrank.common.types import BoolArray, IntArray
 
 Array = NDArray[np.float64]
 

@@ -6,8 +6,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, utils
 
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
-from fullrank.types import FloatArray
 
 Space = gymnasium.Space[Any]
 

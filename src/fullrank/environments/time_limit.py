@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Step
-from fullrank.errors import ConfigError
-from fullrank.types import FloatArray
 
 
 class TimeLimit:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
-from fullrank.errors import ConfigError
 from fullrank.export.policy import Play, Policy, centre_and_half
-from fullrank.types import FloatArray
 
 if TYPE_CHECKING:
     from onnx import ModelProto

@@ -4,12 +4,12 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fullrank.common.errors import FullrankError
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
-from fullrank.errors import FullrankError
 from fullrank.export.policy import Play, Policy
-from fullrank.rollouts import Act
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
+from fullrank.training.rollouts import Act
 
 OBSERVATIONS = 1000
 """Random ones, standard normal, that exported policies are tried on."""

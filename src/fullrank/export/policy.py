@@ -7,8 +7,8 @@ from typing import Protocol, TypeAlias
 
 import numpy as np
 
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, Discrete
-from fullrank.types import FloatArray
 
 Play: TypeAlias = Callable[[FloatArray], FloatArray]
 """Observations of one agent, shape (B, observation size), to what ``Policy.outputs`` says."""

@@ -11,9 +11,9 @@ from scipy.sparse.csgraph import structural_rank
 
 from fullrank.codes.analysis import decoded_variances, is_quiet
 from fullrank.codes.base import Code
-from fullrank.codes.rowspace import DEPENDENT
-from fullrank.errors import NotDecodable
-from fullrank.types import BoolArray, IntArray, Matrix
+from fullrank.codes.decoding.row_space import DEPENDENT
+from fullrank.common.errors import NotDecodable
+from fullrank.common.types import BoolArray, IntArray, Matrix
 
 UNKNOWN = -1
 BATCH = 4096

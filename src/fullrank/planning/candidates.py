@@ -8,7 +8,7 @@ from typing import Any
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import condition_statistics
-from fullrank.errors import CodeError
+from fullrank.common.errors import CodeError
 
 EXACT_CONDITION = 2.0**17
 """With kappa below this over M a decode is exact: M 2^-52 kappa |u| < 2^-36, |u| <= 1/2, with a

@@ -5,11 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.arrival import arrivals_of
+from fullrank.common.types import IntArray
+from fullrank.planning.arrival import arrivals_of
 from fullrank.planning.candidates import Candidate
 from fullrank.planning.machines import Scenarios
-from fullrank.traffic import Times, Traffic, Wires
-from fullrank.types import IntArray
+from fullrank.planning.traffic import Times, Traffic, Wires
 
 FREE = Wires()
 ALIKE = 1e-6
@@ -79,7 +79,7 @@ def travelled(busy_s: Times, moved: Traffic, wires: Wires) -> Times:
 
 
 def shared_link(start_s: Times, sizes: IntArray, bandwidth: float) -> Times:
-    """``fullrank.traffic.finish_times`` of many rounds at once, one event of each at a time.
+    """``traffic.finish_times`` of many rounds at once, one event of each at a time.
 
     Args:
         start_s: When each transfer begins, shape (K, R).

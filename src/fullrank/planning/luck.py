@@ -7,9 +7,9 @@ where learners are late independently, all returns together tell how often sever
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.planning.machines import Scenarios
-from fullrank.traffic import Times
-from fullrank.types import BoolArray, IntArray
+from fullrank.planning.traffic import Times
 
 UNEQUAL = 3.0
 """Variance between learners over that by chance, above which some are late more than others:

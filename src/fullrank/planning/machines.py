@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.planning.observation import Window
-from fullrank.traffic import Times
-from fullrank.types import BoolArray, IntArray
+from fullrank.planning.traffic import Times
 
 STEPS = 12
 """Of the self-consistency iteration, which is close after a few."""

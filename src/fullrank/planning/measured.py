@@ -6,10 +6,10 @@ from dataclasses import fields
 import numpy as np
 
 from fullrank.codes import Code, codes, make_code
-from fullrank.metrics import IterationRecord
+from fullrank.common.types import Matrix
 from fullrank.planning import Observation
-from fullrank.traffic import Traffic
-from fullrank.types import Matrix
+from fullrank.planning.traffic import Traffic
+from fullrank.runs.record import IterationRecord
 
 
 def observed(

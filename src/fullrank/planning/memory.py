@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fullrank.common.types import LearnerId
 from fullrank.planning.machines import Cases
 from fullrank.planning.observation import Observation
-from fullrank.traffic import Times
-from fullrank.types import LearnerId
+from fullrank.planning.traffic import Times
 
 FORGET = 0.97
 """Weight of a case over that of one an iteration newer."""

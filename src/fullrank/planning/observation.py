@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.traffic import Times, Traffic
-from fullrank.types import IntArray, LearnerId
+from fullrank.common.types import IntArray, LearnerId
+from fullrank.planning.traffic import Times, Traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

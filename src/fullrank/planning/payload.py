@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Self
 
 from fullrank.algorithms import Dimensions
-from fullrank.traffic import Traffic, traffic
-from fullrank.types import Matrix, Unit
+from fullrank.common.types import Matrix, Unit
+from fullrank.planning.traffic import Traffic, traffic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Payload:
-    """What an iteration moves, as ``fullrank.traffic.traffic`` takes it. By default nothing."""
+    """What an iteration moves, as ``planning.traffic`` takes it. By default nothing."""
 
     section_sizes: tuple[int, ...] = ()
     """Entries of each section of the parameters."""

@@ -8,7 +8,9 @@ from itertools import compress
 
 import numpy as np
 
-from fullrank.codes.auto import START, Auto
+from fullrank.codes.families.auto import START, Auto
+from fullrank.common.seeding import stream
+from fullrank.common.types import LearnerId, Matrix
 from fullrank.planning.candidates import Candidate, candidates
 from fullrank.planning.forecast import FREE, Forecast, fitted_wires, forecast, travelled
 from fullrank.planning.luck import resampled
@@ -16,9 +18,7 @@ from fullrank.planning.machines import Scenarios, completed, scenarios, typical_
 from fullrank.planning.memory import Memory
 from fullrank.planning.observation import Observation, Window
 from fullrank.planning.surprise import LOOKED_BACK, contradicting, repaced
-from fullrank.seeding import stream
-from fullrank.traffic import Times, Traffic, Wires
-from fullrank.types import LearnerId, Matrix
+from fullrank.planning.traffic import Times, Traffic, Wires
 
 WINDOW = 128
 """Iterations looked back upon."""

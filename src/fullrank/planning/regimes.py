@@ -10,16 +10,16 @@ from pydantic import TypeAdapter, ValidationError
 
 from fullrank.algorithms import Dimensions
 from fullrank.codes import Code
-from fullrank.codes.auto import Auto
+from fullrank.codes.families.auto import Auto
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import nearest
 from fullrank.config import PluginSettings, RunConfig, complete_stragglers
 from fullrank.config.layers import read_toml
-from fullrank.errors import ConfigError
-from fullrank.payload import Payload
 from fullrank.planning import EVERY, Observation, Plan, Planner
-from fullrank.registry import nearest
-from fullrank.simulation import Cluster, Played, play
+from fullrank.planning.payload import Payload
+from fullrank.planning.simulation import Cluster, Played, play
+from fullrank.planning.traffic import Times
 from fullrank.stragglers import DelayModel, delay_models
-from fullrank.traffic import Times
 from fullrank.wiring import environment_of, recipe_of
 
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fullrank.codes import Code
-from fullrank.codes.arrival import arrivals_of
-from fullrank.errors import ConfigError
-from fullrank.payload import Payload
-from fullrank.seeding import stream
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, IntArray
+from fullrank.planning.arrival import arrivals_of
+from fullrank.planning.payload import Payload
+from fullrank.planning.traffic import Times, Traffic, Wires
 from fullrank.stragglers import DelayModel
-from fullrank.traffic import Times, Traffic, Wires
-from fullrank.types import BoolArray, IntArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

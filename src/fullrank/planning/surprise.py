@@ -6,7 +6,7 @@ import numpy as np
 from scipy.special import chdtrc, gammaincc, ndtr
 from scipy.stats import rankdata
 
-from fullrank.traffic import Times
+from fullrank.planning.traffic import Times
 
 LOOKED_BACK = 40
 """Rounds that are compared with their forecasts."""

@@ -12,8 +12,8 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import IntArray, Matrix, Unit
-from fullrank.updates import DIGEST_BYTES
+from fullrank.common.types import IntArray, Matrix, Unit
+from fullrank.common.updates import DIGEST_BYTES
 
 Times = NDArray[np.float64]
 
@@ -58,11 +58,6 @@ class Wires:
         """When the coded vectors sent at ``done_s`` have arrived, both of shape (R,)."""
         replies = moved.digests + moved.coded
         return finish_times(done_s, replies, self.bandwidth) + self.latency_s
-
-
-def support(row: Matrix) -> list[Unit]:
-    """Units with a non-zero coefficient, ascending."""
-    return [int(unit) for unit in np.flatnonzero(row)]
 
 
 def sections_of(units: Sequence[Unit], needs: Callable[[Unit], Sequence[int]]) -> list[int]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import BoolArray, FloatArray
+from fullrank.common.types import BoolArray, FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,10 +23,10 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.durable import sync_directory
-from fullrank.errors import Corrupted, InvalidContribution, StorageFailed
-from fullrank.failpoints import reach
-from fullrank.types import FloatArray
+from fullrank.common.durable import sync_directory
+from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.common.failpoints import reach
+from fullrank.common.types import FloatArray
 
 APPEND_BYTES = 4 * 2**20
 """Rows of one append, at most; no message is longer."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.errors import InvalidContribution
-from fullrank.seeding import stream
-from fullrank.types import FloatArray, IntArray
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, IntArray
 
 MOST_EXTRA = 2**20
 """Tickets that a row holds beyond its first one, at most: totals stay far below 2^63."""

@@ -4,7 +4,7 @@ from typing import Protocol
 
 import numpy as np
 
-from fullrank.types import FloatArray
+from fullrank.common.types import FloatArray
 
 
 class Storage(Protocol):

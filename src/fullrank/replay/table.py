@@ -6,11 +6,11 @@ the position of its first row, so a repeated append changes nothing and a gap is
 
 import numpy as np
 
-from fullrank.errors import InvalidContribution, OutOfRange
-from fullrank.failpoints import reach
+from fullrank.common.errors import InvalidContribution, OutOfRange
+from fullrank.common.failpoints import reach
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.samplers import Priority, Sample, Tickets
 from fullrank.replay.storage import Storage
-from fullrank.types import FloatArray, IntArray
 
 TABLE = "transitions"
 """The one table of a run with a shared minibatch."""

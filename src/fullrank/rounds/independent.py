@@ -12,9 +12,9 @@ import numpy as np
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.codes import Code
 from fullrank.codes.analysis import decoded_variances, is_quiet
-from fullrank.codes.least_squares import least_squares
-from fullrank.rounds import Decision, Round, Verdict, corrupt
-from fullrank.types import LearnerId
+from fullrank.codes.decoding.least_squares import least_squares
+from fullrank.common.types import LearnerId
+from fullrank.rounds.round import Decision, Round, Verdict, corrupt
 
 
 class IndependentRound(Round):

@@ -14,12 +14,12 @@ from enum import Enum, auto
 import numpy as np
 
 from fullrank.codes import Code, Decoder
-from fullrank.codes.completion import completing_units
-from fullrank.codes.lone import LoneRows
-from fullrank.codes.parity import FLOAT64, Parity, culprit
-from fullrank.errors import Corrupted, InvalidContribution
-from fullrank.types import FloatArray, LearnerId, Matrix, Unit, Vector
-from fullrank.updates import GRID, unit_digest
+from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
+from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.common.errors import Corrupted, InvalidContribution
+from fullrank.common.types import FloatArray, LearnerId, Matrix, Unit, Vector
+from fullrank.common.updates import GRID, unit_digest
 
 THREADED_BYTES = 8 * 2**20
 """Below, starting threads takes longer than hashing on one."""

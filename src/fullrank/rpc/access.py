@@ -16,7 +16,7 @@ from google.protobuf.descriptor_pool import Default
 from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.errors import AccessDenied, Unauthenticated
+from fullrank.common.errors import AccessDenied, Unauthenticated
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.limits import Limits, Refusal

@@ -9,7 +9,7 @@ import json
 import os
 from pathlib import Path
 
-from fullrank.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, ServiceLost
 
 
 def announce(run_dir: Path | None, service: str, address: str) -> None:

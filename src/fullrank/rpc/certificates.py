@@ -16,7 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
-from fullrank.errors import ConfigError
+from fullrank.common.errors import ConfigError
 from fullrank.rpc.authority import Authority, new_authority, pem, sign
 from fullrank.rpc.identity import Identity, Role
 

@@ -8,7 +8,8 @@ from typing import TypeAlias, TypeVar
 import google_crc32c
 import grpc
 
-from fullrank.errors import Overloaded, ServiceLost
+from fullrank.common.errors import Overloaded, ServiceLost
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.replay import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
@@ -16,7 +17,6 @@ from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import tenure_message
 from fullrank.rpc.security import PLAINTEXT, Security
-from fullrank.types import FloatArray, Tenure
 from fullrank.v1 import common_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub

@@ -12,9 +12,9 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
-from fullrank.errors import InvalidContribution
-from fullrank.types import FloatArray
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
 from fullrank.v1.tensor_pb2 import Chunk

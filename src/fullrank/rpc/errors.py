@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 from grpc import StatusCode
 
-from fullrank import errors
+from fullrank.common import errors
 
 STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.ConfigError: StatusCode.FAILED_PRECONDITION,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from fullrank.errors import AddressInUse
+from fullrank.common.errors import AddressInUse
 from fullrank.rpc.addresses import announce, withdraw
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from typing import Self
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server

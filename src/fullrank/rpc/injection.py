@@ -5,8 +5,8 @@ from typing import Any
 
 from google.protobuf.json_format import MessageToDict
 
+from fullrank.common.errors import ConfigError
 from fullrank.config import Fault, PluginSettings, fault_of
-from fullrank.errors import ConfigError
 from fullrank.v1 import straggler_pb2 as pb
 
 

@@ -5,8 +5,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from fullrank.metrics import IterationRecord
-from fullrank.types import LearnerId
+from fullrank.common.types import LearnerId
+from fullrank.runs.record import IterationRecord
 from fullrank.v1 import monitor_pb2 as pb
 
 _TIMES = {

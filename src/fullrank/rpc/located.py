@@ -4,8 +4,8 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import TlsSettings, read_config
-from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security

@@ -4,7 +4,7 @@ import fcntl
 from pathlib import Path
 from typing import TextIO
 
-from fullrank.errors import RunDirectoryInUse
+from fullrank.common.errors import RunDirectoryInUse
 
 
 def lock_run(run_dir: Path) -> TextIO:

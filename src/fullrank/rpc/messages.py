@@ -1,7 +1,7 @@
 """Samples and tenures as messages, and back."""
 
+from fullrank.common.types import Tenure
 from fullrank.replay import Priority, Sample
-from fullrank.types import Tenure
 from fullrank.v1 import common_pb2
 
 

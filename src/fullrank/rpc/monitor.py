@@ -6,8 +6,8 @@ from typing import Self
 
 import numpy as np
 
-from fullrank.errors import ServiceLost
-from fullrank.metrics import IterationRecord
+from fullrank.common.errors import ServiceLost
+from fullrank.common.types import FloatArray
 from fullrank.rpc.channel import open_blocking_channel, open_channel
 from fullrank.rpc.codec import Assembler
 from fullrank.rpc.errors import translated
@@ -15,7 +15,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.iterations import decode_iteration
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.rpc.seen import CodeInUse, RunStatus, Setup, decode_code, decode_setup, decode_status
-from fullrank.types import FloatArray
+from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub

@@ -7,8 +7,8 @@ from typing import Self
 
 import grpc
 
+from fullrank.common.errors import ConfigError
 from fullrank.config import TlsSettings
-from fullrank.errors import ConfigError
 from fullrank.rpc.certificates import CERTIFICATE, KEY, TRUSTED, examine, read, today
 from fullrank.rpc.identity import Identity, Role
 

@@ -6,10 +6,10 @@ from enum import StrEnum, auto
 
 import numpy as np
 
+from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config import RunConfig, from_toml
 from fullrank.environments import AgentSpec
 from fullrank.rpc.codec import decode_agent
-from fullrank.types import JSON, LearnerId, Matrix
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 

@@ -8,7 +8,7 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from fullrank.errors import AddressInUse
+from fullrank.common.errors import AddressInUse
 from fullrank.rpc.access import Gatekeeper
 from fullrank.rpc.channel import COMMON_OPTIONS
 from fullrank.rpc.limits import AT_ONCE

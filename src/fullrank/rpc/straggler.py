@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.config import Fault, PluginSettings
-from fullrank.errors import ConfigError, InvalidContribution
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role

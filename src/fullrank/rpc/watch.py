@@ -5,8 +5,8 @@ from typing import Self
 
 import grpc
 
+from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig
-from fullrank.errors import ServiceLost
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.identity import Role

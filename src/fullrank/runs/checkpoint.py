@@ -19,10 +19,10 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from fullrank.durable import sync_directory
-from fullrank.errors import CheckpointUnusable
-from fullrank.failpoints import reach
-from fullrank.types import JSON
+from fullrank.common.durable import sync_directory
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.failpoints import reach
+from fullrank.common.types import JSON
 
 Array: TypeAlias = np.ndarray[Any, Any]
 Arrays: TypeAlias = Mapping[str, Array]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank.errors import FullrankError
-from fullrank.types import JSON, Interval
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import JSON, Interval
 
 EVALUATIONS = "evaluations.jsonl"
 """One line for each evaluation: what ``fullrank eval --json`` prints."""

@@ -15,9 +15,9 @@ from typing import Annotated, Literal, TypeAlias
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from fullrank.errors import FullrankError
-from fullrank.tailing import appended
-from fullrank.types import LearnerId, Unit
+from fullrank.common.errors import FullrankError
+from fullrank.common.tailing import appended
+from fullrank.common.types import LearnerId, Unit
 
 Held: TypeAlias = tuple[tuple[int, LearnerId], ...]
 """Rows of C with their holders."""

@@ -20,10 +20,10 @@ from typing import BinaryIO, TypeVar
 import google_crc32c
 import numpy as np
 
-from fullrank.durable import sync_directory
-from fullrank.errors import FullrankError
-from fullrank.failpoints import reach
-from fullrank.types import JSON, FloatArray
+from fullrank.common.durable import sync_directory
+from fullrank.common.errors import FullrankError
+from fullrank.common.failpoints import reach
+from fullrank.common.types import JSON, FloatArray
 
 UPDATE_BYTES = 16 * 2**20
 """Larger updates are not stored: learners compute them again, and their digests prove them."""

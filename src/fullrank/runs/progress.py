@@ -4,7 +4,7 @@ from collections import defaultdict, deque
 from collections.abc import Callable
 from statistics import mean
 
-from fullrank.metrics import IterationRecord
+from fullrank.runs.record import IterationRecord
 
 HEADERS = ("iteration", "return", "round", "|J|", "late", "kappa", "exact")
 

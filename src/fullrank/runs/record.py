@@ -11,10 +11,10 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.errors import FullrankError
-from fullrank.evaluated import Evaluated
-from fullrank.tailing import appended
-from fullrank.types import JSON, LearnerId
+from fullrank.common.errors import FullrankError
+from fullrank.runs.evaluations import Evaluated
+from fullrank.common.tailing import appended
+from fullrank.common.types import JSON, LearnerId
 
 logger = logging.getLogger(__name__)
 

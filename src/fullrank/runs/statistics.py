@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.stats import t, trim_mean
 
-from fullrank.seeding import stream
-from fullrank.types import Interval
+from fullrank.common.seeding import stream
+from fullrank.common.types import Interval
 
 Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """Of the entries of each row, shape (rows, n) to (rows,)."""

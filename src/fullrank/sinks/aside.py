@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable
 from typing import Generic
 
-from fullrank.metrics import Sink, T
+from fullrank.runs.record import Sink, T
 
 log = logging.getLogger(__name__)
 

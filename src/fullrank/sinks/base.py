@@ -5,11 +5,11 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from fullrank.evaluated import Evaluated
-from fullrank.metrics import METRICS, Fanout, IterationRecord, JsonLines, MetricsSink, Sink
-from fullrank.registry import Registry
+from fullrank.common.registry import Registry
+from fullrank.common.types import JSON
+from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.record import METRICS, Fanout, IterationRecord, JsonLines, MetricsSink, Sink
 from fullrank.sinks.aside import Aside
-from fullrank.types import JSON
 
 
 class SinkKind(Protocol):

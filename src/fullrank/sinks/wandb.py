@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fullrank.errors import ConfigError
-from fullrank.evaluated import Evaluated
-from fullrank.metrics import IterationRecord, scalars
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON
+from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.record import IterationRecord, scalars
 from fullrank.sinks.base import register
-from fullrank.types import JSON
 
 
 @register("wandb")

@@ -7,10 +7,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.algorithms import Algorithm
+from fullrank.common.seeding import derive
 from fullrank.environments.base import Environment
 from fullrank.replay.layout import Layout
-from fullrank.rollouts import Collected, evaluate
-from fullrank.seeding import derive
+from fullrank.training.rollouts import Collected, evaluate
 
 
 class Evaluations:

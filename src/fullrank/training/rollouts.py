@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
+from fullrank.common.seeding import derive, stream
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, Environment, Step
-from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
-from fullrank.seeding import derive, stream
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 Array = NDArray[np.float64]
 

@@ -18,13 +18,13 @@ from fullrank.algorithms import (
     algorithms,
     recipe_in,
 )
+from fullrank.common.seeding import derive
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import DIGEST_BYTES
 from fullrank.environments import Environment, make_environment, variant_of
-from fullrank.evaluations import Evaluations
 from fullrank.replay import TABLE, Layout, Priority, Sample
-from fullrank.rollouts import Collected, Rollout
-from fullrank.seeding import derive
-from fullrank.types import FloatArray
-from fullrank.updates import DIGEST_BYTES
+from fullrank.training.episode_returns import Evaluations
+from fullrank.training.rollouts import Collected, Rollout
 
 Params: TypeAlias = Mapping[str, Any]
 

@@ -5,12 +5,12 @@ from functools import cache
 
 import pytest
 
-from fullrank.journal import Entry, Journal
 from fullrank.local import LocalRun
-from fullrank.rounds import Decision
+from fullrank.rounds.round import Decision
+from fullrank.runs.journal import Entry, Journal
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership import Membership
-from fullrank_controller.rehearsal import Outcome, configuration, lag_of, rehearse
+from fullrank_controller.membership.membership import Membership
+from fullrank_faultlab.rehearsal import Outcome, configuration, lag_of, rehearse
 
 pytestmark = pytest.mark.integration
 

@@ -12,14 +12,14 @@ from fullrank.algorithms import algorithms, recipe_in
 from fullrank.algorithms.darl1n import DARL1N, DARL1NConfig, IndependentDARL1N
 from fullrank.algorithms.local_samples import Samples, from_episodes, from_resets
 from fullrank.codes import make_code
-from fullrank.codes.least_squares import least_squares
+from fullrank.codes.decoding.least_squares import least_squares
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, IntArray, Unit
 from fullrank.environments import make_environment
 from fullrank.environments.local import make_local
-from fullrank.errors import ConfigError
-from fullrank.networks.individuals import MOST, act_individually
-from fullrank.networks.mlp import Mlp
-from fullrank.seeding import stream
-from fullrank.types import FloatArray, IntArray, Unit
+from fullrank.networks.fused.individuals import MOST, act_individually
+from fullrank.networks.fused.mlp import Mlp
 
 NOTHING = np.empty((0, 0), np.float32)
 

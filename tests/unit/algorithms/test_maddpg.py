@@ -6,11 +6,11 @@ import pytest
 from fullrank.algorithms import algorithms
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.algorithms.mfac import MFACConfig
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.errors import ConfigError
-from fullrank.networks.cohort import ROLES
+from fullrank.networks.fused.cohort import ROLES
 from fullrank.replay import Layout
-from fullrank.types import FloatArray
 
 
 def team(agents: int = 2, *, relaxed: bool = True) -> tuple[AgentSpec, ...]:

@@ -10,10 +10,10 @@ from torch import Tensor
 
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.algorithms.mfac import MFACConfig
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray, Unit
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
-from fullrank.seeding import stream
-from fullrank.types import FloatArray, Unit
 
 Net = list[tuple[Tensor, Tensor]]
 

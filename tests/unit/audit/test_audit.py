@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.audit import CONTROLLER, WINDOW, Ledger
+from fullrank.audit.ledger import CONTROLLER, WINDOW, Ledger
 
 TRUE = (b"zero", b"one", b"two")
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm
-from fullrank.audit import CONTROLLER, Ledger
-from fullrank.journal import Entry
-from fullrank.proof import Evidence, Finding, prove
+from fullrank.audit.ledger import CONTROLLER, Ledger
+from fullrank.audit.proof import Evidence, Finding, prove
+from fullrank.common.types import FloatArray, Unit
+from fullrank.common.updates import snap, unit_digest
 from fullrank.replay import TABLE, Sample
-from fullrank.types import FloatArray, Unit
-from fullrank.updates import snap, unit_digest
+from fullrank.runs.journal import Entry
 
 UNITS, SIZE, ITERATIONS = 3, 2, 6
 HOLDERS = {0: (0, 1), 1: (1, 2), 2: (2, 0), 3: (0, 1, 2)}

@@ -6,10 +6,10 @@ from typing import Any, NamedTuple, TypeAlias
 
 import pytest
 
-from fullrank.checkpoint import save
 from fullrank.cli import main
 from fullrank.config import load, to_toml
 from fullrank.local import LocalRun
+from fullrank.runs.checkpoint import save
 
 
 class Outcome(NamedTuple):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from fullrank.cli import chaos as verb
-from fullrank.cli.chaos import chaos
-from fullrank.errors import InvariantBroken
-from fullrank_controller import rehearsal
+from fullrank.common.errors import InvariantBroken
+from fullrank_faultlab import cli as verb
+from fullrank_faultlab import rehearsal
+from fullrank_faultlab.cli import chaos
 
 
 class Found:

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.unit.test_recovery import STATE, committed, flip
+from tests.unit.runs.test_recovery import STATE, committed, flip
 
-from fullrank import checkpoint
-from fullrank.checkpoint import save
+from fullrank.runs import checkpoint
+from fullrank.runs.checkpoint import save
 
 
 def run_of(tmp_path: Path, *, iterations: int) -> Path:

@@ -8,8 +8,8 @@ import pytest
 from fullrank.cli import dashboard as module
 from fullrank.cli import main
 from fullrank.cli.serve import find
+from fullrank.common.errors import ConfigError
 from fullrank.config import DashboardSettings
-from fullrank.errors import ConfigError
 from fullrank.rpc.launch import Launch
 
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from fullrank.checkpoint import save
 from fullrank.config import load, to_toml
 from fullrank.local import LocalRun
+from fullrank.runs.checkpoint import save
 
 OPTIONS: dict[str, Any] = {
     "iterations": 2,

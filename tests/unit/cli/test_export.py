@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli.policies import trained
+from fullrank.common.types import JSON, FloatArray
 from fullrank.config import read_config
 from fullrank.environments import make_environment
 from fullrank.export import tensors
-from fullrank.types import JSON, FloatArray
 
 from .conftest import Command, finished
 

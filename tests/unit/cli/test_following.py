@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fullrank import checkpoint
 from fullrank.cli import following
 from fullrank.cli.plot import draw
 from fullrank.cli.policies import Trained, Version
 from fullrank.cli.sources import Checkpoints
-from fullrank.errors import FullrankError
-from fullrank.evaluated import Evaluated, append, read_evaluations
-from fullrank.metrics import METRICS, IterationRecord, begun, read_records, to_line
-from fullrank.types import Interval
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import Interval
+from fullrank.runs import checkpoint
+from fullrank.runs.evaluations import Evaluated, append, read_evaluations
+from fullrank.runs.record import METRICS, IterationRecord, begun, read_records, to_line
 
 from .conftest import Command, finished
 from .test_plot import record

@@ -1,6 +1,6 @@
 """Lanes are to scale; a curve goes up where the values do."""
 
-from tests.unit.test_budget import timed
+from tests.unit.runs.test_time_budget import timed
 
 from fullrank.cli.lanes import lanes, sparkline
 

@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import typer
 
-from fullrank import __version__, errors
-from fullrank.errors import CodeError, FullrankError, NotDecodable
+from fullrank import __version__
+from fullrank.cli.verb import Verb
+from fullrank.common import errors
+from fullrank.common.errors import CodeError, FullrankError, NotDecodable
 
 from .conftest import Command
 
@@ -28,7 +30,9 @@ def verb(monkeypatch: pytest.MonkeyPatch) -> Callable[[BaseException], None]:
             raise error
 
         monkeypatch.setattr(module, "probe", probe, raising=False)
-        monkeypatch.setitem(module.VERBS, "probe", ("fullrank.cli.main:probe", "Raises."))
+        monkeypatch.setitem(
+            module.VERBS, "probe", Verb("Test", "fullrank.cli.main:probe", "Raises.")
+        )
 
     return install
 
@@ -40,10 +44,10 @@ def test_the_version_is_shown(fullrank: Command) -> None:
 def test_help_names_every_verb(fullrank: Command) -> None:
     code, output, _ = fullrank("--help")
     assert code == 0
-    assert [name for name in module.VERBS if not re.search(rf"\b{name}\b", output)] == []
+    assert [name for name in module.verbs() if not re.search(rf"\b{name}\b", output)] == []
 
 
-@pytest.mark.parametrize("name", list(module.VERBS))
+@pytest.mark.parametrize("name", list(module.verbs()))
 def test_every_verb_can_be_mounted(fullrank: Command, name: str) -> None:
     code, output, error = fullrank(name, "--help")
     assert (code, error) == (0, "")

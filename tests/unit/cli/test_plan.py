@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.config import load, to_toml
-from fullrank.metrics import to_line
-from fullrank.regimes import read_regime
+from fullrank.planning.regimes import read_regime
+from fullrank.runs.record import to_line
 
 from .conftest import Command
 from .test_plot import record

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fullrank.cli.plot import Story, _moving_mean, draw, draw_together
 from fullrank.config import load, to_toml
-from fullrank.metrics import IterationRecord, to_line
+from fullrank.runs.record import IterationRecord, to_line
 
 from .conftest import Command
 

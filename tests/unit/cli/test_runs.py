@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from fullrank.cli.runs import default_run_dir, find_run
+from fullrank.common.errors import FullrankError
 from fullrank.config import EnvironmentSettings, RunConfig
-from fullrank.errors import FullrankError
 
 
 def test_a_new_run_gets_a_directory_of_its_own(tmp_path: Path) -> None:

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fullrank.cli.sweep import DELAYS, LEARNERS, draw, sweep
 from fullrank.codes import Code, make_code
-from fullrank.payload import Payload
-from fullrank.simulation import Cluster
+from fullrank.planning.payload import Payload
+from fullrank.planning.simulation import Cluster
 from fullrank.stragglers import FixedK
 
 PAYLOAD = Payload(

@@ -17,12 +17,12 @@ from fullrank.codes.analysis import (
     least_mean_variance,
     variance,
 )
-from fullrank.codes.certificate import left_inverse
 from fullrank.codes.conditions import loss_patterns, measure_tolerance, random_patterns
-from fullrank.codes.peeling import Peeling
-from fullrank.errors import CodeError, NotDecodable
-from fullrank.seeding import stream
-from fullrank.types import Matrix
+from fullrank.codes.decoding.certificate import left_inverse
+from fullrank.codes.decoding.peeling import Peeling
+from fullrank.common.errors import CodeError, NotDecodable
+from fullrank.common.seeding import stream
+from fullrank.common.types import Matrix
 
 
 @pytest.mark.parametrize(

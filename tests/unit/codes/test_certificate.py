@@ -6,10 +6,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.codes import Code, Decoder, make_code
-from fullrank.codes.certificate import UnitsSolver, quantum
-from fullrank.errors import Corrupted
-from fullrank.types import Matrix, Vector
-from fullrank.updates import GRID, snap
+from fullrank.codes.decoding.certificate import UnitsSolver, quantum
+from fullrank.common.errors import Corrupted
+from fullrank.common.types import Matrix, Vector
+from fullrank.common.updates import GRID, snap
 
 
 def vandermonde(rows: int, units: int) -> Code:

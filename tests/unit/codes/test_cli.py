@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from fullrank.cli.codes import app
 from fullrank.codes import codes
-from fullrank.errors import ConfigError
+from fullrank.common.errors import ConfigError
 
 RUN = CliRunner()
 

@@ -8,12 +8,12 @@ import pytest
 
 from fullrank.codes import make_code
 from fullrank.codes.base import LIMIT, dyadic
-from fullrank.codes.certificate import quantum
 from fullrank.codes.conditions import loss_patterns, worst_condition
-from fullrank.codes.ldpc import sizes
-from fullrank.codes.mds import harmonic
-from fullrank.errors import CodeError
-from fullrank.updates import GRID
+from fullrank.codes.decoding.certificate import quantum
+from fullrank.codes.families.ldpc import sizes
+from fullrank.codes.families.mds import harmonic
+from fullrank.common.errors import CodeError
+from fullrank.common.updates import GRID
 
 
 def test_uncoded_is_the_identity_above_empty_rows() -> None:

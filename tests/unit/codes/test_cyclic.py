@@ -7,8 +7,8 @@ import pytest
 
 from fullrank.codes import make_code
 from fullrank.codes.conditions import ALL_PATTERNS, count_patterns, loss_patterns, worst_condition
-from fullrank.codes.cyclic import _tables, harmonic_coefficients, place, windows
-from fullrank.errors import CodeError
+from fullrank.codes.families.cyclic import _tables, harmonic_coefficients, place, windows
+from fullrank.common.errors import CodeError
 
 
 @pytest.mark.parametrize("rows", range(1, 11))

@@ -6,12 +6,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.codes import Code, Decoder, make_code
-from fullrank.codes.decoding import BLOCK_COLUMNS
-from fullrank.codes.peeling import Peeling
-from fullrank.codes.rowspace import RowSpace
-from fullrank.errors import CodeError, InvalidContribution, NotDecodable
-from fullrank.types import Matrix
-from fullrank.updates import GRID, snap
+from fullrank.codes.decoding.decoder import BLOCK_COLUMNS
+from fullrank.codes.decoding.peeling import Peeling
+from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.common.errors import CodeError, InvalidContribution, NotDecodable
+from fullrank.common.types import Matrix
+from fullrank.common.updates import GRID, snap
 
 CODES = [
     make_code("cyclic", rows=15, units=8, tolerance=7),

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes.lone import LoneRows
-from fullrank.types import FloatArray
-from fullrank.updates import snap, unit_digest
+from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import snap, unit_digest
 
 SIZES = (5, 3)
 

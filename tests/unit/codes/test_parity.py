@@ -8,8 +8,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from fullrank.codes import make_code
-from fullrank.codes.parity import FLOAT64, Parity, calibrated, culprit
-from fullrank.types import Matrix
+from fullrank.codes.decoding.parity import FLOAT64, Parity, calibrated, culprit
+from fullrank.common.types import Matrix
 
 CODES = ["mds", "cyclic", "random_sparse", "ldgm", "replication", "uncoded"]
 

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.deadlines import MEASURED, limit_s
+from fullrank.common.deadlines import MEASURED, limit_s
 
 seconds = st.floats(1e-6, 1e3)
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from fullrank import registry as module
-from fullrank.errors import ConfigError
-from fullrank.registry import Registry, nearest
+from fullrank.common import registry as module
+from fullrank.common.errors import ConfigError
+from fullrank.common.registry import Registry, nearest
 
 PLUGIN = """
 from dataclasses import dataclass
@@ -29,7 +29,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = tmp_path / "shapes_of_test"
     root.mkdir()
     (root / "__init__.py").write_text(
-        "from fullrank.registry import Registry\nshapes = Registry('shape', 'shapes_of_test')\n"
+        "from fullrank.common.registry import Registry\n"
+        "shapes = Registry('shape', 'shapes_of_test')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     yield root

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.seeding import derive, stream
+from fullrank.common.seeding import derive, stream
 
 SEEDS = st.integers(0, 2**63 - 1)
 INDICES = st.lists(st.integers(-(2**63), 2**63 - 1), max_size=4).map(tuple)
@@ -54,7 +54,9 @@ def test_a_stream_is_philox_by_its_key() -> None:
 
 
 def test_another_process_draws_the_same() -> None:
-    code = "from fullrank.seeding import stream; print(stream(7, 'sample', 3).bytes(16).hex())"
+    code = (
+        "from fullrank.common.seeding import stream; print(stream(7, 'sample', 3).bytes(16).hex())"
+    )
     other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert other.stdout.strip() == draw(7, "sample", 3).hex()
 

@@ -6,8 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from fullrank.types import FloatArray
-from fullrank.updates import DIGEST_BYTES, GRID, batch_digest, snap, unit_digest, update_digest
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import (
+    DIGEST_BYTES,
+    GRID,
+    batch_digest,
+    snap,
+    unit_digest,
+    update_digest,
+)
 
 CLIPPED = arrays(
     np.float32,

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment, proximity, variant_of
 from fullrank.environments.arena.adversarial_battle import AdversarialBattle
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.grassland import Grassland
-from fullrank.errors import ConfigError
-from fullrank.rollouts import random_actions
+from fullrank.training.rollouts import random_actions
 
 TASKS = ("food_collection", "grassland", "adversarial_battle")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.local import LocalArena
 from fullrank.environments.arena.window import some
 from fullrank.environments.local import Neighbourhood, make_local
-from fullrank.errors import ConfigError
 
 from .recordings import Array, Recording, load, recordings
 from .test_arena_golden import TASKS

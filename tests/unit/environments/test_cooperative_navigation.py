@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import Discrete, make_environment
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
-from fullrank.errors import ConfigError
 
 
 def test_the_default_is_three_agents_that_see_eighteen_numbers() -> None:

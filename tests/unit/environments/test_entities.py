@@ -6,11 +6,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.entities import Kind, entities_of
 from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank.errors import ConfigError
 
 EVERYBODY = {"distance": 100.0}
 

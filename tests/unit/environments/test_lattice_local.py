@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.lattice.environment import LatticeEnvironment
 from fullrank.environments.lattice.ising import Ising
 from fullrank.environments.lattice.local import LocalLattice
 from fullrank.environments.lattice.wireless import Uplink
 from fullrank.environments.local import Neighbourhood, make_local
-from fullrank.errors import ConfigError
 
 from .recordings import Array, load, recordings
 

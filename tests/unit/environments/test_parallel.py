@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import environments, make_environment, parallel
 from fullrank.environments.parallel import ParallelFace, cooperative_navigation_v0, parallel_env
-from fullrank.errors import ConfigError
 
 OWN = [name for name in environments if name != "pettingzoo"]
 

@@ -9,9 +9,9 @@ import pettingzoo
 import pytest
 from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 
+from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
 from fullrank.environments import Discrete as Choice
-from fullrank.errors import ConfigError, EnvironmentFailed
 
 
 class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]

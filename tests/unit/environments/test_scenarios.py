@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment, variant_of
 from fullrank.environments.particle.keep_away import KeepAway
 from fullrank.environments.particle.physical_deception import PhysicalDeception
 from fullrank.environments.particle.predator_prey import PredatorPrey
 from fullrank.environments.particle.rover_tower import RoverTower
 from fullrank.environments.particle.speaker_listener import SpeakerListener
-from fullrank.errors import ConfigError
 
 COMPETITIVE = ("predator_prey", "physical_deception", "keep_away")
 

@@ -9,11 +9,11 @@ import onnxruntime
 import pytest
 from safetensors import safe_open
 
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.errors import FullrankError
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Play, Policy
-from fullrank.types import FloatArray
 
 SCOUT = AgentSpec(name="scout", observation_size=7, action=Discrete(5))
 GRIPPER = AgentSpec(

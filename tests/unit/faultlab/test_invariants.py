@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.history import (
+from fullrank.runs.event_log import (
     Acknowledged,
     Added,
     Assigned,
@@ -24,7 +24,7 @@ from fullrank.history import (
     Truncated,
     Welcomed,
 )
-from fullrank.invariants import violations
+from fullrank_faultlab.invariants import violations
 
 MATRIX = ((1.0, 0.0), (0.0, 1.0), (1.0, 1.0))
 REFERENCE = ("d0", "d1", "d2")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.history import (
+from fullrank.runs.event_log import (
     Acknowledged,
     Assigned,
     Began,
@@ -22,7 +22,7 @@ from fullrank.history import (
     Stored,
     Welcomed,
 )
-from fullrank.judge import Judge
+from fullrank_faultlab.judge import Judge
 
 TERMS, EACH = 6, 3
 ROWS = ((0, 0), (1, 1))

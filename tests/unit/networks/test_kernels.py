@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from fullrank.networks import kernels
-from fullrank.networks.kernels import Kernel
+from fullrank.networks.fused import kernels
+from fullrank.networks.fused.kernels import Kernel
 
 CPU = torch.device("cpu")
 

@@ -5,16 +5,16 @@ import pytest
 import torch
 
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.networks import adam as adam_module
-from fullrank.networks.adam import Adam, Rows
-from fullrank.networks.chunk import Chunks
-from fullrank.networks.clip import Clipper
-from fullrank.networks.cohort import Cohort, make_cohorts
-from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
-from fullrank.networks.minibatch import tile_columns
-from fullrank.networks.mlp import aligned, parts
-from fullrank.networks.picked import Picked
-from fullrank.networks.sight import MeanField, Sight, critic_inputs
+from fullrank.networks.fused import adam as adam_module
+from fullrank.networks.fused.adam import Adam, Rows
+from fullrank.networks.fused.chunk import Chunks
+from fullrank.networks.fused.clip import Clipper
+from fullrank.networks.fused.cohort import Cohort, make_cohorts
+from fullrank.networks.fused.heads import SMALLEST_UNIFORM, make_head
+from fullrank.networks.fused.minibatch import tile_columns
+from fullrank.networks.fused.mlp import aligned, parts
+from fullrank.networks.fused.picked import Picked
+from fullrank.networks.fused.sight import MeanField, Sight, critic_inputs
 from fullrank.replay import Layout
 
 CPU = torch.device("cpu")

@@ -3,7 +3,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.payload import Payload
 from fullrank.planning import candidates
 from fullrank.planning.forecast import (
     FREE,
@@ -14,9 +13,10 @@ from fullrank.planning.forecast import (
     travelled,
 )
 from fullrank.planning.machines import Scenarios
-from fullrank.simulation import Cluster, play
+from fullrank.planning.payload import Payload
+from fullrank.planning.simulation import Cluster, play
+from fullrank.planning.traffic import Wires, finish_times
 from fullrank.stragglers import Exponential
-from fullrank.traffic import Wires, finish_times
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 100, 50),

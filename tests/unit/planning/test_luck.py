@@ -2,7 +2,7 @@ import numpy as np
 
 from fullrank.planning.luck import exchangeable, independent, lateness, resampled
 from fullrank.planning.machines import Scenarios
-from fullrank.traffic import Times
+from fullrank.planning.traffic import Times
 
 RNG = np.random.default_rng(0)
 EQUAL = np.full(100, 0.01)

@@ -8,7 +8,7 @@ from fullrank.planning.machines import (
     typical_unit_s,
 )
 from fullrank.planning.observation import Window
-from fullrank.traffic import Times
+from fullrank.planning.traffic import Times
 
 RNG = np.random.default_rng(0)
 ROUNDS, LEARNERS = 200, 10

@@ -2,11 +2,11 @@ import numpy as np
 import pytest
 from tests.unit.planning.worlds import late, planned, regime
 
-from fullrank.codes.auto import Auto
+from fullrank.codes.families.auto import Auto
+from fullrank.common.types import Matrix
 from fullrank.planning import EVERY, Observation, Planner, candidates
 from fullrank.planning.planner import CHANGES, REFILL
-from fullrank.traffic import Traffic
-from fullrank.types import Matrix
+from fullrank.planning.traffic import Traffic
 
 NOBODY = regime(stragglers={"name": "none"})
 

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from fullrank.codes import make_code
-from fullrank.errors import ConfigError
-from fullrank.payload import Payload
-from fullrank.regimes import read_regime, seen
-from fullrank.simulation import play
+from fullrank.common.errors import ConfigError
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import read_regime, seen
+from fullrank.planning.simulation import play
 
 REGIMES = sorted(Path("benchmarks/regimes").glob("*.toml"))
 

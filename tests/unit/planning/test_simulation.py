@@ -7,15 +7,15 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms.maddpg import MADDPGConfig
 from fullrank.codes import Code, make_code
-from fullrank.codes.arrival import Arrivals, decodable_after, needed_of
+from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.environments import make_environment
-from fullrank.errors import ConfigError, NotDecodable
-from fullrank.independent import IndependentRound
-from fullrank.payload import Payload
-from fullrank.rounds import Round, Verdict
-from fullrank.simulation import Cluster, simulate
+from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
+from fullrank.planning.payload import Payload
+from fullrank.planning.simulation import Cluster, simulate
+from fullrank.planning.traffic import finish_times
+from fullrank.rounds.independent import IndependentRound
+from fullrank.rounds.round import Round, Verdict
 from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
-from fullrank.traffic import finish_times
 
 PAYLOAD = Payload(
     section_sizes=(100, 100, 100, 50),

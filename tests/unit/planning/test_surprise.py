@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
+from fullrank.common.types import Vector
 from fullrank.planning.surprise import LOOKED_BACK, contradicting, repaced
-from fullrank.traffic import Times
-from fullrank.types import Vector
+from fullrank.planning.traffic import Times
 
 
 def uniform(rounds: int, *, seed: int) -> Vector:

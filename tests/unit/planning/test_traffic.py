@@ -2,8 +2,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.traffic import Traffic, sections_of, support, traffic
-from fullrank.updates import DIGEST_BYTES
+from fullrank.codes import support
+from fullrank.common.updates import DIGEST_BYTES
+from fullrank.planning.traffic import Traffic, sections_of, traffic
 
 SIZES = [5, 7, 11, 13]
 NEEDS = {0: [0, 3], 1: [1, 3], 2: [2, 3]}

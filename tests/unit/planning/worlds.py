@@ -1,8 +1,8 @@
 """Runs that plan, in virtual time."""
 
-from fullrank.codes.auto import Auto
-from fullrank.payload import Payload
-from fullrank.regimes import PlannedRun, Regime, play_planned
+from fullrank.codes.families.auto import Auto
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import PlannedRun, Regime, play_planned
 
 
 def regime(**keys: object) -> Regime:

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.common.types import FloatArray
 from fullrank.replay import RingFile, Table, ring_file
-from fullrank.types import FloatArray
 
 CAPACITY, ROW_SIZE, LONGEST, SECTOR = 7, 3, 4, 512
 SYNC = pytest.mark.parametrize("sync", [True, False])

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from fullrank.errors import InvalidContribution, OutOfRange
+from fullrank.common.errors import InvalidContribution, OutOfRange
+from fullrank.common.types import FloatArray
 from fullrank.replay import Memory, Priority, Sample, Table
 from fullrank.replay.samplers import MOST_EXTRA
-from fullrank.types import FloatArray
 
 CAPACITY, ROW_SIZE = 7, 3
 

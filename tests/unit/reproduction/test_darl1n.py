@@ -6,21 +6,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from fullrank_reproduction.cells import run
+from fullrank_reproduction.darl1n import Scale, noise, published, resilience, times
+from fullrank_reproduction.darl1n.claims_noise import judge_noise
+from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
+from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
+from fullrank_reproduction.darl1n.experiment import cells
+from fullrank_reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
+from fullrank_reproduction.darl1n.training import Effort
+from fullrank_reproduction.darl1n.vandermonde import exact_variance
+from fullrank_reproduction.verdicts import Held, Verdict
 
 from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
-from fullrank.reproduction.cells import run
-from fullrank.reproduction.darl1n import Scale, noise, published, resilience, times
-from fullrank.reproduction.darl1n.claims_noise import judge_noise
-from fullrank.reproduction.darl1n.claims_table import judge_published, judge_table
-from fullrank.reproduction.darl1n.claims_times import judge_convergence, judge_figure
-from fullrank.reproduction.darl1n.experiment import cells
-from fullrank.reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
-from fullrank.reproduction.darl1n.readings import Found
-from fullrank.reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
-from fullrank.reproduction.darl1n.training import Effort
-from fullrank.reproduction.darl1n.vandermonde import exact_variance
-from fullrank.reproduction.verdicts import Held, Verdict
-from fullrank.types import JSON
+from fullrank.common.types import JSON
 
 pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.baselines.epc.views import Eyes
+from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.entities import entities_of
-from fullrank.environments.one_side import OneSide
-from fullrank.types import FloatArray
+from fullrank_reproduction.baselines.epc.views import Eyes
+from fullrank_reproduction.one_side import OneSide
 
 COPIES, ADVERSARIES, GOOD = 3, 2, 4
 STEPS = 12

@@ -9,11 +9,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from fullrank.baselines.epc import train
-from fullrank.reproduction.cells import Cell, Origin, run
-from fullrank.reproduction.darl1n.readings import Found
-from fullrank.reproduction.darl1n.training import (
+from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training import (
     claims,
     crossplay,
     distances,
@@ -21,17 +19,19 @@ from fullrank.reproduction.darl1n.training import (
     tables,
     wireless,
 )
-from fullrank.reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
-from fullrank.reproduction.darl1n.training.crossplay import PLAYED
-from fullrank.reproduction.darl1n.training.effort import Effort
-from fullrank.reproduction.darl1n.training.plan import adversaries, learners, teams
-from fullrank.reproduction.darl1n.training.policies import policies_of, seat
-from fullrank.reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
-from fullrank.reproduction.darl1n.training.trials import Trial, adversaries_in
-from fullrank.reproduction.verdicts import Held
-from fullrank.seeding import derive
-from fullrank.types import JSON
+from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
+from fullrank_reproduction.darl1n.training.crossplay import PLAYED
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.plan import adversaries, learners, teams
+from fullrank_reproduction.darl1n.training.policies import policies_of, seat
+from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
+from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
+from fullrank_reproduction.verdicts import Held
+
+from fullrank.common.seeding import derive
+from fullrank.common.types import JSON
 from fullrank.wiring import training_of
+from fullrank_reproduction.baselines.epc import train
 
 TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 WHOLE = Effort(

@@ -2,11 +2,10 @@
 
 import numpy as np
 
-from fullrank.codes import Code, make_code
-from fullrank.rounds import Decision, Round
-from fullrank.traffic import support
-from fullrank.types import FloatArray, Matrix, Vector
-from fullrank.updates import snap, unit_digest
+from fullrank.codes import Code, make_code, support
+from fullrank.common.types import FloatArray, Matrix, Vector
+from fullrank.common.updates import snap, unit_digest
+from fullrank.rounds.round import Decision, Round
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=5, units=3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rounds import (
+from tests.unit.rounds.builders import (
     CODE,
     ILL_CONDITIONED,
     LARGE,
@@ -15,11 +15,10 @@ from tests.unit.rounds import (
     pad,
 )
 
-from fullrank.codes import Code, make_code
-from fullrank.errors import InvalidContribution
-from fullrank.rounds import Verdict
-from fullrank.traffic import support
-from fullrank.updates import snap, unit_digest
+from fullrank.codes import Code, make_code, support
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.updates import snap, unit_digest
+from fullrank.rounds.round import Verdict
 
 NEARLY_ONE = Code(name="nearly one", matrix=np.vander([1.0, 1.0001, 1.0002], 6).T)
 WIDE = [

@@ -5,14 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes import make_code
+from fullrank.codes import make_code, support
 from fullrank.codes.analysis import decoded_variances
-from fullrank.codes.least_squares import least_squares
-from fullrank.independent import IndependentRound
-from fullrank.rounds import Decision, Verdict
-from fullrank.traffic import support
-from fullrank.types import Vector
-from fullrank.updates import unit_digest
+from fullrank.codes.decoding.least_squares import least_squares
+from fullrank.common.types import Vector
+from fullrank.common.updates import unit_digest
+from fullrank.rounds.independent import IndependentRound
+from fullrank.rounds.round import Decision, Verdict
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=6, units=3)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.rounds import (
+from tests.unit.rounds.builders import (
     CODE,
     ILL_CONDITIONED,
     LARGE,
@@ -15,13 +15,12 @@ from tests.unit.rounds import (
     pad,
 )
 
-from fullrank.codes import make_code
-from fullrank.codes.lone import LoneRows
-from fullrank.errors import InvalidContribution
-from fullrank.rounds import Decision, Round, Verdict
-from fullrank.traffic import support
-from fullrank.types import Vector
-from fullrank.updates import unit_digest
+from fullrank.codes import make_code, support
+from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import Vector
+from fullrank.common.updates import unit_digest
+from fullrank.rounds.round import Decision, Round, Verdict
 
 
 def test_it_commits_at_full_rank_and_not_before() -> None:

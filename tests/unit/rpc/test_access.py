@@ -18,7 +18,7 @@ from grpc import StatusCode
 from tests.certificates import RUN, certify, named, security
 
 import fullrank.v1
-from fullrank.errors import FullrankError, ServiceLost, Unauthenticated
+from fullrank.common.errors import FullrankError, ServiceLost, Unauthenticated
 from fullrank.rpc.access import Gatekeeper, roles_of
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.errors import translated

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.errors import ConfigError, ServiceLost
+from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.rpc.addresses import announce, resolve, withdraw
 
 

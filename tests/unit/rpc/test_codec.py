@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from fullrank.common.errors import InvalidContribution
 from fullrank.environments.base import AgentSpec, Continuous, Discrete
-from fullrank.errors import InvalidContribution
 from fullrank.rpc import codec
 from fullrank.rpc.codec import (
     CONTROLLER_CHUNKS,

@@ -7,8 +7,8 @@ import grpc
 import pytest
 from grpc import StatusCode
 
-from fullrank import errors
-from fullrank.errors import FullrankError
+from fullrank.common import errors
+from fullrank.common.errors import FullrankError
 from fullrank.rpc.errors import RAISED, RETRY_AFTER, STATUS, status_of, translated
 
 

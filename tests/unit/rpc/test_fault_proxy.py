@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from fullrank.rpc.fault_proxy import FaultProxy, Way
+from fullrank_faultlab.fault_proxy import FaultProxy, Way
 
 
 async def kept(way: Way, monkeypatch: pytest.MonkeyPatch) -> list[float]:

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from fullrank.errors import AddressInUse, ServiceLost
+from fullrank.common.errors import AddressInUse, ServiceLost
 from fullrank.rpc.health import LIVE, Health, check
 
 WAIT_S = 20.0

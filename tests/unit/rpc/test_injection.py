@@ -2,8 +2,8 @@ import math
 
 import pytest
 
+from fullrank.common.errors import ConfigError
 from fullrank.config import PluginSettings
-from fullrank.errors import ConfigError
 from fullrank.rpc.injection import decode_model, encode_model
 
 

@@ -3,8 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.metrics import IterationRecord
 from fullrank.rpc.iterations import decode_iteration, encode_iteration
+from fullrank.runs.record import IterationRecord
 from fullrank.v1 import monitor_pb2 as pb
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from tests.certificates import RUN, certify, security
 
+from fullrank.common.errors import ConfigError
 from fullrank.config import TlsSettings
-from fullrank.errors import ConfigError
 from fullrank.rpc.certificates import (
     AUTHORITY,
     AUTHORITY_KEY,

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from fullrank.comparison import Sample, centre, difference, flat, grouped, labels
-from fullrank.statistics import bootstrap, interquartile_means
+from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.runs.statistics import bootstrap, interquartile_means
 
 
 def sample(value: float, *, seed: int = 0, **settings: str | int) -> Sample:

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.errors import FullrankError
-from fullrank.history import (
+from fullrank.common.errors import FullrankError
+from fullrank.runs.event_log import (
     Acknowledged,
     Began,
     Committed,

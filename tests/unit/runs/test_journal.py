@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank import journal
-from fullrank.errors import Deposed, FullrankError
-from fullrank.journal import Journal, read
-from fullrank.types import FloatArray
+from fullrank.runs import journal
+from fullrank.common.errors import Deposed, FullrankError
+from fullrank.runs.journal import Journal, read
+from fullrank.common.types import FloatArray
 
 
 def in_office() -> None:

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.errors import FullrankError
-from fullrank.metrics import (
+from fullrank.common.errors import FullrankError
+from fullrank.runs.record import (
     Fanout,
     IterationRecord,
     JsonLines,

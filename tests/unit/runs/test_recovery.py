@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank import checkpoint
-from fullrank.checkpoint import Arrays, load, save
-from fullrank.journal import Journal
-from fullrank.recovery import checkpoints_lost, differences, examine
+from fullrank.runs import checkpoint
+from fullrank.runs.checkpoint import Arrays, load, save
+from fullrank.runs.journal import Journal
+from fullrank.runs.recovery import checkpoints_lost, differences, examine
 
 STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes": np.arange(3)}
 

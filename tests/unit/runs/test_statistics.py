@@ -1,6 +1,6 @@
 import numpy as np
 
-from fullrank.statistics import bootstrap, student
+from fullrank.runs.statistics import bootstrap, student
 
 
 def test_the_interval_covers_the_true_mean_as_often_as_it_says() -> None:

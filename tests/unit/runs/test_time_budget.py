@@ -1,10 +1,10 @@
 """The time of an iteration is that of the learner whose row completed J."""
 
 import pytest
-from tests.unit.test_metrics import record
+from tests.unit.runs.test_record import record
 
-from fullrank.budget import ADVICE, bottleneck, budget, spent
-from fullrank.metrics import IterationRecord
+from fullrank.runs.time_budget import ADVICE, bottleneck, budget, spent
+from fullrank.runs.record import IterationRecord
 
 
 def timed(**changes: object) -> IterationRecord:

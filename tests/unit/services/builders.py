@@ -3,11 +3,11 @@
 from typing import Any
 
 from fullrank.config import PluginSettings, RunConfig, load
-from fullrank.rounds import Round
+from fullrank.rounds.round import Round
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.dealing import deal
-from fullrank_controller.roster import Member
-from fullrank_controller.run import Run
+from fullrank_controller.membership.assignment import deal
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.run_state import Run
 
 UNITS = 3
 SIZE = 4

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from tests.integration.cluster import resolved
 
+from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
-from fullrank.types import FloatArray
-from fullrank_controller.auditing import Auditing
+from fullrank_controller.rounds.auditor import Auditing
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms import Algorithm
+from fullrank.common.types import FloatArray, Unit
 from fullrank.replay import Sample
 from fullrank.rpc.codec import Assembler
-from fullrank.types import FloatArray, Unit
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller import broadcast as module
-from fullrank_controller.broadcast import Broadcast
-from fullrank_controller.roster import Parcel
+from fullrank_controller.learners import broadcast as module
+from fullrank_controller.learners.broadcast import Broadcast
+from fullrank_controller.membership.roster import Parcel
 
 UNITS, SIZE = 3, 5
 IDS = Ids(run="run", term=1, iteration=4)

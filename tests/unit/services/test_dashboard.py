@@ -7,17 +7,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.test_budget import timed
-from tests.unit.test_metrics import record, write
+from tests.unit.runs.test_record import record, write
+from tests.unit.runs.test_time_budget import timed
 
+from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, NotFound, ServiceLost
+from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
-from fullrank.errors import AddressInUse, ConfigError, FullrankError, NotFound, ServiceLost
-from fullrank.evaluated import Evaluated, append
-from fullrank.metrics import METRICS
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.seen import LearnerStatus, RunState, RunStatus
+from fullrank.runs.evaluations import Evaluated, append
+from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
-from fullrank.types import JSON, Interval
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import Told

@@ -5,11 +5,11 @@ import pytest
 from tests.unit.services.builders import UNITS, join, make_run
 
 from fullrank.codes import Code, Tolerance
+from fullrank.common.errors import CodeError
 from fullrank.config import PluginSettings
-from fullrank.errors import CodeError
-from fullrank_controller import dealing
-from fullrank_controller.dealing import Deal, deal, largest_code
-from fullrank_controller.roster import Member, Roster
+from fullrank_controller.membership import assignment as dealing
+from fullrank_controller.membership.assignment import Deal, deal, largest_code
+from fullrank_controller.membership.roster import Member, Roster
 
 
 def dealt(learners: int, *, name: str = "cyclic", **params: object) -> tuple[Deal, list[Member]]:

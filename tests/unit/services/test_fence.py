@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.errors import ConfigError, Deposed
-from fullrank.types import Tenure
+from fullrank.common.errors import ConfigError, Deposed
+from fullrank.common.types import Tenure
 from fullrank_replay.fence import FILE, Fence
 
 

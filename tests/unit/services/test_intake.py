@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from tests.unit.services.builders import SIZE, UNITS, join, make_run, open_round
 
-from fullrank.errors import InvalidContribution
+from fullrank.common.errors import InvalidContribution
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.events import Arrived, Reported
-from fullrank_controller.intake import Intake
-from fullrank_controller.run import Run
+from fullrank_controller.learners.contributions import Intake
+from fullrank_controller.rounds.events import Arrived, Reported
+from fullrank_controller.run_state import Run
 
 ROW = 1
 

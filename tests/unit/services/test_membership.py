@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from tests.unit.services.builders import join, make_config, make_run, open_round
 
-from fullrank.errors import NotDecodable
+from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.dealing import Deal
-from fullrank_controller.membership import Membership
-from fullrank_controller.run import Run
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.run_state import Run
 
 DEADLINE_S = 30.0
 

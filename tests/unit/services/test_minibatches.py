@@ -2,7 +2,7 @@
 
 import pytest
 
-from fullrank.errors import Overloaded
+from fullrank.common.errors import Overloaded
 from fullrank.replay import TABLE, Sample
 from fullrank_replay import minibatches
 from fullrank_replay.minibatches import Minibatches

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fullrank.codes import make_code
-from fullrank.types import BoolArray
-from fullrank_controller.placement import Domain, Placement, place
+from fullrank.common.types import BoolArray
+from fullrank_controller.membership.placement import Domain, Placement, place
 
 ALONE: Domain = ("here",)
 

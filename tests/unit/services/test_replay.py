@@ -11,8 +11,8 @@ import grpc
 import numpy as np
 import pytest
 
-from fullrank.errors import Deposed, FullrankError, InvalidContribution, NotFound, OutOfRange
-from fullrank.history import Notebook
+from fullrank.common.errors import Deposed, FullrankError, InvalidContribution, NotFound, OutOfRange
+from fullrank.common.types import FloatArray, Tenure
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ReplayClient
@@ -20,7 +20,7 @@ from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.rpc.messages import sample_message, tenure_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
-from fullrank.types import FloatArray, Tenure
+from fullrank.runs.event_log import Notebook
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import servicer

@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 
 import pytest
 
-from fullrank.errors import DeadlinePassed, ServiceLost
-from fullrank_controller.roster import Member, Outbox, Roster
+from fullrank.common.errors import DeadlinePassed, ServiceLost
+from fullrank_controller.membership.roster import Member, Outbox, Roster
 
 DEADLINE_S = 30.0
 

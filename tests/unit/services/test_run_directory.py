@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from tests.unit.services.builders import make_config
 
+from fullrank.common.errors import Deposed, RunDirectoryInUse
 from fullrank.config import from_toml
-from fullrank.errors import Deposed, RunDirectoryInUse
-from fullrank_controller.run_directory import hold
+from fullrank_controller.persistence.run_directory import hold
 
 
 def test_the_term_rises_and_the_run_stays(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.errors import ConfigError, Corrupted, InvalidContribution, NotFound
+from fullrank.common.errors import ConfigError, Corrupted, InvalidContribution, NotFound
 from fullrank_replay.store import Store
 
 ROWS = np.arange(6, dtype=np.float32).reshape(2, 3)

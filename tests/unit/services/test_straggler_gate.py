@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, to_toml
-from fullrank.errors import ConfigError, ServiceLost
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

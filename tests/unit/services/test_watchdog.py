@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.errors import Stuck
+from fullrank.common.errors import Stuck
 from fullrank_controller.watchdog import Watchdog
 
 WAIT_S = 30.0

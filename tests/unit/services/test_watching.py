@@ -6,15 +6,15 @@ from contextlib import aclosing
 from pathlib import Path
 
 import pytest
-from tests.unit.test_metrics import record
+from tests.unit.runs.test_record import record
 
-from fullrank.errors import ServiceLost
-from fullrank.metrics import METRICS, JsonLines
+from fullrank.common.errors import ServiceLost
+from fullrank.runs.record import METRICS, JsonLines
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_controller import iterations as module
-from fullrank_controller import watching as watching_module
-from fullrank_controller.iterations import Iterations
-from fullrank_controller.watching import Watching
+from fullrank_controller.monitor import log as module
+from fullrank_controller.monitor import subscription as watching_module
+from fullrank_controller.monitor.log import Iterations
+from fullrank_controller.monitor.subscription import Watching
 
 WAIT_S = 30.0
 

@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms.base import Algorithm
+from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
+from fullrank.common.seeding import derive
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
-from fullrank.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.replay.layout import Layout
-from fullrank.rollouts import Rollout, evaluate, evaluate_and_close, random_actions
-from fullrank.seeding import derive
-from fullrank.types import BoolArray, FloatArray
+from fullrank.training.rollouts import Rollout, evaluate, evaluate_and_close, random_actions
 
 SEED = 5
 LAYOUT = Layout(observation_sizes=(2, 2), action_sizes=(1, 1))

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fullrank.networks.adam import Adam, Rows
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
+from fullrank.networks.fused.adam import Adam, Rows
 
 
 class Copies:

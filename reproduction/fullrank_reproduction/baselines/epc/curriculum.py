@@ -5,13 +5,13 @@ from dataclasses import asdict, dataclass, field, replace
 from itertools import pairwise
 from typing import Any
 
-from fullrank.baselines.epc.practice import Practice
-from fullrank.baselines.epc.team import Team, sides_of
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import JSON
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.entities import entities_of
 from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank.errors import ConfigError
-from fullrank.types import JSON
+from fullrank_reproduction.baselines.epc.practice import Practice
+from fullrank_reproduction.baselines.epc.team import Team, sides_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.baselines.epc.networks import HIDDEN
-from fullrank.baselines.epc.team import Team
-from fullrank.baselines.epc.views import View
-from fullrank.networks.adam import Adam
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
+from fullrank.networks.fused.adam import Adam
 from fullrank.replay.layout import Layout
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
+from fullrank_reproduction.baselines.epc.networks import HIDDEN
+from fullrank_reproduction.baselines.epc.team import Team
+from fullrank_reproduction.baselines.epc.views import View
 
 TILE = 2**22
 """Entries at most of what is computed at a time of all entities that all agents see."""

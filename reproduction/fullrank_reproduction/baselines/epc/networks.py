@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fullrank.baselines.epc.views import View
+from fullrank_reproduction.baselines.epc.views import View
 
 HIDDEN = 64
 """Width of what lies between."""

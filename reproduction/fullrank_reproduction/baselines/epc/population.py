@@ -27,14 +27,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.baselines.epc.curriculum import Curriculum
-from fullrank.baselines.epc.practice import Point, practise
-from fullrank.baselines.epc.team import sides_of
-from fullrank.checkpoint import newest, save
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.seeding import derive
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec
-from fullrank.errors import CheckpointUnusable
-from fullrank.seeding import derive
-from fullrank.types import FloatArray
+from fullrank.runs.checkpoint import newest, save
+from fullrank_reproduction.baselines.epc.curriculum import Curriculum
+from fullrank_reproduction.baselines.epc.practice import Point, practise
+from fullrank_reproduction.baselines.epc.team import sides_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

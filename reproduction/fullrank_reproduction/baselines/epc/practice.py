@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 from fullrank.algorithms.actor_critics import ActorCriticConfig
 from fullrank.algorithms.sections import layout_of
-from fullrank.baselines.epc.learner import Learner
-from fullrank.baselines.epc.team import Team
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive
 from fullrank.environments.base import Environment
-from fullrank.errors import ConfigError
 from fullrank.replay import TABLE, Layout, Memory, Sample, Table
-from fullrank.rollouts import Rollout, evaluate
-from fullrank.seeding import derive
+from fullrank.training.rollouts import Rollout, evaluate
+from fullrank_reproduction.baselines.epc.learner import Learner
+from fullrank_reproduction.baselines.epc.team import Team
 
 WARM_UP = -1
 """The iteration that keys the exploration of the warm-up."""

@@ -7,15 +7,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.baselines.epc.copies import Copies
-from fullrank.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
-from fullrank.baselines.epc.views import Eyes, View
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.environments.entities import Entities
-from fullrank.errors import ConfigError
-from fullrank.networks.heads import Relaxed
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray
+from fullrank.networks.fused.heads import Relaxed
+from fullrank_reproduction.baselines.epc.copies import Copies
+from fullrank_reproduction.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
+from fullrank_reproduction.baselines.epc.views import Eyes, View
 
 
 class Team:

@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
+from fullrank.codes import support
+from fullrank.common.types import Matrix, Unit, Vector
+from fullrank.planning.traffic import sections_of
 from fullrank.replay import Sample
 from fullrank.rpc.codec import (
     CONTROLLER_CHUNKS,
@@ -13,11 +16,9 @@ from fullrank.rpc.codec import (
     joined,
 )
 from fullrank.rpc.messages import sample_message
-from fullrank.traffic import sections_of, support
-from fullrank.types import Matrix, Unit, Vector
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.roster import Parcel
+from fullrank_controller.membership.roster import Parcel
 
 
 class Broadcast:

@@ -5,15 +5,15 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fullrank.errors import InvalidContribution
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import LearnerId, Vector
+from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rpc.codec import Assembler
-from fullrank.types import LearnerId, Vector
-from fullrank.updates import DIGEST_BYTES
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_controller.events import Arrived, Reported
-from fullrank_controller.run import Run
+from fullrank_controller.rounds.events import Arrived, Reported
+from fullrank_controller.run_state import Run
 
 
 class Intake:

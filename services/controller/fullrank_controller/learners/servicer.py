@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import grpc
 
 from fullrank import __version__
-from fullrank.errors import (
+from fullrank.common.errors import (
     DeadlinePassed,
     FullrankError,
     InvalidContribution,
@@ -16,15 +16,15 @@ from fullrank.errors import (
     ServiceLost,
     VersionMismatch,
 )
-from fullrank.history import Joined, Left, Refused
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.messages import tenure_of
 from fullrank.rpc.tasks import first
+from fullrank.runs.event_log import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.events import MembershipChanged
-from fullrank_controller.intake import Intake
-from fullrank_controller.roster import Member
-from fullrank_controller.run import Run
+from fullrank_controller.learners.contributions import Intake
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.rounds.events import MembershipChanged
+from fullrank_controller.run_state import Run
 
 log = logging.getLogger(__name__)
 

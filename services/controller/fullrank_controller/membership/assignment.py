@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 
 from fullrank.codes import Code, make_code
-from fullrank.codes.completion import completing_units
 from fullrank.codes.conditions import decodable, loss_patterns
+from fullrank.codes.decoding.completion import completing_units
+from fullrank.common.errors import CodeError
+from fullrank.common.types import BoolArray
 from fullrank.config import PluginSettings
-from fullrank.errors import CodeError
-from fullrank.types import BoolArray
-from fullrank_controller.placement import Placement, place
-from fullrank_controller.roster import Member
+from fullrank_controller.membership.placement import Placement, place
+from fullrank_controller.membership.roster import Member
 
 RECHECKED = 500
 """Loss patterns that a new epoch's code is tried with, at most: some milliseconds."""

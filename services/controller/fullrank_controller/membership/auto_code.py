@@ -3,17 +3,17 @@
 import asyncio
 import logging
 
-from fullrank.codes.auto import START, Auto
+from fullrank.codes.families.auto import START, Auto
 from fullrank.config import PluginSettings, RunConfig
-from fullrank.measured import observed
-from fullrank.metrics import IterationRecord
-from fullrank.payload import Payload
 from fullrank.planning import EVERY, Planner
-from fullrank.training import Training
+from fullrank.planning.measured import observed
+from fullrank.planning.payload import Payload
+from fullrank.runs.record import IterationRecord
+from fullrank.training.trainer import Training
 from fullrank.wiring import noise_limit_of
-from fullrank_controller.dealing import Deal
-from fullrank_controller.membership import Membership
-from fullrank_controller.run import Run
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.run_state import Run
 
 log = logging.getLogger(__name__)
 

@@ -4,14 +4,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from fullrank.common.errors import NotDecodable
+from fullrank.common.types import LearnerId, Unit
 from fullrank.config import RunConfig
-from fullrank.errors import NotDecodable
-from fullrank.history import Dealt
-from fullrank.types import LearnerId, Unit
+from fullrank.runs.event_log import Dealt
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.dealing import Deal, deal
-from fullrank_controller.roster import Member
-from fullrank_controller.run import Run
+from fullrank_controller.membership.assignment import Deal, deal
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.run_state import Run
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from fullrank.types import BoolArray, IntArray
+from fullrank.common.types import BoolArray, IntArray
 
 Domain: TypeAlias = tuple[str, ...]
 """With what a learner fails, the largest first: ("zone-a", "node-3")."""

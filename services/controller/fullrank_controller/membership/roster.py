@@ -8,10 +8,10 @@ from functools import partial
 from secrets import token_bytes
 from typing import TypeAlias
 
-from fullrank.errors import DeadlinePassed, FullrankError
-from fullrank.types import LearnerId
+from fullrank.common.errors import DeadlinePassed, FullrankError
+from fullrank.common.types import LearnerId
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.placement import Domain
+from fullrank_controller.membership.placement import Domain
 
 LEASE_BYTES = 16
 """Length of what proves a lease: nobody guesses it."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, NamedTuple
 
-from fullrank.metrics import IterationRecord, follow
 from fullrank.rpc.iterations import encode_iteration
+from fullrank.runs.record import IterationRecord, follow
 from fullrank.v1 import monitor_pb2 as pb
 
 PIECE_BYTES = 256 * 1024

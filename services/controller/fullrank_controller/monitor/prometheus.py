@@ -3,11 +3,11 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from fullrank.budget import budget
-from fullrank.metrics import IterationRecord
 from fullrank.rpc.exposition import Family, one
+from fullrank.runs.record import IterationRecord
+from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.run import Run
+from fullrank_controller.run_state import Run
 
 
 class Tally:

@@ -5,11 +5,11 @@ from fullrank.rpc.addresses import announce
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
-from fullrank_controller.iterations import Iterations
-from fullrank_controller.monitor import PREBUILT, MonitorServicer
-from fullrank_controller.run import Run
-from fullrank_controller.run_directory import RunDirectory
-from fullrank_controller.watching import Watching
+from fullrank_controller.monitor.log import Iterations
+from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer
+from fullrank_controller.monitor.subscription import Watching
+from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.run_state import Run
 
 DRAIN_S = 0.5
 """Grace for calls in flight: those who watch were told, and who does not read is not waited for."""

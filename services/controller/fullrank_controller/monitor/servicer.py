@@ -9,17 +9,17 @@ from typing import Any, TypeAlias
 import grpc
 
 from fullrank import __version__
-from fullrank.checkpoint import newest
-from fullrank.errors import CheckpointUnusable, NotFound
+from fullrank.codes import support
+from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.planning import Plan
 from fullrank.rpc.codec import Field, encode_chunks, joined
 from fullrank.rpc.errors import statuses
-from fullrank.traffic import support
+from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_controller.dealing import Deal
-from fullrank_controller.run import Run
-from fullrank_controller.watching import Watching
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.monitor.subscription import Watching
+from fullrank_controller.run_state import Run
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 

@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
-from fullrank.errors import ServiceLost
+from fullrank.common.errors import ServiceLost
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_controller.iterations import Cursor, Iterations
+from fullrank_controller.monitor.log import Cursor, Iterations
 
 PERIOD_S = 0.25
 """Iterations committed within it travel in one message, however short they are."""

@@ -2,13 +2,13 @@
 
 from collections import Counter
 
-from fullrank.metrics import IterationRecord
-from fullrank.rollouts import Collected
-from fullrank.rounds import Round
-from fullrank.updates import update_digest
-from fullrank_controller.dealing import Deal
-from fullrank_controller.gathering import Gathered
-from fullrank_controller.run import Run
+from fullrank.common.updates import update_digest
+from fullrank.rounds.round import Round
+from fullrank.runs.record import IterationRecord
+from fullrank.training.rollouts import Collected
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.rounds.round_runner import Gathered
+from fullrank_controller.run_state import Run
 
 
 def record_of(

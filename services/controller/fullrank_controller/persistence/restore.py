@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 
-from fullrank.checkpoint import Checkpoint, newest, saved
-from fullrank.errors import CheckpointUnusable
-from fullrank.journal import Entry, read, survey
-from fullrank.recovery import checkpoints_lost, drop_superseded
-from fullrank.training import Training
-from fullrank_controller.run_directory import RunDirectory
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.runs.checkpoint import Checkpoint, newest, saved
+from fullrank.runs.journal import Entry, read, survey
+from fullrank.runs.recovery import checkpoints_lost, drop_superseded
+from fullrank.training.trainer import Training
+from fullrank_controller.persistence.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import Deposed, RunDirectoryInUse
+from fullrank.common.failpoints import reach
+from fullrank.common.types import JSON, Tenure
 from fullrank.config import RunConfig, config_digest, to_toml
-from fullrank.durable import replace_text
-from fullrank.errors import Deposed, RunDirectoryInUse
-from fullrank.failpoints import reach
-from fullrank.metrics import METRICS
-from fullrank.recovery import CHECKPOINTS, JOURNAL
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
-from fullrank.types import JSON, Tenure
+from fullrank.runs.record import METRICS
+from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 
 IDENTITY = "run.json"
 

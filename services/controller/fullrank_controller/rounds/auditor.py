@@ -8,26 +8,26 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
-from fullrank.audit import CONTROLLER, WINDOW, Dispute
+from fullrank.audit.ledger import CONTROLLER, WINDOW, Dispute
+from fullrank.audit.proof import Evidence, Finding, prove
+from fullrank.codes import support
+from fullrank.common.errors import Cancelled, CheckpointUnusable, FullrankError
+from fullrank.common.types import FloatArray, LearnerId, Unit
+from fullrank.common.updates import unit_digest
 from fullrank.config import RunConfig
-from fullrank.errors import Cancelled, CheckpointUnusable, FullrankError
-from fullrank.history import TakenBack
-from fullrank.journal import read, supersede
-from fullrank.proof import Evidence, Finding, prove
-from fullrank.recovery import newest_before
 from fullrank.replay import Sample
-from fullrank.rounds import Round
+from fullrank.rounds.round import Round
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
-from fullrank.traffic import support
-from fullrank.training import Training, part
-from fullrank.types import FloatArray, LearnerId, Unit
-from fullrank.updates import unit_digest
+from fullrank.runs.event_log import TakenBack
+from fullrank.runs.journal import read, supersede
+from fullrank.runs.recovery import newest_before
+from fullrank.training.trainer import Training, part
 from fullrank.wiring import recipe_of
-from fullrank_controller.events import Reported
-from fullrank_controller.gathering import Gathered
-from fullrank_controller.run import Run
-from fullrank_controller.run_directory import RunDirectory
+from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.rounds.events import Reported
+from fullrank_controller.rounds.round_runner import Gathered
+from fullrank_controller.run_state import Run
 
 log = logging.getLogger(__name__)
 

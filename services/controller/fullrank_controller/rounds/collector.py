@@ -3,15 +3,15 @@
 import asyncio
 import logging
 
+from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
-from fullrank.failpoints import reach
-from fullrank.history import Acknowledged
 from fullrank.replay import Sample
-from fullrank.rollouts import Collected
 from fullrank.rpc.clients import ReplayClient
-from fullrank.training import Training
+from fullrank.runs.event_log import Acknowledged
+from fullrank.training.rollouts import Collected
+from fullrank.training.trainer import Training
 from fullrank.wiring import capacity_of
-from fullrank_controller.run import Run
+from fullrank_controller.run_state import Run
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fullrank.types import LearnerId, Unit, Vector
+from fullrank.common.types import LearnerId, Unit, Vector
 from fullrank.v1.common_pb2 import Ids
 
 

@@ -6,21 +6,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from fullrank.codes import support
+from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
+from fullrank.common.failpoints import reach
+from fullrank.common.types import LearnerId, Unit
 from fullrank.config import RunConfig
-from fullrank.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
-from fullrank.failpoints import reach
-from fullrank.history import Added, Assigned
 from fullrank.replay import Sample
-from fullrank.rounds import Decision, Round, Verdict
-from fullrank.traffic import support
-from fullrank.types import LearnerId, Unit
+from fullrank.rounds.round import Decision, Round, Verdict
+from fullrank.runs.event_log import Added, Assigned
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.broadcast import Broadcast
-from fullrank_controller.dealing import Deal
-from fullrank_controller.events import Arrived, Event, MembershipChanged, Reported
-from fullrank_controller.membership import Membership
-from fullrank_controller.roster import Member, Parcel
-from fullrank_controller.run import Run
+from fullrank_controller.learners.broadcast import Broadcast
+from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.membership.roster import Member, Parcel
+from fullrank_controller.rounds.events import Arrived, Event, MembershipChanged, Reported
+from fullrank_controller.run_state import Run
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.rowspace import RowSpace
-from fullrank.types import BoolArray, Matrix, Vector
+from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.common.types import BoolArray, Matrix, Vector
 
 _ROUNDOFF = 2.0**-53
 _LARGEST = float(np.finfo(np.float32).max)

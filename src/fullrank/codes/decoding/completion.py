@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.linalg import null_space, qr
 
-from fullrank.types import Matrix, Unit
+from fullrank.common.types import Matrix, Unit
 
 
 def completing_units(rows: Matrix) -> list[Unit]:

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fullrank.codes.base import LIMIT, Code
-from fullrank.codes.certificate import Block, SumSolver, UnitsSolver
 from fullrank.codes.conditions import Target
-from fullrank.codes.peeling import Peeling
-from fullrank.codes.rowspace import RowSpace
-from fullrank.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
-from fullrank.types import Matrix, Unit, Vector
-from fullrank.updates import GRID
+from fullrank.codes.decoding.certificate import Block, SumSolver, UnitsSolver
+from fullrank.codes.decoding.peeling import Peeling
+from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
+from fullrank.common.types import Matrix, Unit, Vector
+from fullrank.common.updates import GRID
 
 BLOCK_COLUMNS = 4096
 """Columns decoded at once: with M = 64 a block is 2 MiB, about a level-2 cache."""

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.codes.certificate import left_inverse
-from fullrank.codes.decoding import BLOCK_COLUMNS
-from fullrank.types import FloatArray, Matrix, Vector
+from fullrank.codes.decoding.certificate import left_inverse
+from fullrank.codes.decoding.decoder import BLOCK_COLUMNS
+from fullrank.common.types import FloatArray, Matrix, Vector
 
 
 def least_squares(rows: Matrix, coded: Sequence[Vector]) -> FloatArray:

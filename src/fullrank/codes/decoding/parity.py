@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from fullrank.types import BoolArray, Matrix
+from fullrank.common.types import BoolArray, Matrix
 
 INDEPENDENT = 1e-6
 """Rows of N below this norm, or with this sine between them, count as zero, or as parallel."""

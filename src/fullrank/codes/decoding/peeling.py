@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fullrank.types import Unit
+from fullrank.common.types import Unit
 
 
 class Peeling:

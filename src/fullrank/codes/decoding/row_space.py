@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fullrank.types import Matrix, Vector
+from fullrank.common.types import Matrix, Vector
 
 DEPENDENT = 1e-10
 """A row whose part outside the row space is below this share of its norm adds no rank.

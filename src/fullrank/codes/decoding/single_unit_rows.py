@@ -8,8 +8,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fullrank.types import FloatArray, Unit, Vector
-from fullrank.updates import GRID, snap, unit_digest
+from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.updates import GRID, snap, unit_digest
 
 
 class LoneRows:

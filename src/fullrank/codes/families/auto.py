@@ -3,8 +3,8 @@
 from dataclasses import dataclass, replace
 
 from fullrank.codes.base import Code, register, require_enough_rows
-from fullrank.codes.cyclic import Cyclic
-from fullrank.errors import CodeError
+from fullrank.codes.families.cyclic import Cyclic
+from fullrank.common.errors import CodeError
 
 START = 1
 """The tolerance of the first iterations: waiting for late learners shows how late they are."""

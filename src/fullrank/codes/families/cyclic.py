@@ -15,10 +15,10 @@ from fullrank.codes.conditions import (
     count_patterns,
     loss_patterns,
 )
-from fullrank.codes.mds import harmonic
-from fullrank.errors import CodeError
-from fullrank.seeding import stream
-from fullrank.types import IntArray, Matrix
+from fullrank.codes.families.mds import harmonic
+from fullrank.common.errors import CodeError
+from fullrank.common.seeding import stream
+from fullrank.common.types import IntArray, Matrix
 
 RANDOM_CANDIDATES = 24
 SCORING_WORK = 1e8
@@ -160,7 +160,7 @@ def score(matrix: Matrix, patterns: IntArray) -> tuple[float, float]:
 @cache
 def _tables() -> dict[tuple[int, int, int], Matrix]:
     """Shipped coefficients by (R, M, s), each of shape (M, s + 1)."""
-    data = json.loads(files("fullrank.codes").joinpath("cyclic_tables.json").read_text())
+    data = json.loads(files("fullrank.codes.families").joinpath("cyclic_tables.json").read_text())
     return {
         (table["rows"], table["units"], table["tolerance"]): np.ldexp(
             np.array(table["coefficients"], dtype=np.float64), table["exponent"]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes.base import Code, Tolerance, register
-from fullrank.errors import CodeError
+from fullrank.common.errors import CodeError
 
 
 @register("fractional")

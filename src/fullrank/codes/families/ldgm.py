@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes.base import Code, register, require_enough_rows
-from fullrank.errors import CodeError
-from fullrank.seeding import stream
+from fullrank.common.errors import CodeError
+from fullrank.common.seeding import stream
 
 
 @register("ldgm")

@@ -6,8 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.codes.base import Code, register, require_enough_rows
-from fullrank.errors import CodeError
-from fullrank.types import Matrix
+from fullrank.common.errors import CodeError
+from fullrank.common.types import Matrix
 
 Bits = NDArray[np.bool_]
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from fullrank.codes.base import Code, Tolerance, dyadic, register, require_enough_rows
 from fullrank.codes.conditions import loss_patterns, worst_condition
-from fullrank.errors import CodeError
-from fullrank.seeding import stream
-from fullrank.types import Matrix
+from fullrank.common.errors import CodeError
+from fullrank.common.seeding import stream
+from fullrank.common.types import Matrix
 
 HARMONIC_ROWS = 16
 """Above, random orthonormal frames have better worst conditions than the harmonic one."""

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes.base import Code, Tolerance, register, require_enough_rows
-from fullrank.errors import CodeError
-from fullrank.types import Vector
+from fullrank.common.errors import CodeError
+from fullrank.common.types import Vector
 
 
 @register("vandermonde")

@@ -11,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.environments.arena.config import ContestConfig, Deeds
 from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
@@ -19,7 +20,6 @@ from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body, length
 from fullrank.environments.proximity import Array, Pairs, runs
-from fullrank.types import BoolArray, IntArray
 
 GOOD = Body(kind="agent", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)
 ADVERSARY = Body(kind="adversary", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)

@@ -7,6 +7,8 @@ from typing import ClassVar, Literal, NamedTuple
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around
 from fullrank.environments.arena.sight import see, width
 from fullrank.environments.arena.turns import Verdict
@@ -15,8 +17,6 @@ from fullrank.environments.particle.teams import group, opponents
 from fullrank.environments.particle.world import Body
 from fullrank.environments.proximity import Array, Pairs
 from fullrank.environments.time_limit import require_horizon
-from fullrank.errors import ConfigError
-from fullrank.types import BoolArray, FloatArray
 
 
 class Deeds(NamedTuple):

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.environments.particle.world import (
     CONTACT_REACH,
     DAMPING,
@@ -20,7 +21,6 @@ from fullrank.environments.particle.world import (
     limited,
 )
 from fullrank.environments.proximity import Array, Nearest, Pairs, nearest, pairs
-from fullrank.types import BoolArray, IntArray
 
 FOOD = Body(kind="food", size=0.03)
 

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, IntArray
 from fullrank.environments.arena.config import Plan
 from fullrank.environments.entities import Entities, Kind
 from fullrank.environments.local import slots
-from fullrank.errors import ConfigError
-from fullrank.types import BoolArray, IntArray
 
 OWN = 5
 """Velocity, position and whether one lives."""

@@ -4,6 +4,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
 from fullrank.environments.arena.config import ArenaConfig, Plan
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.entities import entities
@@ -13,8 +15,6 @@ from fullrank.environments.entities import Entities
 from fullrank.environments.particle.scene import Scene
 from fullrank.environments.proximity import Array
 from fullrank.environments.time_limit import TimeLimit
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
 
 
 class Arena:

@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments.arena.config import ArenaConfig, Deeds
 from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.local import LocalArena
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body
-from fullrank.errors import ConfigError
 
 AGENT = Body(kind="agent", size=0.05, acceleration=5.0, max_speed=3.0, collides=True)
 

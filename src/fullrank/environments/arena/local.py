@@ -11,6 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
@@ -18,7 +19,6 @@ from fullrank.environments.arena.window import scatter, some, team, window
 from fullrank.environments.local import Neighbourhood, Transition, slots
 from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
 from fullrank.environments.proximity import Array
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 SLACK = 1e-9
 """Added to distances against rounding."""

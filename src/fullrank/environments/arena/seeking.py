@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fullrank.common.types import BoolArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings
 from fullrank.environments.proximity import Array, nearest
-from fullrank.types import BoolArray
 
 
 def distance_to_nearest(

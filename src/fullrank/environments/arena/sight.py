@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from fullrank.common.types import FloatArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings
 from fullrank.environments.proximity import NOBODY, Nearest, ranks
-from fullrank.types import FloatArray
 
 
 def width(*, food: int, neighbours: int) -> int:

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.arena.crowd import Crowd
 from fullrank.environments.proximity import Array, Pairs
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 
 class Verdict(NamedTuple):

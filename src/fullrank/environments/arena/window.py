@@ -7,8 +7,8 @@ depends on how many are in the window, not on M.
 
 import numpy as np
 
+from fullrank.common.types import IntArray
 from fullrank.environments.proximity import NOBODY, Array
-from fullrank.types import IntArray
 
 
 def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array]:

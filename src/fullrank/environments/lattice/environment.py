@@ -7,12 +7,12 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.entities import Entities, Kind
 from fullrank.environments.lattice.grid import NOBODY
 from fullrank.environments.time_limit import TimeLimit
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 Bits: TypeAlias = BoolArray
 """What agents hold, shape (E, M, z)."""

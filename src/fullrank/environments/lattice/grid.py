@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from fullrank.errors import ConfigError
-from fullrank.types import IntArray
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import IntArray
 
 NOBODY = -1
 """Fills the places that an agent with fewer neighbours leaves empty."""

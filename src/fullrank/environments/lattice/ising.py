@@ -11,12 +11,12 @@ from typing import Literal
 
 import numpy as np
 
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import side_of, torus
 from fullrank.environments.lattice.local import LocalLattice, Part
 from fullrank.environments.time_limit import require_horizon
-from fullrank.types import FloatArray, IntArray
 
 UP_OR_DOWN = Discrete(2, relaxed=True)
 

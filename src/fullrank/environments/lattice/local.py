@@ -5,11 +5,11 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, observe
 from fullrank.environments.lattice.grid import NOBODY, within
 from fullrank.environments.local import Neighbourhood, Transition
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 
 class Part(NamedTuple):

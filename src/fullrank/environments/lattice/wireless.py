@@ -21,14 +21,14 @@ from typing import Literal
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import stream
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import king, side_of
 from fullrank.environments.lattice.local import LocalLattice, Part
 from fullrank.environments.time_limit import require_horizon
-from fullrank.errors import ConfigError
-from fullrank.seeding import stream
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 CHOICES = Discrete(5)
 SILENT = -1

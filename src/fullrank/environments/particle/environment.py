@@ -7,12 +7,12 @@ from typing import Literal
 
 import numpy as np
 
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.particle.scene import Scene
 from fullrank.environments.particle.world import Array, Body, World
 from fullrank.environments.time_limit import TimeLimit, require_horizon
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

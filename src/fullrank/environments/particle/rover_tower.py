@@ -16,6 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import (
     ParticleConfig,
@@ -26,8 +28,6 @@ from fullrank.environments.particle.scene import Scene, said
 from fullrank.environments.particle.teams import MOVES, group, require_landmarks
 from fullrank.environments.particle.views import one_hot, write
 from fullrank.environments.particle.world import Array, Body
-from fullrank.errors import ConfigError
-from fullrank.types import FloatArray
 
 SYMBOLS = MOVES.n
 ROVER = Body(kind="agent", size=0.075, acceleration=1.5, max_speed=1.0)

@@ -1,7 +1,7 @@
 """How many play on which side, and under which names."""
 
+from fullrank.common.errors import ConfigError
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.errors import ConfigError
 
 MOVES = Discrete(5, relaxed=True)
 """Nothing, +x, -x, +y, -y."""

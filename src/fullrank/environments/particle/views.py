@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.particle.world import Array
-from fullrank.types import BoolArray, FloatArray, IntArray
 
 
 def write(out: FloatArray, *parts: Array | BoolArray) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.types import BoolArray, IntArray
+from fullrank.common.types import BoolArray, IntArray
 
 Array = NDArray[np.float64]
 

@@ -5,10 +5,10 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
-from fullrank.networks.cohort import Cohort
-from fullrank.networks.picked import Picked, consecutive
-from fullrank.networks.sight import MeanField, Sight
-from fullrank.networks.workspace import Workspace
+from fullrank.networks.fused.cohort import Cohort
+from fullrank.networks.fused.picked import Picked, consecutive
+from fullrank.networks.fused.sight import MeanField, Sight
+from fullrank.networks.fused.workspace import Workspace
 
 ENTRIES = {"cpu": 280_000, "cuda": 2**25}
 """Entries of one activation, units x hidden x columns, of which a core's cache holds several."""

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullrank.networks.mlp import Linear
+from fullrank.networks.fused.mlp import Linear
 
 
 class _Layer(NamedTuple):

@@ -10,14 +10,14 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor
 
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec
-from fullrank.networks.adam import Rows
-from fullrank.networks.heads import Head, make_head
-from fullrank.networks.mlp import Mlp, aligned
-from fullrank.networks.sight import Sight, critic_inputs
+from fullrank.networks.fused.adam import Rows
+from fullrank.networks.fused.heads import Head, make_head
+from fullrank.networks.fused.mlp import Mlp, aligned
+from fullrank.networks.fused.sight import Sight, critic_inputs
 from fullrank.replay.layout import Layout
-from fullrank.seeding import stream
-from fullrank.types import FloatArray
 
 ROLES = ("policy", "critic", "target_policy", "target_critic")
 """The networks of an agent that are broadcast."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import ActionSpec, Continuous, Discrete
-from fullrank.types import FloatArray
 
 SMALLEST_UNIFORM = np.float32(2.0**-25)
 """Stands for a uniform draw of 0, whose logarithm does not exist."""

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.networks.mlp import Mlp, Tape, aligned, forward
-from fullrank.types import FloatArray, IntArray
+from fullrank.common.types import FloatArray, IntArray
+from fullrank.networks.fused.mlp import Mlp, Tape, aligned, forward
 
 MOST = 208
 """Rows of one agent at most that are computed as one matrix."""

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.networks.mlp import ALIGNMENT, aligned
+from fullrank.common.types import FloatArray
+from fullrank.networks.fused.mlp import ALIGNMENT, aligned
 from fullrank.replay.layout import Layout
-from fullrank.types import FloatArray
 
 TILE = {"cpu": 256, "cuda": 2**20}
 """Transitions of a tile at most, unless the networks are wider than that."""

@@ -5,10 +5,10 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from fullrank.networks.clip import Clipper
-from fullrank.networks.cohort import Cohort
-from fullrank.networks.mlp import Linear, Tape, parts
-from fullrank.networks.sight import Sight
+from fullrank.networks.fused.clip import Clipper
+from fullrank.networks.fused.cohort import Cohort
+from fullrank.networks.fused.mlp import Linear, Tape, parts
+from fullrank.networks.fused.sight import Sight
 
 
 class Workspace:

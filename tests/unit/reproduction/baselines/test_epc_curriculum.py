@@ -10,12 +10,21 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, practice, train
-from fullrank.baselines.epc.population import mixed
+from fullrank.common.errors import CheckpointUnusable, ConfigError
+from fullrank.common.seeding import derive
 from fullrank.environments import Environment
-from fullrank.errors import CheckpointUnusable, ConfigError
-from fullrank.rollouts import Act, Evaluation, evaluate
-from fullrank.seeding import derive
+from fullrank.training.rollouts import Act, Evaluation, evaluate
+from fullrank_reproduction.baselines.epc import (
+    Curriculum,
+    Point,
+    Practice,
+    Run,
+    Stage,
+    best,
+    practice,
+    train,
+)
+from fullrank_reproduction.baselines.epc.population import mixed
 
 PRACTICE = Practice(
     copies=2,

@@ -7,16 +7,16 @@ from torch import Tensor
 
 from fullrank.algorithms.actor_critics import ActorCriticConfig
 from fullrank.algorithms.sections import layout_of
-from fullrank.baselines.epc import learner as module
-from fullrank.baselines.epc.learner import Learner
-from fullrank.baselines.epc.networks import HIDDEN
-from fullrank.baselines.epc.team import Team
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.environments.entities import entities_of
-from fullrank.errors import ConfigError
-from fullrank.rollouts import Rollout
-from fullrank.types import FloatArray
+from fullrank.training.rollouts import Rollout
+from fullrank_reproduction.baselines.epc import learner as module
+from fullrank_reproduction.baselines.epc.learner import Learner
+from fullrank_reproduction.baselines.epc.networks import HIDDEN
+from fullrank_reproduction.baselines.epc.team import Team
 
 SEED = 2
 

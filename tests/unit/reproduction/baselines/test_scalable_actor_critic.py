@@ -7,7 +7,13 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.baselines.scalable_actor_critic import (
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive, stream
+from fullrank.environments.lattice.environment import LatticeEnvironment
+from fullrank.environments.lattice.ising import Ising
+from fullrank.environments.lattice.wireless import Wireless
+from fullrank.training.rollouts import evaluate
+from fullrank_reproduction.baselines.scalable_actor_critic import (
     Episode,
     ScalableActorCritic,
     learn_values,
@@ -15,12 +21,6 @@ from fullrank.baselines.scalable_actor_critic import (
     sampled,
     step_count,
 )
-from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank.environments.lattice.ising import Ising
-from fullrank.environments.lattice.wireless import Wireless
-from fullrank.errors import ConfigError
-from fullrank.rollouts import evaluate
-from fullrank.seeding import derive, stream
 
 SEED = 5
 

@@ -1,0 +1,1 @@
+"""Fault injection and deterministic simulation testing of a run."""

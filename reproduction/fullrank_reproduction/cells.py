@@ -1,0 +1,97 @@
+"""Cells: the pieces of an experiment, each computed once and kept, so that a stop costs one cell.
+
+``<directory>/cells/<name>.json`` holds a result, what it was computed from, and a checksum of both.
+A file that is damaged, or was computed from something else, is computed again.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum, auto
+from pathlib import Path
+
+from fullrank.common.types import JSON
+
+
+class Origin(StrEnum):
+    """Where a cell's result came from."""
+
+    KEPT = auto()
+    COMPUTED = auto()
+    DAMAGED = auto()
+    """It was there, but damaged, and was computed again."""
+    CHANGED = auto()
+    """It was there, but of other settings, and was computed again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One piece of an experiment."""
+
+    name: str
+    """Unique; letters, digits, ``-``, ``_`` and ``.`` alone."""
+    settings: JSON
+    """All that the result depends on."""
+    compute: Callable[[], JSON]
+    weight: float = 1.0
+    """How long it takes beside others, roughly; the time left is estimated by it."""
+
+
+def run(
+    cells: Sequence[Cell],
+    directory: Path,
+    *,
+    done: Callable[[Cell, Origin], None] = lambda cell, origin: None,
+) -> dict[str, JSON]:
+    """Results by cell name; those that are kept are not computed again.
+
+    Args:
+        cells: In the order in which they are computed.
+        directory: Where results are kept.
+        done: Told of each cell as it is there.
+    """
+    kept = directory / "cells"
+    kept.mkdir(parents=True, exist_ok=True)
+    results = {}
+    for cell in cells:
+        path = kept / f"{cell.name}.json"
+        found, origin = _read(path, cell.settings)
+        if found is None:
+            found = cell.compute()
+            _write(path, cell.settings, found)
+        results[cell.name] = found
+        done(cell, origin)
+    return results
+
+
+def _read(path: Path, settings: JSON) -> tuple[JSON | None, Origin]:
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+        if stored["checksum"] != _checksum(stored["settings"], stored["result"]):
+            return None, Origin.DAMAGED
+    except FileNotFoundError:
+        return None, Origin.COMPUTED
+    except (ValueError, KeyError, TypeError):
+        return None, Origin.DAMAGED
+    if stored["settings"] != json.loads(json.dumps(settings)):
+        return None, Origin.CHANGED
+    result: JSON = stored["result"]
+    return result, Origin.KEPT
+
+
+def _write(path: Path, settings: JSON, result: JSON) -> None:
+    """Replace the file, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    stored = {
+        "settings": settings,
+        "result": result,
+        "checksum": _checksum(settings, result),
+    }
+    partial.write_text(json.dumps(stored), encoding="utf-8")
+    partial.replace(path)
+
+
+def _checksum(settings: JSON, result: JSON) -> str:
+    text = json.dumps([settings, result], sort_keys=True)
+    return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()

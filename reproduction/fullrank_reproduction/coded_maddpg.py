@@ -1,0 +1,237 @@
+"""The whole reproduction of [Wang21]: cells, then tables, pictures and the page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fullrank.common.types import JSON
+from fullrank_reproduction import claims, figures, learning, page, timing, verdicts, wang21
+from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claims import Table
+from fullrank_reproduction.learning import Effort
+from fullrank_reproduction.timing import Clock, Setting, Train
+from fullrank_reproduction.verdicts import Verdict
+
+PAGE = "README.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much of the paper is run."""
+
+    name: str
+    effort: Effort
+    repeats: int
+    """Of each measurement of computing time."""
+    real: tuple[Setting, ...]
+    """Cells of the table that are run on processes."""
+    real_rounds: int
+
+
+SMOKE = Scale(
+    name="smoke",
+    effort=Effort(iterations=60, compared=15, seeds=2, batch=128, warmup=2560),
+    repeats=5,
+    real=tuple(
+        timing.settings(
+            wang21.TASKS[:1],
+            agents=wang21.AGENTS[:1],
+            codes=("uncoded", "mds", "replication", "cyclic", "auto"),
+        )
+    ),
+    real_rounds=13,
+)
+"""Minutes on two cores."""
+
+PAPER = Scale(
+    name="paper",
+    effort=Effort(iterations=4000, compared=400, seeds=5, batch=1024, warmup=25_600),
+    repeats=30,
+    real=tuple(timing.settings()),
+    real_rounds=51,
+)
+"""The paper's numbers of iterations; about a day on two cores."""
+
+SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
+
+
+def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
+    """All that is run, quick things first.
+
+    Args:
+        scale: How much.
+        train: Trains with real services.
+        clock: Measures computing.
+    """
+    return [
+        *(
+            timing.measured_compute(task, agents, repeats=scale.repeats, clock=clock)
+            for task in wang21.TASKS
+            for agents in wang21.AGENTS
+        ),
+        *(timing.real(each, rounds=scale.real_rounds, train=train) for each in scale.real),
+        *(cell for task in wang21.TASKS for cell in learning.cells(task, scale.effort)),
+    ]
+
+
+PREDICTED = 2 * len(wang21.TASKS) * len(wang21.AGENTS)
+"""Cells that follow from the measured ones."""
+
+
+def predictions(found: Mapping[str, JSON]) -> list[Cell]:
+    """Times in virtual time: of the paper's machines, and of learners like this one."""
+    rows = [(task, agents) for task in wang21.TASKS for agents in wang21.AGENTS]
+    theirs = {row: timing.published_compute(*row) for row in rows}
+    here = {(task, agents): found[f"compute-{task.name}-{agents}"] for task, agents in rows}
+    return [
+        *(
+            timing.predicted("paper", *row, unit_s=theirs[row][0], shared_s=theirs[row][1])
+            for row in rows
+        ),
+        *(timing.predicted("here", *row, **here[row]) for row in rows),
+    ]
+
+
+def reproduce(
+    scale: Scale,
+    directory: Path,
+    *,
+    train: Train,
+    clock: Clock,
+    done: Callable[[Cell, Origin], None],
+) -> Path:
+    """Compute what is missing, then write pictures and page; returns the page.
+
+    Args:
+        scale: How much.
+        directory: Holds results, pictures and page; a directory half done is gone on with.
+        train: Trains with real services.
+        clock: Measures computing.
+        done: Told of each cell as it is there.
+    """
+    found = run(cells(scale, train, clock), directory, done=done)
+    found |= run(predictions(found), directory, done=done)
+    tables = _tables(scale, found)
+    figures.draw_learning(found, seeds=scale.effort.seeds, path=directory / "learning.png")
+    _draw_times(tables, directory)
+    judged = {
+        "published": claims.judge_times(tables["published"], rounds=claims.LEAST_ROUNDS),
+        "paper's machines": claims.judge_times(tables["paper's machines"], rounds=timing.ROUNDS),
+        "this machine": claims.judge_times(tables["this machine"], rounds=timing.ROUNDS),
+        "processes": claims.judge_times(tables["processes"], rounds=scale.real_rounds),
+        "runs": [
+            claims.judge_learning(found, task, seeds=scale.effort.seeds) for task in wang21.TASKS
+        ],
+    }
+    text = _page(scale, found, tables=tables, judged=judged)
+    (directory / PAGE).write_text(text, encoding="utf-8")
+    return directory / PAGE
+
+
+def _tables(scale: Scale, found: Mapping[str, JSON]) -> dict[str, Table]:
+    """Times by source."""
+    every = timing.settings()
+    published = {
+        each: each.task.published[each.agents][each.code][
+            each.task.stragglers.index(each.stragglers)
+        ]
+        for each in every
+        if each.code in wang21.CODES
+    }
+    theirs, here = (
+        {
+            each: found[f"predicted-{source}-{each.task.name}-{each.agents}"][each.name]
+            for each in every
+        }
+        for source in ("paper", "here")
+    )
+    real = {each: found[f"real-{each.name}"]["seconds"] for each in scale.real}
+    sources = {
+        "published": published,
+        "paper's machines": theirs,
+        "this machine": here,
+        "processes": real,
+    }
+    return {source: claims.table(cells_) for source, cells_ in sources.items()}
+
+
+def _draw_times(tables: Mapping[str, Table], directory: Path) -> None:
+    figures.draw_times(
+        tables["paper's machines"],
+        title="Predicted for the paper's machines; dashes: published",
+        path=directory / "times-paper.png",
+        beside=tables["published"],
+    )
+    figures.draw_times(
+        tables["this machine"],
+        title="Predicted for learners like this machine",
+        path=directory / "times-here.png",
+    )
+    figures.draw_times(
+        tables["processes"],
+        title="Measured on processes with emulated computing",
+        path=directory / "times-processes.png",
+    )
+
+
+def _page(
+    scale: Scale,
+    found: Mapping[str, JSON],
+    *,
+    tables: Mapping[str, Table],
+    judged: Mapping[str, Sequence[Verdict]],
+) -> str:
+    effort = scale.effort
+    return f"""# Coded MADDPG, reproduced ({scale.name} scale)
+
+`fullrank reproduce coded-maddpg --scale {scale.name}`. Tasks in the `openai` variant (dynamics and
+rewards of the original particle environments), M = {", ".join(map(str, wang21.AGENTS))}, K = M / 2
+adversaries in the competitive ones, N = {wang21.LEARNERS}; an uncoded run has M learners.
+
+## Claims
+
+{verdicts.as_table(judged)}
+
+Times count as equal within {claims.SLACK:.0%} of the delay. *Published* judges the authors' own
+numbers by the same rules.
+
+## Fig. 3: what is learnt
+
+{effort.seeds} seeds, {effort.iterations} iterations centralised and `cyclic`, {effort.compared}
+with each other code (first seed), batch {effort.batch}. Every coded run is a run of its own with k
+stragglers in every iteration; the curves lie on each other because the bits are the same.
+
+![Learning curves](learning.png)
+
+A code that cannot be exact is measured by what it decodes in the state of the centralised run:
+
+{page.distances(found)}
+
+## Figs. 4 and 5: time against stragglers
+
+Seconds for {wang21.TOTALLED} iterations, cells by k.
+
+* *Paper's machines*: virtual time with the two numbers (seconds per unit, seconds shared by all
+  codes) that the published cells of `uncoded` and `mds` without stragglers give. Every other cell
+  is a prediction.
+* *This machine*: virtual time with the computing time measured here.
+* *Processes*: real services, {timing.EMULATED_UNIT_S} s per unit emulated, {scale.real_rounds - 1}
+  rounds.
+
+`cyclic` is ours; its tolerance is the largest k of the task, N - M at most. `auto` is ours too: the
+planner chooses family and tolerance from what it sees; the first {timing.LEARNT} iterations, in
+which it gets to know the learners, are left out.
+
+{page.agreement(tables["paper's machines"], tables["published"])}
+
+![Predicted and published times](times-paper.png)
+![Predicted times with the computing times of this machine](times-here.png)
+![Measured times](times-processes.png)
+{page.times(tables)}
+
+## P(decodable | k)
+
+Exact, over all sets of k lost rows of {wang21.LEARNERS}; `cyclic` with tolerance 2.
+
+{page.probabilities()}
+"""

@@ -1,0 +1,52 @@
+"""Independent data meet coding: where decoded gradients drown in noise, and where they do not."""
+
+from collections.abc import Iterator
+
+from fullrank_reproduction.darl1n import noise
+from fullrank_reproduction.darl1n.published import AGENTS
+from fullrank_reproduction.darl1n.readings import Found, at
+from fullrank_reproduction.verdicts import Verdict, judge
+
+RECOVERED = 18
+"""|J| with which dense codes are usable again."""
+DROWNED, CLEAR = 10.0, 2.0
+"""Median of the mean variance, in that of one learner's own gradient: hopeless from here, harmless
+up to here."""
+
+
+def judge_noise(found: Found) -> list[Verdict]:
+    """What the study shows."""
+    first, then = (
+        [(name, median(found, name, size)) for name in noise.DENSE] for size in (AGENTS, RECOVERED)
+    )
+    return [
+        judge(
+            "No code decodes with a mean variance below M / |J|.",
+            list(_below_the_bound(found)),
+            grounds="in every set J that was looked at",
+        ),
+        judge(
+            f"With |J| = M dense codes decode more noise than gradient (over {DROWNED:g} times "
+            "that of one learner).",
+            [f"{name}: {value:.1f}" for name, value in first if value < DROWNED],
+            grounds=", ".join(f"{name} {value:.0f}" for name, value in first),
+        ),
+        judge(
+            f"With |J| = {RECOVERED} they do not (at most {CLEAR:g} times).",
+            [f"{name}: {value:.1f}" for name, value in then if value > CLEAR],
+            grounds=", ".join(f"{name} {value:.1f}" for name, value in then),
+        ),
+    ]
+
+
+def median(found: Found, name: str, size: int) -> float:
+    """Of the mean variance, over sets that decode; a dense code's always do."""
+    return float(at(found, name, size)["noise"][1])
+
+
+def _below_the_bound(found: Found) -> Iterator[str]:
+    for name in noise.CODES:
+        for size in noise.SIZES:
+            least = at(found, name, size)["least"]
+            if least is not None and least < 1.0 - 1e-9:
+                yield f"{name} with {size} rows: {least:.3f} of it"

@@ -1,0 +1,179 @@
+"""The claims of [DARL1N, Sec. VI-B] on Table V, and what its numbers say of how they were made."""
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import pairwise, product
+
+from fullrank.common.types import JSON
+from fullrank_reproduction.darl1n.published import (
+    AGENTS,
+    LDGM,
+    LEARNERS,
+    MDS,
+    RATES,
+    RECEIVED,
+    REPETITION,
+    SCHEMES,
+    SPARSE,
+    TABLE_V,
+    UNCODED,
+    Row,
+    Scheme,
+)
+from fullrank_reproduction.darl1n.readings import Found, overhead, success, variance
+from fullrank_reproduction.darl1n.straggling import Straggling, undisturbed
+from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
+from fullrank_reproduction.verdicts import Verdict, judge
+
+CLOSE = 0.02
+"""Within which a published number equals a closed form."""
+ERRORS = 3.0
+"""Standard errors within which two means count as equal."""
+DRAWS = 10
+"""Over which the paper averages overheads."""
+ENOUGH = "at every |J| at which enough sets decode"
+
+
+def judge_published(found: Found) -> list[Verdict]:
+    """How the published numbers were made."""
+    return [
+        judge(
+            "Stragglers follow Assumption 4: each learner with probability eta.",
+            list(_unlike(Straggling.BERNOULLI)),
+            grounds="all rates with a closed form agree",
+        ),
+        judge(
+            "Exactly round(eta N) learners straggle.",
+            list(_unlike(Straggling.FIXED)),
+            grounds=f"all rates with a closed form agree within {CLOSE}",
+        ),
+        judge(
+            f"Overheads of random matrices are means over {DRAWS} draws.",
+            list(_unlikely_overheads()),
+            grounds=f"within {ERRORS:g} standard errors of such means",
+        ),
+        judge(
+            "V of repetition follows from eq. 16.",
+            list(_unlike_variance(found, REPETITION, TABLE_V[REPETITION.name])),
+            grounds=ENOUGH,
+        ),
+        judge(
+            "V of MDS is that of the Vandermonde matrix of the authors' earlier code.",
+            list(_unlike_variance(found, VANDERMONDE, TABLE_V[MDS.name])),
+            grounds=ENOUGH,
+        ),
+    ]
+
+
+def judge_table(found: Found) -> list[Verdict]:
+    """What the paper reads off the table, by our numbers."""
+    return [
+        judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
+        judge(
+            "MDS is the most resilient.",
+            list(_more_resilient(found)),
+            grounds="no scheme succeeds more often, with either kind of stragglers",
+        ),
+        judge(
+            "More density costs more and survives more.",
+            [*_not_rising(found, SPARSE), *_not_rising(found, LDGM)],
+            grounds="sparse and LDGM, with either kind of stragglers",
+        ),
+        judge(
+            "MDS has the largest V, with the Vandermonde matrix.",
+            list(_beaten(found, VANDERMONDE, sign=1)),
+            grounds=ENOUGH,
+        ),
+        judge(
+            "MDS has the largest V, with orthonormal columns.",
+            list(_beaten(found, MDS, sign=1)),
+            grounds=ENOUGH,
+        ),
+        judge(
+            "Repetition has the smallest V.",
+            list(_beaten(found, REPETITION, sign=-1)),
+            grounds=ENOUGH,
+        ),
+        judge(
+            "Sparse has a larger V than LDGM.",
+            list(_quieter_sparse(found)),
+            grounds=f"mean over the densities, {ENOUGH}",
+        ),
+    ]
+
+
+def _unlike(straggling: Straggling) -> Iterator[str]:
+    for name, row in TABLE_V.items():
+        for rate, said in zip(RATES, row.success, strict=True):
+            closed = undisturbed(name, straggling, rate)
+            if closed is not None and abs(closed - said) > CLOSE:
+                yield f"{name} at eta = {rate}: published {said:.3g}, must be {closed:.3f}"
+
+
+def _unlikely_overheads() -> Iterator[str]:
+    for scheme in (*SPARSE, *LDGM):
+        density, kept = scheme.params["density"], 0 if scheme in SPARSE else AGENTS
+        drawn = AGENTS * (LEARNERS - kept)
+        mean = (drawn * density + kept) / AGENTS - 1.0
+        error = math.sqrt(drawn * density * (1.0 - density) / DRAWS) / AGENTS
+        said = TABLE_V[scheme.name].overhead
+        if abs(said - mean) > ERRORS * error:
+            yield f"{scheme.name}: published {said:g}, must be {mean:.2f} ± {error:.2f}"
+
+
+def _unlike_variance(found: Found, scheme: Scheme, published: Row) -> Iterator[str]:
+    for received, said in zip(RECEIVED, published.variance, strict=True):
+        ours, error = variance(found, scheme, received)
+        if abs(ours - said) > ERRORS * error + CLOSE:
+            yield f"with {received} rows: published {said:g}, must be {ours:.2f}"
+
+
+def _outside(found: Found) -> Iterator[str]:
+    least, most = overhead(found, UNCODED), overhead(found, MDS)
+    for scheme in SCHEMES:
+        if not least <= overhead(found, scheme) <= most:
+            yield f"{scheme.name}: {overhead(found, scheme):.2f}"
+
+
+def _more_resilient(found: Found) -> Iterator[str]:
+    for scheme, straggling, rate in product(SCHEMES, Straggling, RATES):
+        ours = success(found, MDS, straggling, rate)
+        its = success(found, scheme, straggling, rate)
+        if its["value"] > ours["value"] + ERRORS * _together(ours, its):
+            yield f"{scheme.name} at eta = {rate} ({straggling}): {its['value']:.3f}"
+
+
+def _not_rising(found: Found, schemes: Sequence[Scheme]) -> Iterator[str]:
+    for thinner, denser in pairwise(schemes):
+        if overhead(found, denser) <= overhead(found, thinner):
+            yield f"{denser.name} computes no more than {thinner.name}"
+        for straggling, rate in product(Straggling, RATES):
+            less, more = (success(found, each, straggling, rate) for each in (thinner, denser))
+            if more["value"] < less["value"] - ERRORS * _together(less, more):
+                yield f"{denser.name} survives less than {thinner.name} at eta = {rate}"
+
+
+def _together(one: JSON, other: JSON) -> float:
+    """Standard error of a difference."""
+    return math.hypot(one["standard_error"], other["standard_error"])
+
+
+def _beaten(found: Found, first: Scheme, *, sign: int) -> Iterator[str]:
+    """Where another scheme's V is larger (``sign`` 1) or smaller (-1) than the first's, by most."""
+    for received in RECEIVED:
+        ours, error = variance(found, first, received)
+        others = [(scheme.name, *variance(found, scheme, received)) for scheme in SCHEMES]
+        known = [other for other in others if not math.isnan(other[1])]
+        name, its, other = max(known, key=lambda entry: sign * entry[1])
+        if sign * (its - ours) > ERRORS * math.hypot(error, other):
+            yield f"with {received} rows: {first.name} {ours:.2f}, {name} {its:.2f}"
+
+
+def _quieter_sparse(found: Found) -> Iterator[str]:
+    for received in RECEIVED:
+        sparse, ldgm = (
+            sum(variance(found, scheme, received)[0] for scheme in schemes) / len(schemes)
+            for schemes in (SPARSE, LDGM)
+        )
+        if sparse <= ldgm:
+            yield f"with {received} rows: {sparse:.2f} against {ldgm:.2f}"

@@ -1,0 +1,157 @@
+"""The claims of [DARL1N, Sec. VI-B] on times: Fig. 7 and Table VI."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+from fullrank_reproduction.darl1n.published import (
+    CONVERGENCE_S,
+    DELAYS_S,
+    LDGM,
+    MDS,
+    RATES,
+    REPETITION,
+    SPARSE,
+    TIMED,
+    UNCODED,
+    Scheme,
+)
+from fullrank_reproduction.darl1n.readings import Found, seconds
+from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.times import Machines
+from fullrank_reproduction.verdicts import Held, Verdict, judge
+
+FLAT = 1.1
+"""Times that differ by less than this factor do not grow."""
+SLOWER = 0.95
+"""Share of uncoded's growth below which a scheme degrades more slowly."""
+NEAR = 0.15
+"""Within which a predicted convergence time agrees."""
+LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
+LATE = RATES[1:]
+
+
+def judge_figure(found: Found, straggling: Straggling) -> list[Verdict]:
+    """Fig. 7, for one kind of stragglers."""
+    wins, pairs = _light_wins(found, straggling)
+    return [
+        judge(
+            "Without stragglers uncoded is fastest, MDS and sparse slowest.",
+            list(_disordered(found, straggling)),
+            grounds="all others lie between",
+        ),
+        judge(
+            "Repetition and LDGM slow down less than uncoded.",
+            list(_as_fragile(found, straggling)),
+            grounds="at both rates and delays",
+        ),
+        judge(
+            "They are quicker than MDS and sparse in most cases.",
+            [] if 2 * wins > pairs else [f"in {wins} of {pairs} only"],
+            grounds=f"in {wins} of {pairs}",
+        ),
+        judge(
+            "MDS and sparse do not grow much as Delta goes from 1 to 4.",
+            list(_growing(found, straggling)),
+            grounds=f"by a factor below {FLAT}",
+        ),
+        judge(
+            "MDS and sparse are quickest where delay and rate are largest.",
+            list(_quicker_than_dense(found, straggling)),
+            grounds=f"Delta = {DELAYS_S[-1]:g} s, eta = {LATE[-1]}",
+        ),
+    ]
+
+
+def judge_convergence(found: Found, machines: Machines) -> list[Verdict]:
+    """Table VI, with independent stragglers."""
+    return [
+        judge(
+            "LDGM converges first where there are stragglers, if all need the same iterations.",
+            list(_before_ldgm(found)),
+            grounds="at both rates",
+        ),
+        judge(
+            "All schemes need the same number of iterations to converge.",
+            list(_elsewhere(found, machines)),
+            grounds=f"{machines.iterations:.0f}; all times within {NEAR:.0%}",
+        ),
+        Verdict(
+            claim="MDS and sparse do not learn, repetition and LDGM do.",
+            held=Held.NOT_TESTABLE,
+            reason="needs the training runs of Coded DARL1N",
+        ),
+    ]
+
+
+def _disordered(found: Found, straggling: Straggling) -> Iterator[str]:
+    calm = {each.name: seconds(found, each, straggling, DELAYS_S[0], 0.0) for each in TIMED}
+    if calm[UNCODED.name] > min(calm.values()) * 1.01:
+        yield f"uncoded takes {calm[UNCODED.name]:.2f} s of {min(calm.values()):.2f} s"
+    quickest = min(calm[each.name] for each in DENSE)
+    for each in LIGHT:
+        if calm[each.name] > quickest:
+            yield f"{each.name} takes {calm[each.name]:.2f} s"
+
+
+def _growth(
+    found: Found, scheme: Scheme, straggling: Straggling, delay_s: float, rate: float
+) -> float:
+    calm = seconds(found, scheme, straggling, delay_s, 0.0)
+    return seconds(found, scheme, straggling, delay_s, rate) - calm
+
+
+def _as_fragile(found: Found, straggling: Straggling) -> Iterator[str]:
+    for scheme, delay_s, rate in product(LIGHT, DELAYS_S, LATE):
+        share = _growth(found, scheme, straggling, delay_s, rate) / _growth(
+            found, UNCODED, straggling, delay_s, rate
+        )
+        if share > SLOWER:
+            yield f"{scheme.name} at eta = {rate}, Delta = {delay_s:g}: {share:.0%} of its growth"
+
+
+def _light_wins(found: Found, straggling: Straggling) -> tuple[int, int]:
+    """Comparisons that repetition and LDGM win, and all."""
+    outcomes = [
+        seconds(found, light, straggling, *case) < seconds(found, dense, straggling, *case)
+        for light, dense in product(LIGHT, DENSE)
+        for case in product(DELAYS_S, RATES)
+    ]
+    return sum(outcomes), len(outcomes)
+
+
+def _growing(found: Found, straggling: Straggling) -> Iterator[str]:
+    for scheme, rate in product(DENSE, LATE):
+        short, long = (seconds(found, scheme, straggling, delay, rate) for delay in DELAYS_S)
+        if long > FLAT * short:
+            yield f"{scheme.name} at eta = {rate}: from {short:.2f} to {long:.2f} s"
+
+
+def _quicker_than_dense(found: Found, straggling: Straggling) -> Iterator[str]:
+    slowest = max(_hardest(found, DENSE, straggling))
+    for scheme, taken in zip(TIMED, _hardest(found, TIMED, straggling), strict=True):
+        if scheme not in DENSE and taken < slowest:
+            yield f"{scheme.name} takes {taken:.2f} s, they {slowest:.2f} s"
+
+
+def _hardest(found: Found, schemes: Sequence[Scheme], straggling: Straggling) -> list[float]:
+    return [seconds(found, each, straggling, DELAYS_S[-1], LATE[-1]) for each in schemes]
+
+
+def _before_ldgm(found: Found) -> Iterator[str]:
+    for rate in LATE:
+        times = {
+            each.name: seconds(found, each, Straggling.BERNOULLI, DELAYS_S[0], rate)
+            for each in TIMED
+        }
+        first = min(times, key=times.__getitem__)
+        if first != LDGM[1].name:
+            yield f"at eta = {rate} {first} does"
+
+
+def _elsewhere(found: Found, machines: Machines) -> Iterator[str]:
+    for scheme in TIMED:
+        for rate, said in zip(RATES, CONVERGENCE_S[scheme.name], strict=True):
+            iteration_s = seconds(found, scheme, Straggling.BERNOULLI, DELAYS_S[0], rate)
+            ratio = said / (machines.iterations * iteration_s)
+            if abs(ratio - 1.0) > NEAR:
+                yield f"{scheme.name} at eta = {rate}: {ratio:.2f} times as many"

@@ -1,0 +1,218 @@
+"""The whole of it: cells, then pictures, verdicts and the page."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from fullrank_reproduction import verdicts
+from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.darl1n import (
+    figures,
+    noise,
+    resilience,
+    tables,
+    times,
+    training,
+    vandermonde,
+)
+from fullrank_reproduction.darl1n.claims_noise import judge_noise
+from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
+from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
+from fullrank_reproduction.darl1n.published import AGENTS, LEARNERS, OURS, SCHEMES, TOTALLED
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.training import Effort
+from fullrank_reproduction.timing import Clock
+from fullrank_reproduction.verdicts import Verdict
+
+PAGE = "README.md"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scale:
+    """How much is sampled and trained."""
+
+    name: str
+    effort: Effort
+    trials: int
+    """Of each probability in Table V."""
+    sets: int
+    """J behind each average V."""
+    exact_sets: int
+    """The same for the Vandermonde matrix, which takes a third of a second each."""
+    samples: int
+    """J of each size in the study of noise."""
+    draws: int
+    """Matrices whose rounds are simulated, where they are random."""
+    rounds: int
+    """Simulated with each."""
+
+
+SMOKE = Scale(
+    name="smoke",
+    effort=Effort(
+        sizes=1,
+        iterations=200,
+        every=10,
+        batch=256,
+        seeds=1,
+        timed=3,
+        draws=1,
+        episodes=300,
+    ),
+    trials=2_000,
+    sets=100,
+    exact_sets=10,
+    samples=2_000,
+    draws=5,
+    rounds=20,
+)
+"""Minutes; as many sets J as in the paper, and its smallest teams."""
+
+PAPER = Scale(
+    name="paper",
+    effort=Effort(
+        sizes=4,
+        iterations=3_000,
+        every=30,
+        batch=1_024,
+        seeds=3,
+        timed=10,
+        draws=5,
+        episodes=2_000,
+    ),
+    trials=20_000,
+    sets=1_000,
+    exact_sets=100,
+    samples=20_000,
+    draws=10,
+    rounds=60,
+)
+"""The paper's teams, iterations, seeds and rounds: days of training on two cores."""
+
+SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
+
+
+def cells(scale: Scale) -> list[Cell]:
+    """All that is computed of codes."""
+    machines = times.published_machines()
+    return [
+        *(resilience.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
+        vandermonde.cell(sets=scale.exact_sets),
+        *noise.cells(samples=scale.samples),
+        *(
+            times.cell(each, machines, draws=scale.draws, rounds=scale.rounds)
+            for each in times.SCHEMES
+        ),
+    ]
+
+
+def work(scale: Scale) -> float:
+    """The weight of all cells."""
+    return sum(each.weight for each in cells(scale)) + training.work(scale.effort)
+
+
+def reproduce(
+    scale: Scale, directory: Path, *, clock: Clock, done: Callable[[Cell, Origin], None]
+) -> Path:
+    """Compute what is missing, then write pictures and page; returns the page.
+
+    Args:
+        scale: How much.
+        directory: Holds results, pictures and page; a directory half done is gone on with.
+        clock: Measures computing.
+        done: Told of each cell as it is there.
+    """
+    first = [*cells(scale), *training.first_cells(scale.effort, directory, clock)]
+    found = run(first, directory, done=done)
+    found |= run(training.later_cells(scale.effort, found, directory, clock), directory, done=done)
+    figures.draw_noise(found, directory / "noise.png")
+    figures.draw_times(found, directory / "times.png")
+    training.draw(found, scale.effort, directory)
+    path = directory / PAGE
+    path.write_text(_page(scale, found), encoding="utf-8")
+    return path
+
+
+def _judged(scale: Scale, found: Found) -> Mapping[str, Sequence[Verdict]]:
+    """By what was judged."""
+    return {
+        "published numbers": judge_published(found),
+        "Table V, ours": judge_table(found),
+        "noise": judge_noise(found),
+        "Fig. 7, independent stragglers": judge_figure(found, Straggling.BERNOULLI),
+        "Fig. 7, fixed number": judge_figure(found, Straggling.FIXED),
+        "Table VI": judge_convergence(found, times.published_machines()),
+        **training.judged(found, scale.effort),
+    }
+
+
+def _page(scale: Scale, found: Found) -> str:
+    machines = times.published_machines()
+    return f"""# DARL1N and Coded DARL1N, reproduced ({scale.name} scale)
+
+`fullrank reproduce darl1n --scale {scale.name}`: codes with M = {AGENTS} agents and N = {LEARNERS}
+learners, then training.
+`mds` is ours (the best of some orthonormal frames); the paper has a Vandermonde matrix of unknown
+nodes.
+`random_sparse` is drawn again until no row is empty.
+
+## Claims
+
+{verdicts.as_table(_judged(scale, found))}
+
+## Table V: overhead and success
+
+{tables.of_success(found)}
+
+*Fixed*: exactly round(eta N) stragglers; *independent*: each learner with probability eta. Monte
+Carlo over {scale.trials} trials with standard errors, a new matrix for each trial where it is
+random.
+
+## Table V: average V
+
+{tables.of_variance(found)}
+
+V = ln det of the covariance of what least squares decodes (eq. 16), over {scale.sets} random sets J
+that decode at most; "-" where fewer than {resilience.LEAST_SETS} of {scale.trials} random sets do.
+`vandermonde` has the nodes of the authors' earlier code (0.1 to 0.5): over {scale.exact_sets} sets
+in rational arithmetic, since float64 cannot decode it.
+
+## Noise against rows received
+
+The variance of the decoded gradients, mean over the units, in that of one learner's own gradient;
+generalised least squares over all rows received. **Median** over those of {scale.samples} random
+sets J that decode, the middle 80 %, median condition, and the share that decodes.
+
+![Noise and decodability against rows received](noise.png)
+
+{tables.of_noise(found)}
+
+## Fig. 7: time against stragglers
+
+Virtual time: a learner needs {machines.unit_s:.3f} s for a unit, and {machines.shared_s:.2f} s of
+each iteration do not depend on the code. Both, and the {machines.iterations:.0f} iterations of
+Table VI, are solved from three of its cells: uncoded at eta = 0 and 0.2, MDS at eta = 0. Seconds
+for {TOTALLED} iterations at eta = 0 / 0.2 / 0.5, {scale.draws * scale.rounds} rounds behind each;
+`{OURS.name}` is ours.
+
+![Time against the rate of stragglers](times.png)
+
+{tables.of_times(found)}
+
+## Noise against time: what it costs to wait
+
+Seconds of an iteration and, in brackets, mean rows received at eta = 0 / 0.2 / 0.5, Delta = 1 s,
+committed at rank M, as in the paper, or once the predicted variance, mean over the units, is at
+most {times.QUIET:g} times that of one learner's own gradient, or all rows are there.
+
+{tables.of_waiting(found)}
+
+## Table VI: time to convergence, and V of the gradients
+
+Delta = 1 s, eta = 0 / 0.2 / 0.5. Times are {machines.iterations:.0f} iterations in virtual time; V
+is of the rows that were there at the commit.
+
+{tables.of_convergence(found, machines)}
+
+{training.text(found, scale.effort)}"""

@@ -1,0 +1,94 @@
+"""Table V of [DARL1N]: overhead, success in spite of stragglers, and V, by Monte Carlo.
+
+A scheme whose matrix is random is drawn anew for every trial, so that the numbers are of the scheme
+and not of one matrix.
+"""
+
+from dataclasses import asdict
+from functools import partial
+
+import numpy as np
+
+from fullrank.codes import Code
+from fullrank.codes.analysis import Probability, computation_overhead, variance
+from fullrank.codes.conditions import random_patterns
+from fullrank.common.types import JSON, BoolArray, IntArray
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.published import LEARNERS, RATES, RECEIVED, Scheme
+from fullrank_reproduction.darl1n.straggling import Straggling
+
+LEAST_SETS = 30
+"""Fewer sets that decode say nothing about a mean."""
+
+
+def cell(scheme: Scheme, *, trials: int, sets: int) -> Cell:
+    """The scheme's row of the table.
+
+    Args:
+        scheme: Whose.
+        trials: Of each probability.
+        sets: J that decode, at most, behind each average V.
+    """
+    return Cell(
+        name=f"table-v-{scheme.name}",
+        settings={
+            "scheme": {"code": scheme.code, "params": dict(scheme.params)},
+            "trials": trials,
+            "sets": sets,
+            "rates": list(RATES),
+            "received": list(RECEIVED),
+        },
+        compute=partial(_row, scheme, trials, sets),
+    )
+
+
+def _row(scheme: Scheme, trials: int, sets: int) -> JSON:
+    made = [scheme.make_code(seed) for seed in range(trials if scheme.drawn else 1)]
+    codes = made if scheme.drawn else made * trials
+    return {
+        "overhead": np.mean([computation_overhead(code) for code in made]),
+        "success": {
+            straggling: [asdict(_success(codes, straggling, rate)) for rate in RATES]
+            for straggling in Straggling
+        },
+        "variance": [_average(codes, received, sets) for received in RECEIVED],
+    }
+
+
+def _success(codes: list[Code], straggling: Straggling, rate: float) -> Probability:
+    """P(those who do not straggle decode), one trial for each matrix."""
+    model = straggling.model(rate, delay_s=1.0)
+    late = [
+        model.delays(seed=0, iteration=trial, learners=LEARNERS) > 0 for trial in range(len(codes))
+    ]
+    return _share(_decode(codes, ~np.array(late)))
+
+
+def _decode(codes: list[Code], received: BoolArray) -> BoolArray:
+    """Whether the rows received of each matrix have rank M; shape (trials,)."""
+    stack = np.array([code.matrix for code in codes])
+    return np.asarray(np.linalg.matrix_rank(stack * received[..., None]) == stack.shape[-1])
+
+
+def _share(decoded: BoolArray) -> Probability:
+    value = float(decoded.mean())
+    error = (value * (1.0 - value) / len(decoded)) ** 0.5
+    return Probability(value=value, standard_error=error)
+
+
+def _average(codes: list[Code], received: int, sets: int) -> JSON:
+    """Average V over random sets of so many rows that decode; null if there are too few."""
+    patterns = random_patterns(LEARNERS, LEARNERS - received, samples=len(codes), seed=0)
+    chosen = np.flatnonzero(_decode(codes, _members(patterns)))[:sets]
+    if len(chosen) < LEAST_SETS:
+        return {"mean": None, "standard_error": None, "sets": len(chosen)}
+    found = np.array([variance(codes[trial], patterns[trial].tolist()) for trial in chosen])
+    error = found.std(ddof=1) / len(found) ** 0.5
+    return {"mean": found.mean(), "standard_error": error, "sets": len(found)}
+
+
+def _members(patterns: IntArray) -> BoolArray:
+    """Sets of rows as masks, shape (trials, R)."""
+    members = np.zeros((len(patterns), LEARNERS), dtype=np.bool_)
+    np.put_along_axis(members, patterns, values=True, axis=1)
+    return members

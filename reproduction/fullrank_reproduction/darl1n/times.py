@@ -1,0 +1,143 @@
+"""Fig. 7 and the times of Table VI of [DARL1N], in virtual time on the paper's machines.
+
+Three published cells of Table VI give the machines: without stragglers, an uncoded learner computes
+one unit and an MDS learner all M; and how much a rate of stragglers adds to the uncoded time, which
+waits for the delay in a known share of iterations, tells how many iterations were run. All other
+cells are predictions.
+
+The paper commits at rank M, where dense codes are at their noisiest. What it costs to wait for more
+rows, until the predicted noise is at most ``QUIET``, is played as well, for the delay of Table VI.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fullrank.algorithms.darl1n import DARL1NConfig
+from fullrank.codes import Code
+from fullrank.codes.analysis import variance
+from fullrank.common.types import JSON
+from fullrank.planning.simulation import Cluster, simulate
+from fullrank.stragglers import DelayModel
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.published import (
+    AGENTS,
+    CONVERGENCE_S,
+    DELAYS_S,
+    MDS,
+    OURS,
+    RATES,
+    TIMED,
+    UNCODED,
+    Scheme,
+)
+from fullrank_reproduction.darl1n.straggling import Straggling
+
+SCHEMES = (*TIMED, OURS)
+GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+"""eta in the picture."""
+QUIET = DARL1NConfig().noise_limit
+"""Mean variance of the units, in that of one learner's own."""
+SPREAD = 0.05
+"""Of the logarithm of computing times: learners with equal loads arrive in random order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Machines:
+    """The paper's, as its Table VI shows them."""
+
+    iterations: float
+    """To convergence, uncoded."""
+    unit_s: float
+    """Seconds that a learner computes for one agent."""
+    shared_s: float
+    """Seconds of an iteration that do not depend on the code."""
+
+
+def published_machines() -> Machines:
+    """Solved from uncoded at eta = 0 and 0.2, and MDS at eta = 0 (Delta = 1 s)."""
+    calm_s, disturbed_s, _ = CONVERGENCE_S[UNCODED.name]
+    waiting = 1.0 - (1.0 - RATES[1]) ** AGENTS  # [DARL1N, Proposition 2]
+    iterations = (disturbed_s - calm_s) / (DELAYS_S[0] * waiting)
+    unit_s = (CONVERGENCE_S[MDS.name][0] - calm_s) / iterations / (AGENTS - 1)
+    return Machines(iterations=iterations, unit_s=unit_s, shared_s=calm_s / iterations - unit_s)
+
+
+def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell:
+    """Seconds of an iteration by straggling, delay and rate, and V at the commit.
+
+    Args:
+        scheme: Whose.
+        machines: They run on.
+        draws: Matrices, where the scheme's is random.
+        rounds: Simulated with each.
+    """
+    unit_s, shared_s = machines.unit_s, machines.shared_s
+    return Cell(
+        name=f"times-{scheme.name}",
+        settings={
+            "scheme": {"code": scheme.code, "params": dict(scheme.params)},
+            "machines": {"unit_s": unit_s, "shared_s": shared_s, "spread": SPREAD},
+            "draws": draws,
+            "rounds": rounds,
+            "grid": list(GRID),
+            "delays_s": list(DELAYS_S),
+            "quiet": {"limit": QUIET, "delay_s": DELAYS_S[0], "rates": list(RATES)},
+        },
+        compute=partial(_times, scheme, machines, draws, rounds),
+    )
+
+
+def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
+    """By the key of a point; a scheme with one matrix plays as many rounds with it."""
+    codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
+    play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
+    return {
+        point(straggling, delay_s, rate): play(straggling.model(rate, delay_s=delay_s))
+        for straggling in Straggling
+        for delay_s in DELAYS_S
+        for rate in GRID
+    } | {
+        quiet_point(straggling, rate): play(
+            straggling.model(rate, delay_s=DELAYS_S[0]), noise_limit=QUIET
+        )
+        for straggling in Straggling
+        for rate in RATES
+    }
+
+
+def _played(
+    codes: Sequence[Code],
+    machines: Machines,
+    model: DelayModel,
+    *,
+    rounds: int,
+    noise_limit: float = math.inf,
+) -> JSON:
+    cluster = Cluster(unit_s=machines.unit_s, spread=SPREAD)
+    round_s, rows, noise = [], [], []
+    for seed, code in enumerate(codes):
+        played = simulate(
+            cluster, code, model, iterations=rounds, seed=seed, noise_limit=noise_limit
+        )
+        round_s.append(played.round_s)
+        rows += [len(received) for received in played.received]
+        noise += [variance(code, received.tolist()) for received in played.received]
+    return {
+        "seconds": machines.shared_s + np.concatenate(round_s).mean(),
+        "rows": np.mean(rows),
+        "variance": np.mean(noise),
+    }
+
+
+def point(straggling: Straggling, delay_s: float, rate: float) -> str:
+    """Key of a point of Fig. 7 in a cell."""
+    return f"{straggling}-{delay_s:g}-{rate:g}"
+
+
+def quiet_point(straggling: Straggling, rate: float) -> str:
+    """Key of a point at which learners are waited for until the noise is low."""
+    return f"quiet-{straggling}-{rate:g}"

@@ -1,0 +1,134 @@
+"""What [DARL1N, Sec. VI-A] says of training, checked against our runs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeAlias
+
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training import scaling
+from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return
+from fullrank_reproduction.darl1n.training.crossplay import judge_crossplay
+from fullrank_reproduction.darl1n.training.distances import judge_distances
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.plan import Team, curves, teams
+from fullrank_reproduction.darl1n.training.published import DARL1N, EPC, FOOD, ISING, OURS
+from fullrank_reproduction.darl1n.training.scaling import judge_scaling
+from fullrank_reproduction.darl1n.training.wireless import judge_wireless
+from fullrank_reproduction.verdicts import Held, Verdict, judge
+
+ALIKE = 0.05
+"""Share of the best return within which others are as good."""
+
+Curves: TypeAlias = Mapping[str, Curve]
+"""By method."""
+
+Against: TypeAlias = Callable[[Curves], list[str]]
+"""What of a team's curves speaks against a claim."""
+
+
+def judged(found: Found, effort: Effort) -> dict[str, list[Verdict]]:
+    """By what was judged."""
+    return {
+        "Tables I to IV": judge_learning(found, effort),
+        "Fig. 2": judge_scaling(effort.timed_teams, found[scaling.CELL]),
+        "Fig. 4(b)": judge_crossplay(found, effort),
+        "Fig. 5": judge_wireless(found, effort),
+        "Fig. 6": judge_distances(found, effort),
+    }
+
+
+def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
+    """Tables I to IV."""
+    every = teams(effort)
+    ising = [team for team in every if team.task is ISING]
+    food = [team for team in every if team.task is FOOD]
+    claims: list[tuple[str, Sequence[Team], Against]] = [
+        ("Ising: all methods end alike with 9 agents.", ising[:1], _alike),
+        (
+            "DARL1N converges before MADDPG and MFAC, by the paper's criterion.",
+            every,
+            lambda learnt: _sooner(_settled(learnt), DARL1N, OURS),
+        ),
+        (
+            "It reaches the fixed return before them.",
+            every,
+            lambda learnt: _sooner(_reached(learnt), DARL1N, OURS),
+        ),
+        (
+            "Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
+            food[2:],
+            lambda learnt: _as_high(learnt, DARL1N, OURS),
+        ),
+        (
+            "DARL1N converges before EPC, too, but in Ising.",
+            [team for team in every if team.task is not ISING],
+            lambda learnt: _sooner(_settled(learnt), DARL1N, [EPC]),
+        ),
+        (
+            "Ising: EPC converges first with 16 agents and more.",
+            ising[1:],
+            lambda learnt: _sooner(_settled(learnt), EPC, learnt),
+        ),
+        (
+            "Ising: EPC ends highest with 64 agents.",
+            ising[3:],
+            lambda learnt: _as_high(learnt, EPC, learnt),
+        ),
+    ]
+    return [
+        *(_in_full(found, effort, *each) for each in claims),
+        Verdict(
+            claim="Grassland and Adversarial Battle: the rewards of the tables.",
+            held=Held.NOT_TESTABLE,
+            reason="they depend on the authors' adversaries, which are published for M = 6 alone; "
+            "ours are other ones",
+        ),
+    ]
+
+
+def _in_full(
+    found: Found, effort: Effort, claim: str, judged: Sequence[Team], against: Against
+) -> Verdict:
+    """Judged of the teams that were trained as the paper's."""
+    whole = [team for team in judged if effort.whole(team.size)]
+    if not whole:
+        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=effort.short)
+    speaking = [
+        f"{team}: {text}" for team in whole for text in against(curves(found, effort, team))
+    ]
+    return judge(claim, speaking, grounds=f"{len(whole)} teams, {effort.seeds} seeds")
+
+
+def _alike(learnt: Curves) -> list[str]:
+    best = max(curve.end for curve in learnt.values())
+    return [
+        f"{method} ends at {curve.end:.1f}, the best at {best:.1f}"
+        for method, curve in learnt.items()
+        if curve.end < best - ALIKE * abs(best)
+    ]
+
+
+def _settled(learnt: Curves) -> dict[str, float]:
+    return {method: curve.second(curve.settled()) for method, curve in learnt.items()}
+
+
+def _reached(learnt: Curves) -> dict[str, float]:
+    fixed = fixed_return(list(learnt.values()))
+    return {method: curve.second(curve.reached(fixed)) for method, curve in learnt.items()}
+
+
+def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list[str]:
+    """Others that are there before a method; all are if it never is."""
+    return [
+        f"{other} after {times[other]:.0f} s, {own} after {times[own]:.0f}"
+        for other in others
+        if other != own and times[other] <= times[own]
+    ]
+
+
+def _as_high(learnt: Curves, own: str, others: Iterable[str]) -> list[str]:
+    """Others that end as high as a method, or higher."""
+    return [
+        f"{other} ends at {learnt[other].end:.1f}, {own} at {learnt[own].end:.1f}"
+        for other in others
+        if other != own and learnt[other].end >= learnt[own].end
+    ]

@@ -1,0 +1,122 @@
+"""EPC in contests: good sides that meet the others' adversaries, and both sides for cross-play.
+
+Differs from the other methods in that critics judge what the good side sees and does: to it the
+adversaries, which learn nothing, are part of the world, and what they do is in no minibatch.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from fullrank.common.seeding import derive
+from fullrank.common.types import JSON
+from fullrank.environments import Environment
+from fullrank.environments.entities import entities_of
+from fullrank_reproduction.baselines.epc import Curriculum, best, train
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training import growing
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.policies import digest_of, exploring, side_of, text_of
+from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Task
+from fullrank_reproduction.darl1n.training.trials import Trial
+from fullrank_reproduction.one_side import OneSide
+from fullrank_reproduction.timing import Clock
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contest(Curriculum):
+    """Teams that are the good side alone.
+
+    A run meets the adversaries that the other methods meet in the seed of its number.
+    """
+
+    adversaries: Mapping[int, Sequence[Sequence[str]]]
+    """Their policies as text, by M for each seed."""
+
+    def facts(self) -> JSON:
+        """All that fixes the result; policies by their digests."""
+        met = {
+            str(stage.agents): [digest_of(each) for each in self.adversaries[stage.agents]]
+            for stage in self.stages
+        }
+        return {**Curriculum.facts(self), "adversaries": met}
+
+    def make(self, agents: int, copies: int) -> Environment:
+        """The environment of a team of some stage's size, with the first seed's adversaries."""
+        return self._against(agents, copies, run=0, explore=False)
+
+    def world(self, agents: int, *, run: int) -> Environment:
+        """Where a run of a stage learns, among adversaries that explore."""
+        return self._against(agents, self.practice.copies, run=run, explore=True)
+
+    def court(self, agents: int, *, run: int) -> Environment:
+        """Where it is judged."""
+        return self._against(agents, self.practice.episodes, run=run, explore=False)
+
+    def _against(self, agents: int, copies: int, *, run: int, explore: bool) -> Environment:
+        whole = Curriculum.make(self, agents, copies)
+        seeds = self.adversaries[agents]
+        policies = seeds[run % len(seeds)]
+        seed = derive(self.seed, "adversaries", run)
+        others = side_of(whole.agents[: len(policies)], policies, seed=seed)
+        return OneSide(
+            whole,
+            entities_of(whole, self.environment),
+            exploring(others) if explore else others.act_greedily,
+        )
+
+
+def contest(effort: Effort, found: Found, task: Task) -> Curriculum:
+    """Against the adversaries that were found."""
+    sizes = task.sizes[: effort.sizes]
+    adversaries = {
+        size.agents: [
+            list(
+                Trial(task=task, size=size, method=EPC, effort=effort, seed=seed)
+                .met(found)
+                .values()
+            )
+            for seed in range(effort.seeds)
+        ]
+        for size in sizes
+    }
+    return growing.curriculum(effort, task, sizes, make=partial(Contest, adversaries=adversaries))
+
+
+def cells(effort: Effort, found: Found, directory: Path, clock: Clock) -> list[Cell]:
+    """One for each team with adversaries, which must have been found; see ``growing.cells``."""
+    return [
+        cell
+        for task in _contests()
+        for cell in growing.stages(EPC, contest(effort, found, task), directory, clock)
+    ]
+
+
+def work(effort: Effort) -> float:
+    """The weight of all ``cells``."""
+    grown = [growing.curriculum(effort, task, task.sizes[: effort.sizes]) for task in _contests()]
+    return sum(growing.weight(whole, stage) for whole in grown for stage in whole.stages)
+
+
+def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
+    """The policies of the best team, both of whose sides learnt, by a curriculum up to its size."""
+    sizes = trial.task.sizes[: trial.task.sizes.index(trial.size) + 1]
+    whole = growing.curriculum(trial.effort, trial.task, sizes, both=True)
+    return Cell(
+        name=trial.name,
+        settings=whole.facts(),
+        compute=partial(_sides, whole, growing.place(whole, directory), clock),
+        weight=sum(growing.weight(whole, stage) for stage in whole.stages),
+    )
+
+
+def _sides(whole: Curriculum, directory: Path, clock: Clock) -> JSON:
+    runs = list(train(whole, directory, clock=clock))
+    (found,) = best([run for run in runs if run.stage == len(whole.stages) - 1], 1)
+    return {"policies": [text_of(policy) for policy in found.parameters["policy"]]}
+
+
+def _contests() -> list[Task]:
+    return [each for each in TASKS if each.contest]

@@ -1,0 +1,86 @@
+"""What tables say of learning curves: when a run settled, when it reached a return, how it ended.
+
+The paper's criterion [DARL1N, Sec. VI-A] compares a variance with a mean, and so depends on the
+unit of rewards: of two curves of one shape the one with larger returns settles later. Whatever
+stays as bad as it was settles at once. A fixed return has neither fault.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.common.types import JSON
+from fullrank_reproduction.darl1n.training.published import SETTLED, WINDOW
+
+Array = NDArray[np.float64]
+
+WAY = 0.9
+"""A fixed return lies so far up from the lowest beginning to the best that any ends with."""
+
+SMOOTHED = 3
+"""Evaluations whose mean must reach it, since a single one may be lucky."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Curve:
+    """Evaluations of runs that differ by their seeds, means over them."""
+
+    iterations: Array
+    """Behind each evaluation, from 0 on, shape (n,)."""
+    seconds: Array
+    """Of processor time until then, shape (n,)."""
+    returns: Array
+    """Shape (n,)."""
+
+    @property
+    def end(self) -> float:
+        """Mean return of the last 90 iterations, of all if there were fewer."""
+        return float(self.returns[self._window(len(self.iterations) - 1)].mean())
+
+    @property
+    def iteration_s(self) -> float:
+        """Seconds of an iteration, those of the warm-up among them."""
+        return float(self.seconds[-1] / self.iterations[-1])
+
+    def settled(self) -> int | None:
+        """Index of the first evaluation that ends 90 iterations which meet the criterion."""
+        for index in np.flatnonzero(self.iterations >= WINDOW).tolist():
+            recent = self.returns[self._window(index)]
+            if recent.var() <= SETTLED * abs(recent.mean()):
+                return int(index)
+        return None
+
+    def reached(self, level: float) -> int | None:
+        """Index of the first evaluation that is the last of three with such a mean return."""
+        sums = np.convolve(self.returns, np.ones(SMOOTHED))[SMOOTHED - 1 : len(self.returns)]
+        found = np.flatnonzero(sums >= SMOOTHED * level)
+        return int(found[0]) + SMOOTHED - 1 if found.size else None
+
+    def second(self, index: int | None) -> float:
+        """When an evaluation was; infinity if it never was."""
+        return math.inf if index is None else float(self.seconds[index])
+
+    def _window(self, index: int) -> NDArray[np.bool_]:
+        end = self.iterations[index]
+        window: NDArray[np.bool_] = (self.iterations > end - WINDOW) & (self.iterations <= end)
+        return window
+
+
+def mean_curve(runs: Sequence[JSON]) -> Curve:
+    """The curve of runs that were evaluated after the same iterations."""
+    seconds, returns = (
+        np.mean([run[name] for run in runs], axis=0) for name in ("seconds", "returns")
+    )
+    return Curve(
+        iterations=np.array(runs[0]["iterations"], float), seconds=seconds, returns=returns
+    )
+
+
+def fixed_return(curves: Sequence[Curve]) -> float:
+    """What the methods that are compared must reach; a team that grew begins above the others."""
+    begin = min(float(curve.returns[0]) for curve in curves)
+    best = max(curve.end for curve in curves)
+    return begin + WAY * (best - begin)

@@ -1,0 +1,153 @@
+"""Fig. 4(b) of [DARL1N]: good agents of one method against adversaries of another, in battle.
+
+Each method trains both sides against each other; then every good side meets every adversary side.
+Returns of a side are normalised by the least and the most that it had in any episode.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.common.types import JSON, FloatArray
+from fullrank.environments import AgentSpec, make_environment
+from fullrank.environments.entities import Entities, entities_of
+from fullrank.training.rollouts import Act
+from fullrank_reproduction.baselines.epc.team import Team, sides_of
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
+from fullrank_reproduction.darl1n.training.published import BATTLE, DARL1N, EPC, EPISODES
+from fullrank_reproduction.darl1n.training.trials import Trial
+from fullrank_reproduction.verdicts import Held, Verdict, judge
+
+CELL = "crossplay"
+SIDES = ("good", "adversary")
+PLAYED = tuple(BATTLE.printed)
+"""Methods."""
+WEAK = ("maddpg", "mfac")
+"""Those that the paper finds well below DARL1N and EPC."""
+JUDGED = 48
+"""M in the paper."""
+_EVALUATION_SEED = 1000
+
+
+def trials(effort: Effort) -> dict[str, Trial]:
+    """Both sides of each method, on the largest team that is trained."""
+    size = BATTLE.sizes[: effort.sizes][-1]
+    return {
+        method: Trial(task=BATTLE, size=size, method=method, effort=effort, both=True)
+        for method in PLAYED
+    }
+
+
+def cell(found: Found, effort: Effort) -> Cell:
+    """Returns by side, good side's method, adversaries' method, and episode."""
+    sides = trials(effort)
+    learnt = {method: found[trial.name]["policies"] for method, trial in sides.items()}
+    return Cell(
+        name=CELL,
+        settings={
+            "policies": {method: digest_of(policies) for method, policies in learnt.items()},
+            "worlds": {method: trial.evaluated() for method, trial in sides.items()},
+            "episodes": EPISODES,
+        },
+        compute=partial(_play, sides, learnt),
+    )
+
+
+def _play(trials: Mapping[str, Trial], learnt: Mapping[str, list[str]]) -> JSON:
+    acts = {method: _acts(trial, learnt[method]) for method, trial in trials.items()}
+    games = {
+        good: {other: _game(trials[good], acts[other]["adversary"], own["good"]) for other in acts}
+        for good, own in acts.items()
+    }
+    return {
+        side: {
+            good: {other: game[side] for other, game in row.items()} for good, row in games.items()
+        }
+        for side in SIDES
+    }
+
+
+def _acts(trial: Trial, policies: Sequence[str]) -> dict[str, Act]:
+    """How each side of a method plays, given what its own agents see."""
+    world = make_environment(
+        trial.task.name, agents=trial.size.agents, copies=1, **trial.evaluated()
+    )
+    acts: dict[str, Act] = {}
+    for span in sides_of(world.agents):
+        agents, own = world.agents[span], policies[span]
+        if trial.method == EPC:
+            acts[agents[0].side] = _grown(agents, entities_of(world, trial.task.name).of(span), own)
+        else:
+            acts[agents[0].side] = side_of(agents, own, seed=0).act_greedily
+    return acts
+
+
+def _grown(agents: Sequence[AgentSpec], entities: Entities, policies: Sequence[str]) -> Act:
+    team = Team(agents, entities, seed=0)
+    team.networks["policy"].begin(np.stack([array_of(policy) for policy in policies]))
+    return team.act_greedily
+
+
+def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
+    """Episodes in which the good side sees as far as its method lets it; adversaries see all."""
+
+    def act(observation: FloatArray) -> FloatArray:
+        seen = np.split(observation, 2, axis=1)
+        parts = [own(part) for own, part in zip((adversary, good), seen, strict=True)]
+        return np.concatenate(parts, axis=1)
+
+    played = trial.play(act, seed=_EVALUATION_SEED)
+    return {side: played.side_returns[side].tolist() for side in SIDES}
+
+
+def normalised(found: Found, side: str) -> dict[str, NDArray[np.float64]]:
+    """Every episode of a side from 0 to 1, by the method that trained the side."""
+    returns = np.array([[found[CELL][side][good][other] for other in PLAYED] for good in PLAYED])
+    spread = returns.max() - returns.min()
+    scaled = (returns - returns.min()) / (spread or 1.0)
+    own = scaled if side == "good" else scaled.swapaxes(0, 1)
+    return {method: rows.ravel() for method, rows in zip(PLAYED, own, strict=True)}
+
+
+def judge_crossplay(found: Found, effort: Effort) -> list[Verdict]:
+    """Fig. 4(b)."""
+    claims = {
+        "Both sides that DARL1N trains do better than all others.": (DARL1N, PLAYED),
+        "Both sides that EPC trains do better than those of MADDPG and MFAC.": (EPC, WEAK),
+    }
+    agents = trials(effort)[DARL1N].size.agents
+    if agents < JUDGED:
+        reason = f"M = {agents} where the paper has {JUDGED}; {effort.short}"
+        return [Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
+    return [
+        judge(claim, _as_good(found, *compared), grounds="means over all opponents")
+        for claim, compared in claims.items()
+    ]
+
+
+def _as_good(found: Found, own: str, others: Collection[str]) -> list[str]:
+    """Others of whom a side does as well as a method's, or better."""
+    against = []
+    for side in SIDES:
+        means = {method: each.mean() for method, each in normalised(found, side).items()}
+        against += [
+            f"{side} of {method}: {means[method]:.2f}, of {own} {means[own]:.2f}"
+            for method in others
+            if method != own and means[method] >= means[own]
+        ]
+    return against
+
+
+def of_crossplay(found: Found) -> str:
+    """A line for each method: mean and standard deviation over opponents and episodes."""
+    lines = ["| trained by | good side | adversaries |", "|---|---|---|"]
+    for method in PLAYED:
+        values = [normalised(found, side)[method] for side in SIDES]
+        cells = " | ".join(f"{each.mean():.2f} ± {each.std():.2f}" for each in values)
+        lines.append(f"| {method} | {cells} |")
+    return "\n".join(lines)

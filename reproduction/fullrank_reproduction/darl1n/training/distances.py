@@ -1,0 +1,64 @@
+"""Fig. 6 of [DARL1N]: what the neighbour distance d costs and gains, in Grassland with 6 agents.
+
+Grass pays 10 there, and an adversary's touch costs 100. The paper does not print its distances.
+"""
+
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training.convergence import Curve, mean_curve
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.published import DARL1N, GRASSLAND
+from fullrank_reproduction.darl1n.training.trials import Trial
+from fullrank_reproduction.verdicts import Held, Verdict, judge
+
+DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
+"""d; the world is 3 wide."""
+_REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
+
+
+def trials(effort: Effort, distance: float) -> list[Trial]:
+    """One for each seed."""
+    return [
+        Trial(
+            task=GRASSLAND,
+            size=GRASSLAND.sizes[0],
+            method=DARL1N,
+            effort=effort,
+            seed=seed,
+            changes={"distance": distance, **_REWARDS},
+        )
+        for seed in range(effort.seeds)
+    ]
+
+
+def curves(found: Found, effort: Effort) -> list[Curve]:
+    """Means over the seeds, by distance."""
+    return [
+        mean_curve([found[trial.name] for trial in trials(effort, distance)])
+        for distance in DISTANCES
+    ]
+
+
+def judge_distances(found: Found, effort: Effort) -> list[Verdict]:
+    """Fig. 6, by the smallest and the largest distance."""
+    first, *_, last = curves(found, effort)
+    times = f"{first.iteration_s:.3f} s at d = {DISTANCES[0]}, {last.iteration_s:.3f} s at 1.6"
+    ends = f"{first.end:.1f} at d = {DISTANCES[0]}, {last.end:.1f} at 1.6"
+    reward = "The return rises with d."
+    return [
+        judge(
+            "The time of an iteration rises with d.",
+            [] if last.iteration_s > first.iteration_s else [times],
+            grounds=times,
+        ),
+        judge(reward, [] if last.end > first.end else [ends], grounds=ends)
+        if effort.whole(GRASSLAND.sizes[0])
+        else Verdict(claim=reward, held=Held.NOT_TESTABLE, reason=effort.short),
+    ]
+
+
+def of_distances(found: Found, effort: Effort) -> str:
+    """A line for each distance."""
+    lines = ["| d | s an iteration | return at the end |", "|---|---|---|"]
+    for distance, curve in zip(DISTANCES, curves(found, effort), strict=True):
+        lines.append(f"| {distance} | {curve.iteration_s:.3f} | {curve.end:.1f} |")
+    return "\n".join(lines)

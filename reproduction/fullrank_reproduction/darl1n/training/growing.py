@@ -1,0 +1,153 @@
+"""EPC ([Long20]): a curriculum of all teams of a task, and from scratch.
+
+A team's seconds are those of its own stage, as they must be in [DARL1N, Sec. VI-A], where 16 spins
+take a quarter of the time of 9; what earlier stages took is kept beside them. The runs of a stage
+stand for the paper's seeds, although they share parents from the second stage on.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.common.types import JSON
+from fullrank_reproduction.baselines.epc import Curriculum, Practice, Run, Stage, train
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.policies import digest_of
+from fullrank_reproduction.darl1n.training.published import (
+    EPC,
+    EPISODES,
+    SCRATCH,
+    TASKS,
+    Size,
+    Task,
+)
+from fullrank_reproduction.darl1n.training.trials import WARM_UP, Trial
+from fullrank_reproduction.timing import Clock
+
+BATCH = 32
+"""Transitions of an update: the authors' in Ising."""
+SELECTED = 2
+"""Runs that are parents, if there are so many."""
+
+
+def names(task: Task, size: Size) -> dict[str, str]:
+    """The cells of a team by method; from scratch the smallest is EPC's own."""
+    methods = [each for each in (EPC, SCRATCH) if each in task.printed]
+    first = size == task.sizes[0]
+    return {each: _name(EPC if first else each, task.name, size.agents) for each in methods}
+
+
+def before_s(found: Found, task: Task, size: Size) -> float:
+    """Seconds of all runs of the stages before a team's."""
+    return float(found[names(task, size)[EPC]]["before"])
+
+
+def cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
+    """One for each team and method, where there are no adversaries.
+
+    Args:
+        effort: How much is trained.
+        directory: Keeps finished runs in ``epc``, from which later stages go on.
+        clock: Measures training.
+    """
+    made = []
+    for task in (each for each in TASKS if not each.contest):
+        sizes = task.sizes[: effort.sizes]
+        made += stages(EPC, curriculum(effort, task, sizes), directory, clock)
+        if SCRATCH in task.printed:
+            for size in sizes[1:]:
+                made += stages(SCRATCH, curriculum(effort, task, [size]), directory, clock)
+    return made
+
+
+def curriculum(
+    effort: Effort,
+    task: Task,
+    sizes: Sequence[Size],
+    *,
+    both: bool = False,
+    make: Callable[..., Curriculum] = Curriculum,
+) -> Curriculum:
+    """Teams that see, play and are evaluated as other methods' are.
+
+    They also learn in episodes that are a step longer, since they have one environment.
+
+    Args:
+        effort: How much is trained.
+        task: What they play.
+        sizes: From the smallest on.
+        both: Whether both sides of a contest learn, each against the other.
+        make: Of the keywords of ``Curriculum``.
+    """
+    trials = [Trial(task=task, size=size, method=EPC, effort=effort, both=both) for size in sizes]
+    return make(
+        environment=task.name,
+        params=trials[0].evaluated(),
+        stages=tuple(
+            Stage(
+                agents=each.size.agents,
+                iterations=each.iterations,
+                params={"horizon": each.size.horizon},
+            )
+            for each in trials
+        ),
+        runs=effort.seeds,
+        selected=min(SELECTED, effort.seeds),
+        practice=Practice(
+            warmup=WARM_UP * BATCH,
+            evaluate_every=trials[0].every,
+            episodes=EPISODES,
+            learning=ActorCriticConfig(batch_size=BATCH),
+        ),
+    )
+
+
+def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> list[Cell]:
+    """A cell for each stage."""
+    made = []
+    for number, stage in enumerate(whole.stages, 1):
+        until = replace(whole, stages=whole.stages[:number])
+        made.append(
+            Cell(
+                name=_name(method, whole.environment, stage.agents),
+                settings=until.facts(),
+                compute=partial(_train, until, place(whole, directory), clock),
+                weight=weight(whole, stage),
+            )
+        )
+    return made
+
+
+def place(whole: Curriculum, directory: Path) -> Path:
+    """Where a curriculum's runs are kept."""
+    digest = digest_of([json.dumps(whole.facts())])
+    return directory / "epc" / f"{whole.environment}-{digest}"
+
+
+def weight(whole: Curriculum, stage: Stage) -> float:
+    """Seconds that a stage's runs may take, in order of magnitude."""
+    return whole.runs * stage.iterations * stage.agents**2 / 1_000
+
+
+def _name(method: str, environment: str, agents: int) -> str:
+    return f"grow-{environment}-{agents}-{method}"
+
+
+def _train(curriculum: Curriculum, directory: Path, clock: Clock) -> JSON:
+    """Curves of the last stage's runs, and the seconds of those before."""
+    runs = list(train(curriculum, directory, clock=clock))
+    last = runs[-1].stage
+    return {
+        "runs": [_curve(run) for run in runs if run.stage == last],
+        "before": sum(run.points[-1].seconds for run in runs if run.stage < last),
+    }
+
+
+def _curve(run: Run) -> JSON:
+    iterations, seconds, returns = map(list, zip(*run.points, strict=True))
+    return {"iterations": iterations, "seconds": seconds, "returns": returns}

@@ -1,0 +1,63 @@
+"""Policies as text, to be kept with results, and back among the agents of a run."""
+
+import hashlib
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+
+import numpy as np
+
+from fullrank.algorithms import Algorithm
+from fullrank.algorithms.maddpg import MADDPGConfig
+from fullrank.common.types import FloatArray, Unit
+from fullrank.environments import AgentSpec
+from fullrank.training.rollouts import Act
+
+POLICY, TARGET = "policy", "target_policy"
+
+
+def policies_of(algorithm: Algorithm, units: Sequence[Unit]) -> list[str]:
+    """The units' policies."""
+    sections = {each.unit: each.id for each in algorithm.sections if each.role == POLICY}
+    return [text_of(algorithm.view(sections[unit])) for unit in units]
+
+
+def text_of(policy: FloatArray) -> str:
+    """Little-endian float32 in base64."""
+    return b64encode(policy.astype("<f4").tobytes()).decode()
+
+
+def array_of(text: str) -> FloatArray:
+    """What ``text_of`` was given."""
+    return np.frombuffer(b64decode(text), "<f4").astype(np.float32)
+
+
+def digest_of(policies: Iterable[str]) -> str:
+    """Of texts in order."""
+    return hashlib.blake2b("".join(policies).encode(), digest_size=16).hexdigest()
+
+
+def seat(algorithm: Algorithm, policies: Mapping[Unit, str]) -> None:
+    """Let units play, and be expected to play, by policies of agents that see and do the same."""
+    for section in algorithm.sections:
+        if section.role in (POLICY, TARGET) and section.unit in policies:
+            algorithm.view(section.id)[:] = array_of(policies[section.unit])
+    algorithm.written()
+
+
+def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) -> Algorithm:
+    """One side of a contest by itself, with policies of whichever method of the engine."""
+    side = MADDPGConfig().make(agents, seed=seed, device="cpu")
+    seat(side, dict(enumerate(policies)))
+    return side
+
+
+def exploring(side: Algorithm) -> Act:
+    """Exploring actions of a side that is always alive, keyed by its seed and the call."""
+    calls = count()
+
+    def act(observation: FloatArray) -> FloatArray:
+        alive = np.ones((len(observation), side.units), dtype=bool)
+        return side.act(observation, iteration=next(calls), step=0, alive=alive)
+
+    return act

@@ -1,0 +1,203 @@
+"""Fig. 2 of [DARL1N]: the time of an iteration against M.
+
+Food Collection at one density (24 agents and pieces of food in a square of side 5), in which agents
+see the six nearest pieces and up to six neighbours, so that an observation is as long in any team.
+An iteration has the updates of all units, Adam and the targets; DARL1N's also B samples of each
+unit by local interaction, the others' 4 copies x 25 steps of the environment. Methods are timed on
+one processor, DARL1N also as the paper has it, with a machine for each learner: the longest of M
+learners that compute a unit each, and then Adam and the targets; what the network takes is left
+out.
+
+Growth is judged by teams within a factor of four of the largest, 24 to 96. Who matters around an
+agent lies in a square of side 3: in smaller arenas that is most of the team or all of it, so that
+DARL1N's learners have as good as everybody to simulate, and the steps of the environment, whose
+calls take the same time in any team, are most of what the others do.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+
+from fullrank.common.types import JSON, Interval
+from fullrank.config import RunConfig, as_tables, load
+from fullrank.local import LocalRun
+from fullrank.runs.statistics import bootstrap, interquartile_means
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.training.published import DARL1N, OURS
+from fullrank_reproduction.timing import Clock
+from fullrank_reproduction.verdicts import Verdict, judge
+
+CELL = "scaling"
+APART = f"{DARL1N}, a machine for each learner"
+TIMED = (*OURS, APART)
+LINEAR = 1.1
+"""The largest exponent that counts as linear: in larger squares fewer agents are near a wall, so
+that more are around them; from 24 to 96 that alone makes the share of the square of side 3 within
+the walls grow as M^0.12."""
+JUDGED = 4
+"""Growth is judged by teams of at least this part of the largest."""
+BATCH = 256
+
+
+def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
+    """All teams and methods in one run, so that one machine's times are compared.
+
+    Args:
+        teams: M, ascending.
+        rounds: Iterations timed of each team with each method.
+        clock: Measures them.
+    """
+    runs = [as_tables(config(method, agents, rounds)) for agents in teams for method in OURS]
+    return Cell(
+        name=CELL,
+        settings={"runs": runs},
+        compute=partial(measured, teams, rounds, clock),
+    )
+
+
+def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
+    """Seconds of an iteration, see ``TIMED``, for each team in each round.
+
+    A round has one iteration of all, methods and teams in turns, so that what slows the machine
+    down for a while does so for all; the iteration before the first round does not count.
+    """
+    runs = {
+        (method, agents): LocalRun(config(method, agents, rounds + 1), coded=False)
+        for agents in teams
+        for method in OURS
+    }
+    going = {each: iter(run) for each, run in runs.items()}
+    spent: dict[tuple[str, int], list[float]] = {
+        (method, agents): [] for agents in teams for method in TIMED
+    }
+    for number in range(rounds + 1):
+        for method, agents in runs:
+            began = clock()
+            next(going[method, agents])
+            spent[method, agents].append(clock() - began)
+        for agents in teams:
+            spent[APART, agents].append(_apart(runs[DARL1N, agents], number, clock))
+    return {method: [spent[method, agents][1:] for agents in teams] for method in TIMED}
+
+
+def _apart(run: LocalRun, number: int, clock: Clock) -> float:
+    """Seconds of the learner that takes longest, and of the controller, which waits for it."""
+    algorithm, training = run.training.algorithm, run.training
+    updates = np.zeros((algorithm.units, max(algorithm.unit_sizes)), np.float32)
+    nothing = np.empty((0, training.layout.row_size), np.float32)
+    longest_s = 0.0
+    for unit in range(algorithm.units):
+        began = clock()
+        for _, update in algorithm.updates(nothing, [unit], iteration=number):
+            updates[unit, : len(update)] = update
+        longest_s = max(longest_s, clock() - began)
+    began = clock()
+    training.apply(updates)
+    return longest_s + clock() - began
+
+
+def config(method: str, agents: int, iterations: int) -> RunConfig:
+    """Of a run."""
+    options = {
+        "iterations": iterations,
+        "environment.name": "food_collection",
+        "environment.agents": agents,
+        "environment.half_width": 2.5 * math.sqrt(agents / 24),
+        "environment.distance": 0.3,
+        "environment.food_distance": 0.6,
+        "environment.food_seen": 6,
+        "environment.neighbours_seen": 6,
+        "environment.moving_start": True,
+        "collect.warmup": BATCH,
+        "algorithm.name": method,
+        "algorithm.batch_size": BATCH,
+        "learners": agents,
+    }
+    if method == DARL1N:
+        options["algorithm.evaluate_every"] = iterations
+    return load(options=options).check().config
+
+
+def judged(teams: Sequence[int]) -> slice:
+    """The places of the teams by which growth is judged."""
+    small = sum(JUDGED * agents < teams[-1] for agents in teams)
+    return slice(small, len(teams))
+
+
+def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval:
+    """The exponent of M by which times grow: least squares on logarithmic axes, round by round.
+
+    Args:
+        teams: M.
+        seconds: For each team in each round.
+
+    Returns:
+        The interquartile mean over the rounds.
+    """
+    slopes = np.polyfit(np.log(teams), np.log(seconds), 1)[0]
+    return bootstrap(slopes, statistic=interquartile_means)
+
+
+def medians(seconds: Sequence[Sequence[float]]) -> list[float]:
+    """Over the rounds, for each team."""
+    return [statistics.median(each) for each in seconds]
+
+
+def power(exponent: Interval) -> str:
+    """In words."""
+    return f"M^{exponent.mean:.2f} ({exponent.low:.2f} to {exponent.high:.2f})"
+
+
+def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
+    """Fig. 2."""
+    larger = judged(teams)
+    grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}
+    longest = {method: medians(each)[-1] for method, each in spent.items()}
+    others = [method for method in OURS if method != DARL1N]
+    said = {
+        method: f"from {teams[larger][0]} to {teams[-1]} agents as {power(grown[method])}"
+        for method in (APART, DARL1N)
+    }
+    slower = [each for each in others if grown[each].low <= grown[APART].high]
+    least = min(longest[method] for method in others)
+    return [
+        judge(
+            "DARL1N's time of an iteration grows linearly in M, or slower.",
+            [] if grown[APART].high <= LINEAR else [said[APART]],
+            grounds=said[APART],
+        ),
+        judge(
+            "That of MADDPG and MFAC grows faster.",
+            [f"{method} does not" for method in slower],
+            grounds=", ".join(f"{method} as {power(grown[method])}" for method in others),
+        ),
+        judge(
+            "DARL1N's grows linearly on one processor, too.",
+            [] if grown[DARL1N].high <= LINEAR else [said[DARL1N]],
+            grounds=said[DARL1N],
+        ),
+        judge(
+            f"With {teams[-1]} agents DARL1N takes the least time.",
+            [] if longest[APART] < least else ["others take less"],
+            grounds=f"{longest[APART] / least:.1%} of the others' least",
+        ),
+        judge(
+            f"With {teams[-1]} agents it takes the least on one processor, too.",
+            [f"{method} takes less" for method in others if longest[method] <= longest[DARL1N]],
+            grounds="all units in turn",
+        ),
+    ]
+
+
+def of_scaling(teams: Sequence[int], spent: JSON) -> str:
+    """A line for each team, and two for growth."""
+    lines = ["| M | " + " | ".join(TIMED) + " |", "|---|" + "---|" * len(TIMED)]
+    for agents, *seconds in zip(teams, *(medians(spent[method]) for method in TIMED), strict=True):
+        lines.append(f"| {agents} | " + " | ".join(f"{each:.3f}" for each in seconds) + " |")
+    for part in (slice(None), judged(teams)):
+        cells = " | ".join(power(growth(teams[part], spent[method][part])) for method in TIMED)
+        lines.append(f"| {teams[part][0]} to {teams[-1]} | {cells} |")
+    return "\n".join(lines)

@@ -1,0 +1,94 @@
+"""The part of the page that is about training."""
+
+from pathlib import Path
+
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training import (
+    crossplay,
+    distances,
+    figures,
+    growing,
+    scaling,
+    tables,
+    wireless,
+)
+from fullrank_reproduction.darl1n.training.convergence import SMOOTHED, WAY
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
+
+
+def draw(found: Found, effort: Effort, directory: Path) -> None:
+    """All pictures."""
+    figures.draw_learning(found, effort, directory / "learning.png")
+    figures.draw_scaling(effort.timed_teams, found[scaling.CELL], directory / "scaling.png")
+    figures.draw_wireless(found, effort, directory / "wireless.png")
+    figures.draw_distances(distances.curves(found, effort), directory / "distances.png")
+
+
+def text(found: Found, effort: Effort) -> str:
+    """Markdown, from a heading of the second level on."""
+    return f"""## Tables I to IV: what is learnt, and how soon
+
+{effort.said[0].upper()}{effort.said[1:]}; {EPISODES} episodes without exploration at every
+evaluation, returns of the good side. Seconds are those of a processor that computes all units in
+turn; the paper's DARL1N has a machine for each learner, its MADDPG and MFAC have one. In
+brackets: iterations.
+
+*Converged* is the paper's criterion: over {WINDOW} iterations the variance of the returns, means
+over the seeds, is at most {SETTLED:.0%} of their mean's size. It compares a square with what is
+none, and so depends on the unit of rewards; who learns nothing meets it too. The *fixed return* of
+a team lies {WAY:.0%} of the way up from the lowest beginning to the best that any ends with; the
+mean of {SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WINDOW} iterations.
+
+*epc* begins a team with networks of the team before it in the table, *epc-scratch* with nothing; of
+the first team they are one. A team has as many runs as there are seeds, which share parents from
+the second team on. They are as long as the others', but with minibatches of {growing.BATCH}, as the
+authors' in Ising, since an update costs up to twenty times one of MADDPG. Seconds are those of the
+team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
+
+In the contests only the good side learns, against adversaries of a MADDPG run in which both sides
+learnt before, others for each seed, and the same for all methods. The authors' own are published
+for M = 6 alone, so that rewards are shown and not judged. EPC's critics judge what the good side
+sees and does, the other methods' also what the adversaries do; and its parents are chosen by
+returns against adversaries that differ.
+
+![Returns against seconds](learning.png)
+{tables.of_learning(found, effort)}
+
+## Fig. 2: time of an iteration
+
+Food Collection at one density (24 agents and pieces of food in a square of side 5), observations as
+long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
+methods and teams in turns. As the paper has it, DARL1N has *a machine for each learner*: its time
+is that of the slowest, and of Adam and the targets; what the network takes is left out. Growth:
+mean exponent of M over these rounds, with its 95 % interval. EPC's seconds are in the tables above;
+its work grows as M³, and an iteration of 96 agents would take minutes.
+
+![Seconds of an iteration against M](scaling.png)
+
+{scaling.of_scaling(effort.timed_teams, found[scaling.CELL])}
+
+## Fig. 4(b): good agents of one method against adversaries of another
+
+Adversarial Battle, {EPISODES} episodes of each pair; both sides of each method learnt against each
+other, those of EPC in teams that grew. Returns between the least (0) and the most (1) of the side
+in any episode, mean and standard deviation over opponents and episodes.
+
+{crossplay.of_crossplay(found)}
+
+## Fig. 5: wireless
+
+{wireless.said(effort)}
+
+![Returns against episodes](wireless.png)
+
+{wireless.of_wireless(found, effort)}
+
+## Fig. 6: the neighbour distance
+
+DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
+
+![Time and return against the distance](distances.png)
+
+{distances.of_distances(found, effort)}
+"""

@@ -1,0 +1,189 @@
+"""Training runs: the returns of a method against iterations and seconds, in one process.
+
+Adversaries are frozen, as in the paper: policies of a MADDPG run in which both sides learnt. The
+authors' are weights for M = 6 that are published apart from their code, and unknown for larger
+teams, so these are our own, of another seed for each seed of the learners.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from fullrank.common.seeding import derive
+from fullrank.common.types import JSON
+from fullrank.config import RunConfig, as_tables, load
+from fullrank.environments import make_environment
+from fullrank.local import LocalRun
+from fullrank.training.rollouts import Act, Evaluation, evaluate_and_close
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.policies import digest_of, policies_of, seat
+from fullrank_reproduction.darl1n.training.published import (
+    ADVERSARIES,
+    DARL1N,
+    EPISODES,
+    Size,
+    Task,
+)
+from fullrank_reproduction.timing import Clock
+
+EVERYBODY = 100.0
+"""Distance within which all methods but DARL1N see others."""
+WARM_UP = 5
+"""Minibatches collected before the first iteration, as in the authors' code."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """One method on one team, from one seed."""
+
+    task: Task
+    size: Size
+    method: str
+    effort: Effort
+    seed: int = 0
+    both: bool = False
+    """Both sides learn; otherwise the good one, against adversaries that did."""
+    changes: Mapping[str, float] = field(default_factory=dict)
+    """Of the environment's parameters."""
+
+    @property
+    def name(self) -> str:
+        """Of its cell."""
+        changes = [f"{key}{value:g}" for key, value in self.changes.items()]
+        kind = "sides" if self.both else "train"
+        parts = (kind, self.task.name, str(self.size.agents), self.method, *changes)
+        return "-".join([*parts, f"seed{self.seed}"])
+
+    @property
+    def iterations(self) -> int:
+        """That are run."""
+        wanted = self.size.adversary_iterations if self.both else self.size.iterations
+        return min(wanted, self.effort.iterations)
+
+    @property
+    def every(self) -> int:
+        """Iterations from one evaluation to the next."""
+        return min(self.effort.every, self.task.every)
+
+    @property
+    def weight(self) -> float:
+        """Seconds that the run may take, in order of magnitude."""
+        return self.iterations * self.size.agents * self.effort.batch / 50_000
+
+    @property
+    def adversaries(self) -> "Trial | None":
+        """Where the adversaries learnt, if there are any that do not learn here."""
+        if self.both or not self.task.contest:
+            return None
+        return Trial(
+            task=self.task,
+            size=self.size,
+            method=ADVERSARIES,
+            effort=self.effort,
+            seed=self.seed,
+            both=True,
+        )
+
+    def met(self, found: Found) -> dict[int, str]:
+        """The policies of those adversaries, which must have been found."""
+        before = self.adversaries
+        return {} if before is None else adversaries_in(found[before.name])
+
+    def world(self) -> dict[str, Any]:
+        """The environment that is trained in.
+
+        DARL1N starts its samples with any velocity, since all its transitions are first ones.
+        """
+        given: dict[str, Any] = {"horizon": self.size.horizon}
+        if not self.task.lattice:
+            local = self.method == DARL1N
+            given |= {"moving_start": local, **({} if local else {"distance": EVERYBODY})}
+        return {**given, **self.changes}
+
+    def evaluated(self) -> dict[str, Any]:
+        """The environment that returns come from: whole, from rest, and one step longer."""
+        still = {} if self.task.lattice else {"moving_start": False}
+        return {**self.world(), **still, "extra_step": True}
+
+    def play(self, act: Act, *, seed: int) -> Evaluation:
+        """The episodes of an evaluation."""
+        environment = make_environment(
+            self.task.name, agents=self.size.agents, copies=EPISODES, **self.evaluated()
+        )
+        return evaluate_and_close(environment, act, EPISODES, seed)
+
+    def config(self) -> RunConfig:
+        """Of the run."""
+        effort = self.effort
+        options = {
+            "seed": derive(self.seed, "adversaries") if self.both else self.seed,
+            "iterations": self.iterations,
+            "learners": self.size.agents,
+            "environment.name": self.task.name,
+            "environment.agents": self.size.agents,
+            **{f"environment.{key}": value for key, value in self.world().items()},
+            "algorithm.name": self.method,
+            "algorithm.batch_size": effort.batch,
+            "collect.steps": self.size.horizon,
+            "collect.warmup": WARM_UP * effort.batch,
+        }
+        if self.method == DARL1N:
+            options["algorithm.evaluate_every"] = self.iterations  # they are played here
+        return load(options=options).check().config
+
+    def cell(self, found: Found, clock: Clock) -> Cell:
+        """The run; what its adversaries depend on must have been found."""
+        policies, config = self.met(found), self.config()
+        return Cell(
+            name=self.name,
+            settings={
+                "run": as_tables(config),
+                "evaluated": self.evaluated(),
+                "every": self.every,
+                "both": self.both,
+                "adversaries": digest_of(policies.values()),
+            },
+            compute=partial(_train, self, config, policies, clock),
+            weight=self.weight,
+        )
+
+
+def adversaries_in(result: JSON) -> dict[int, str]:
+    """The adversaries' policies by their indices, which come first."""
+    policies = result["policies"]
+    return dict(enumerate(policies[: len(policies) // 2]))
+
+
+def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], clock: Clock) -> JSON:
+    """Evaluations at the start and every so often; the time that they take does not count."""
+    run = LocalRun(config, coded=False, frozen=adversaries)
+    algorithm = run.training.algorithm
+    seat(algorithm, adversaries)
+    found: JSON = {"iterations": [], "seconds": [], "returns": []}
+    spent, iterations = 0.0, iter(run)
+    try:
+        for number in range(trial.iterations + 1):
+            if number:
+                began = clock()
+                next(iterations)
+                spent += clock() - began
+            if number % trial.every == 0:
+                found["iterations"].append(number)
+                found["seconds"].append(spent)
+                found["returns"].append(_return(trial, run, number))
+    finally:
+        run.training.close()
+    if trial.both:
+        found["policies"] = policies_of(algorithm, range(algorithm.units))
+    return found
+
+
+def _return(trial: Trial, run: LocalRun, number: int) -> float:
+    """Mean of the good side's episodes, which all act without exploration."""
+    act = run.training.algorithm.act_greedily
+    played = trial.play(act, seed=derive(trial.seed, "learning_curve", number))
+    side = "good" if trial.task.contest else "team"
+    return float(played.side_returns[side].mean())

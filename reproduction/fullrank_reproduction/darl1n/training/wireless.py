@@ -1,0 +1,248 @@
+"""Fig. 5 of [DARL1N]: DARL1N against tables (SAC) where users share access points.
+
+All 9 users act at once, in the world that SAC was made for. Both learn on the same draws of q, the
+access points' probabilities of success, and then play the same episodes.
+
+They learn from equally many transitions. An episode of M users and T steps has M T, one for each
+user and step. An update of DARL1N takes B of each user, all new, so B / T episodes; who acts around
+a user in its samples is simulated and not learnt from.
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.common.types import JSON, Interval
+from fullrank.config import RunConfig, as_tables, load
+from fullrank.environments.lattice.wireless import Wireless
+from fullrank.local import LocalRun
+from fullrank.runs.statistics import student
+from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
+from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.published import DARL1N
+from fullrank_reproduction.timing import Clock
+from fullrank_reproduction.verdicts import Held, Verdict, judge
+
+USERS = 9
+DEADLINES = (2, 10)
+"""z: a user has 2^z states."""
+RANDOM, SAC = "random", "sac"
+COPIES = 4
+"""Learners of SAC on each draw; and environments in which all are played."""
+PLAYED = 100
+"""Episodes at the end."""
+BATCH = 100
+"""Transitions of each user in an update of DARL1N: as many as the authors collect for one."""
+TOGETHER = BATCH // Wireless().horizon
+"""Episodes that are as many."""
+EVERY = 40
+"""Episodes between two points of a curve."""
+WATCHED = 20
+"""Episodes behind a point of DARL1N's."""
+HIDDEN = 32
+"""Width of its networks, as the authors'."""
+LEAST_DRAWS = 5
+"""Fewer do not tell methods apart."""
+_EVALUATION_SEED = 1000
+
+Array = NDArray[np.float64]
+
+
+class Curve(NamedTuple):
+    """What a method earns while it learns."""
+
+    episodes: Array
+    """Learnt from, shape (points,)."""
+    returns: Array
+    """Shape (draws, points)."""
+
+
+def cells(effort: Effort, clock: Clock) -> list[Cell]:
+    """One for each z, draw of q and method."""
+    worlds = [
+        {"deadline": deadline, "rate_seed": draw, "simultaneous": True}
+        for deadline in DEADLINES
+        for draw in range(effort.draws)
+    ]
+    return [
+        cell
+        for world in worlds
+        for cell in (_sac(effort, world, clock), _own(effort, world, clock))
+    ]
+
+
+def updates(effort: Effort) -> int:
+    """Iterations in which DARL1N sees as much as SAC does in its episodes."""
+    return effort.episodes // TOGETHER
+
+
+def _name(method: str, deadline: int, draw: int) -> str:
+    return f"wireless-z{deadline}-{method}-draw{draw}"
+
+
+def _sac(effort: Effort, world: Mapping[str, Any], clock: Clock) -> Cell:
+    counts = {"episodes": effort.episodes, "copies": COPIES, "played": PLAYED, "every": EVERY}
+    return Cell(
+        name=_name(SAC, world["deadline"], world["rate_seed"]),
+        settings={"world": world, **counts},
+        compute=partial(_tabular, effort.episodes, world, clock),
+    )
+
+
+def _tabular(episodes: int, world: Mapping[str, Any], clock: Clock) -> JSON:
+    """Seconds of a learner, its return, that of random play, and its curve.
+
+    Its points are means of the episodes that it learnt from, around the middle of them.
+    """
+    environment = Wireless(**world).make(agents=USERS, copies=COPIES)
+    learner = ScalableActorCritic(environment, seed=world["rate_seed"], episodes=episodes)
+    began = clock()
+    returns = np.array([each.mean() for each in learner.train()])
+    seconds = (clock() - began) / COPIES
+    points = episodes // EVERY
+    return {
+        "seconds": seconds,
+        "return": _played(world, learner.policy(seed=_EVALUATION_SEED)),
+        "random": _played(world, random_actions(environment.agents, seed=_EVALUATION_SEED)),
+        "episodes": (EVERY * (np.arange(points) + 0.5)).tolist(),
+        "returns": returns[: EVERY * points].reshape(points, EVERY).mean(axis=1).tolist(),
+    }
+
+
+def _own(effort: Effort, world: Mapping[str, Any], clock: Clock) -> Cell:
+    config = _config(effort, world)
+    return Cell(
+        name=_name(DARL1N, world["deadline"], world["rate_seed"]),
+        settings={"run": as_tables(config), "played": PLAYED},
+        compute=partial(_networks, config, world, clock),
+        weight=config.iterations * USERS * BATCH / 50_000,
+    )
+
+
+def _config(effort: Effort, world: Mapping[str, Any]) -> RunConfig:
+    options = {
+        "seed": world["rate_seed"],
+        "iterations": updates(effort),
+        "learners": USERS,
+        "environment.name": "wireless",
+        "environment.agents": USERS,
+        "environment.copies": WATCHED,
+        **{f"environment.{key}": value for key, value in world.items()},
+        "algorithm.name": DARL1N,
+        "algorithm.batch_size": BATCH,
+        "algorithm.hidden": HIDDEN,
+        "algorithm.evaluate_every": EVERY // TOGETHER,
+    }
+    return load(options=options).check().config
+
+
+def _networks(config: RunConfig, world: Mapping[str, Any], clock: Clock) -> JSON:
+    """Seconds of all units and evaluations, the return without exploration, and the curve of it."""
+    run = LocalRun(config, coded=False)
+    began = clock()
+    iterations = run.train()
+    seconds = clock() - began
+    run.training.close()
+    watched = [each for each in iterations if each.return_mean is not None]
+    return {
+        "seconds": seconds,
+        "return": _played(world, run.training.algorithm.act_greedily),
+        "episodes": [TOGETHER * each.iteration for each in watched],
+        "returns": [each.return_mean for each in watched],
+    }
+
+
+def _played(world: Mapping[str, Any], act: Act) -> float:
+    environment = Wireless(**world).make(agents=USERS, copies=COPIES)
+    return float(evaluate_and_close(environment, act, PLAYED, _EVALUATION_SEED).returns.mean())
+
+
+def _by_draw(found: Found, effort: Effort, method: str, deadline: int, what: str) -> Array:
+    draws = range(effort.draws)
+    return np.array([found[_name(method, deadline, draw)][what] for draw in draws])
+
+
+def curve(found: Found, effort: Effort, method: str, deadline: int) -> Curve:
+    """What SAC or DARL1N earns while it learns."""
+    episodes, returns = (
+        _by_draw(found, effort, method, deadline, what) for what in ("episodes", "returns")
+    )
+    return Curve(episodes[0], returns)
+
+
+def earned(found: Found, effort: Effort, deadline: int) -> dict[str, Array]:
+    """Returns at the end by who plays, shape (draws,)."""
+    return {
+        RANDOM: _by_draw(found, effort, SAC, deadline, "random"),
+        SAC: _by_draw(found, effort, SAC, deadline, "return"),
+        DARL1N: _by_draw(found, effort, DARL1N, deadline, "return"),
+    }
+
+
+def lead(found: Found, effort: Effort, deadline: int, *, of: str, over: str) -> Interval:
+    """How much more one earns than another, paired by draw, 95 %."""
+    returns = earned(found, effort, deadline)
+    return student(returns[of] - returns[over])
+
+
+def judge_wireless(found: Found, effort: Effort) -> list[Verdict]:
+    """Fig. 5."""
+    few, many = DEADLINES
+    claims = {
+        few: f"SAC earns more where users have few states (z = {few}).",
+        many: f"DARL1N earns more where they have many (z = {many}).",
+    }
+    if effort.draws < LEAST_DRAWS:
+        reason = f"{effort.draws} of {LEAST_DRAWS} draws of q"
+        return [
+            Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims.values()
+        ]
+    leads = {z: lead(found, effort, z, of=DARL1N, over=SAC) for z in DEADLINES}
+    holds = {few: leads[few].high < 0, many: leads[many].low > 0}
+    return [
+        judge(
+            claim,
+            [] if holds[z] else [f"DARL1N's lead is {leads[z]}"],
+            grounds=f"DARL1N's lead is {leads[z]}, 95 % over {effort.draws} draws",
+        )
+        for z, claim in claims.items()
+    ]
+
+
+def said(effort: Effort) -> str:
+    """What was done, as a paragraph of a page."""
+    return f"""{USERS} users who act at once. SAC plays {effort.episodes} episodes to learn;
+DARL1N (width {HIDDEN}) learns from as many transitions in {updates(effort)} updates, {BATCH} of
+each user in one. Returns of {PLAYED} episodes at the end, SAC drawing its actions as it learnt to
+and DARL1N without exploration; means over the draws of q ({effort.draws}). Differences are paired
+by draw, with Student's 95 % intervals if there are {LEAST_DRAWS}. Seconds are those of a
+processor."""
+
+
+def of_wireless(found: Found, effort: Effort) -> str:
+    """A line for each z."""
+    lines = [
+        "| z | random | SAC | DARL1N | SAC - random | DARL1N - SAC | seconds: SAC | DARL1N |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for deadline in DEADLINES:
+        returns = earned(found, effort, deadline)
+        means = [f"{each.mean():.1f}" for each in returns.values()]
+        gains = [_paired(returns[SAC] - returns[RANDOM]), _paired(returns[DARL1N] - returns[SAC])]
+        seconds = [
+            f"{_by_draw(found, effort, method, deadline, 'seconds').mean():.1f}"
+            for method in (SAC, DARL1N)
+        ]
+        lines.append("| " + " | ".join([str(deadline), *means, *gains, *seconds]) + " |")
+    return "\n".join(lines)
+
+
+def _paired(differences: Array) -> str:
+    few = len(differences) < LEAST_DRAWS
+    return f"{differences.mean():.1f}" if few else str(student(differences))

@@ -1,0 +1,150 @@
+"""Fig. 3 of [Wang21]: does coding change what is learnt? Curves, and the bits behind them.
+
+The paper shows that centralised and coded curves look alike; the file names behind its plots say
+that the "coded" ones were drawn from uncoded runs. Here every coded run is a run of its own, with
+stragglers, and is compared with the centralised one bit for bit at every iteration. A code that
+cannot be exact (``vandermonde``) is measured by its distance from the true updates instead.
+"""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fullrank.codes import Decoder
+from fullrank.common.errors import Corrupted, NotDecodable
+from fullrank.common.types import JSON, Matrix
+from fullrank.config import RunConfig, as_tables, load
+from fullrank.local import LocalRun
+from fullrank.replay import Memory, Table
+from fullrank.wiring import code_of, delays_of, training_of
+from fullrank_reproduction import wang21
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.wang21 import Task
+
+AGENTS = wang21.AGENTS[0]
+CENTRALISED = "centralised"
+EXACT = ("uncoded", "mds", "random_sparse", "replication", "ldpc", "cyclic")
+INEXACT = "vandermonde"
+UNIT_S = 0.05
+"""Emulated compute, which only orders the arrivals."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effort:
+    """How much is run."""
+
+    iterations: int
+    """Of the centralised run and the ``cyclic`` one, for every seed."""
+    compared: int
+    """Of the runs with the other codes, for the first seed."""
+    seeds: int
+    batch: int
+    warmup: int
+
+
+def cells(task: Task, effort: Effort) -> list[Cell]:
+    """The runs of one task."""
+    found = []
+    for seed in range(effort.seeds):
+        for code in (CENTRALISED, *EXACT):
+            whole = code in (CENTRALISED, "cyclic")
+            if whole or seed == 0:
+                length = effort.iterations if whole else effort.compared
+                config = _config(task, effort, code=code, seed=seed, iterations=length)
+                found.append(_cell(f"{task.name}-{code}-seed{seed}", config, code))
+    config = _config(task, effort, code=INEXACT, seed=0, iterations=effort.compared)
+    settings = {"run": as_tables(config)}
+    name = f"{task.name}-{INEXACT}-distance"
+    found.append(Cell(name=name, settings=settings, compute=partial(_distance, config)))
+    return found
+
+
+def _cell(name: str, config: RunConfig, code: str) -> Cell:
+    coded = code != CENTRALISED
+    settings = {"run": as_tables(config), "coded": coded}
+    return Cell(name=name, settings=settings, compute=partial(_curve, config, coded=coded))
+
+
+def _config(task: Task, effort: Effort, *, code: str, seed: int, iterations: int) -> RunConfig:
+    competitive = [f"environment.adversaries={wang21.ADVERSARIES}"] if task.competitive else []
+    overrides = [
+        f"seed={seed}",
+        f"iterations={iterations}",
+        f"learners={wang21.LEARNERS}",
+        f"environment.name={task.name}",
+        f"environment.agents={AGENTS}",
+        *competitive,
+        f"algorithm.batch_size={effort.batch}",
+        f"collect.warmup={effort.warmup}",
+        f"code.name={'uncoded' if code == CENTRALISED else code}",
+        *(["code.tolerance=2"] if code == "cyclic" else []),
+        "stragglers.name=fixed_k",
+        f"stragglers.k={task.stragglers[1]}",
+        f"stragglers.delay_s={task.delay_s}",
+        f"compute.emulate_unit_s={UNIT_S}",
+    ]
+    return load(None, environ={}, overrides=overrides).check().config
+
+
+def _curve(config: RunConfig, *, coded: bool) -> JSON:
+    """Returns by iteration (null where no episode ended), and the digests of all updates."""
+    run = LocalRun(config, coded=coded)
+    try:
+        iterations = run.train()
+    finally:
+        run.training.close()
+    return {
+        "returns": [each.return_mean for each in iterations],
+        "digests": [each.update_digest for each in iterations],
+        "late": sum(len(each.late) for each in iterations),
+        "parameters": run.parameter_digest(),
+    }
+
+
+def _distance(config: RunConfig) -> JSON:
+    """Relative errors of what is decoded, in the state of the centralised run, by iteration."""
+    training = training_of(config)
+    algorithm = training.algorithm
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it is ill conditioned is what is measured
+        code = code_of(config, units=AGENTS)
+    delays, errors, refused = delays_of(config), [], 0
+    warm = training.warm_up()
+    collected = config.iterations * config.environment.copies * config.collect.steps
+    capacity = len(warm) + collected
+    table = Table(Memory(capacity, training.layout.row_size), capacity=capacity)
+    table.append(0, warm)
+    for iteration in range(config.iterations):
+        table.append(table.head, training.collect(iteration).rows)
+        sample = training.sample(iteration, tail=table.tail, head=table.head)
+        batch = table.minibatch(sample)
+        truth = np.zeros((AGENTS, max(algorithm.unit_sizes)), np.float32)
+        for unit, update in algorithm.updates(batch, range(AGENTS), iteration=iteration):
+            truth[unit, : len(update)] = update
+        delay_s = delays.delays(seed=config.seed, iteration=iteration, learners=config.learners)
+        order = np.argsort(delay_s, kind="stable")
+        error, accepted = _decoded(code.matrix, truth, order.tolist())
+        errors.append(error)
+        refused += not accepted
+        training.apply(truth)
+    training.close()
+    return {"errors": errors, "refused": refused}
+
+
+def _decoded(matrix: Matrix, truth: np.ndarray, order: Sequence[int]) -> tuple[float, bool]:
+    """Largest error by the largest entry, and whether the certificate lets it pass."""
+    plain, guarded = Decoder(matrix, target="units", grid=None), Decoder(matrix, target="units")
+    for row in order:
+        for decoder in (plain, guarded):
+            decoder.offer(row=row, vector=matrix[row] @ truth)
+        if plain.decodable:
+            break
+    error = float(np.abs(plain.decode() - truth).max() / np.abs(truth).max())
+    try:
+        guarded.decode()
+    except (Corrupted, NotDecodable):
+        return error, False
+    return error, guarded.exact

@@ -1,0 +1,209 @@
+"""Figs. 4 and 5 of [Wang21]: the time of an iteration against the number of stragglers.
+
+Three times over: in virtual time with the computing times of this machine, in virtual time with
+those of the paper's machines (solved from two published cells, which leaves all others to be
+predicted), and on real processes with emulated computing.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from fullrank.codes import Code, make_code
+from fullrank.codes.families.auto import Auto
+from fullrank.common.seeding import stream
+from fullrank.common.types import JSON
+from fullrank.config import RunConfig, as_tables, load
+from fullrank.planning.payload import Payload
+from fullrank.planning.regimes import Regime, play_planned
+from fullrank.planning.simulation import Cluster, simulate
+from fullrank.planning.traffic import Times
+from fullrank.runs.record import IterationRecord
+from fullrank.stragglers import FixedK
+from fullrank.wiring import training_of
+from fullrank_reproduction import wang21
+from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.wang21 import Task
+
+CODES = (*wang21.CODES, "cyclic", "auto")
+ROUNDS = 200
+"""Simulated for each cell; the paper has 50."""
+LEARNT = 50
+"""Iterations in which the planner gets to know the learners."""
+BATCH = 1024
+EMULATED_UNIT_S = 0.05
+REAL_BATCH = 64
+"""So small that real computing stays within the emulated one."""
+
+Clock = Callable[[], float]
+"""Processor seconds of this process."""
+
+Train = Callable[[RunConfig], Sequence[IterationRecord]]
+"""Trains with real services."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """One cell of the paper's table."""
+
+    task: Task
+    agents: int
+    code: str
+    stragglers: int
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return f"{self.task.name}-{self.agents}-{self.code}-{self.stragglers}"
+
+    @property
+    def learners(self) -> int:
+        """N; an uncoded run has no more learners than agents."""
+        return self.agents if self.code == "uncoded" else wang21.LEARNERS
+
+    @property
+    def delays(self) -> FixedK:
+        """Who is late, and how much."""
+        k = min(self.stragglers, self.learners)
+        return FixedK(k=k, delay_s=self.task.delay_s)
+
+    @property
+    def tolerance(self) -> int:
+        """Of ``cyclic``: as many stragglers as the experiment has at most, if that can be."""
+        return min(max(self.task.stragglers), wang21.LEARNERS - self.agents)
+
+    def make_code(self) -> Code:
+        """C."""
+        params = {"tolerance": self.tolerance} if self.code == "cyclic" else {}
+        return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
+
+
+def settings(
+    tasks: Sequence[Task] = wang21.TASKS,
+    *,
+    agents: Sequence[int] = wang21.AGENTS,
+    codes: Sequence[str] = CODES,
+) -> list[Setting]:
+    """Cells of the table, in its order."""
+    return [
+        Setting(task=task, agents=number, code=code, stragglers=k)
+        for task in tasks
+        for number in agents
+        for code in codes
+        for k in task.stragglers
+    ]
+
+
+def measured_compute(task: Task, agents: int, *, repeats: int, clock: Clock) -> Cell:
+    """Seconds that a learner of its own needs: ``shared_s`` once and ``unit_s`` for each unit."""
+    config = _config(task, agents, [f"algorithm.batch_size={BATCH}"])
+    return Cell(
+        name=f"compute-{task.name}-{agents}",
+        settings={"run": as_tables(config), "repeats": repeats},
+        compute=partial(_measure, config, repeats, clock),
+    )
+
+
+def _config(task: Task, agents: int, overrides: Sequence[str]) -> RunConfig:
+    sizes = [f"environment.name={task.name}", f"environment.agents={agents}"]
+    return load(None, environ={}, overrides=[*sizes, *overrides]).check().config
+
+
+def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
+    training = training_of(config)
+    training.close()
+    algorithm = training.algorithm
+    batch = stream(0, "measured_compute").random(
+        (config.algorithm.params["batch_size"], training.layout.row_size), dtype=np.float32
+    )
+    loads = range(1, algorithm.units + 1)
+    times = np.empty((repeats + 1, algorithm.units))
+    for repeat in range(repeats + 1):
+        for load_ in loads:
+            started = clock()
+            for _ in algorithm.updates(batch, range(load_), iteration=repeat):
+                pass
+            times[repeat, load_ - 1] = clock() - started
+    medians = np.median(times[1:], axis=0)  # the first round makes the buffers
+    unit_s, shared_s = np.polyfit(list(loads), medians, 1)
+    return {"unit_s": float(unit_s), "shared_s": float(max(shared_s, 0.0))}
+
+
+def published_compute(task: Task, agents: int) -> tuple[float, float]:
+    """(unit_s, shared_s) of the paper's machines, from uncoded and MDS without stragglers.
+
+    An uncoded learner computes one unit, an MDS learner all M; what both have in common is shared.
+    """
+    uncoded, mds = (task.published[agents][code][0] for code in ("uncoded", "mds"))
+    unit_s = (mds - uncoded) / wang21.TOTALLED / (agents - 1)
+    return unit_s, uncoded / wang21.TOTALLED - unit_s
+
+
+def predicted(source: str, task: Task, agents: int, *, unit_s: float, shared_s: float) -> Cell:
+    """``simulated`` for every code and k of a task and M, by the setting's name."""
+
+    def compute() -> JSON:
+        every = settings([task], agents=[agents])
+        return {each.name: simulated(each, unit_s=unit_s, shared_s=shared_s) for each in every}
+
+    return Cell(
+        name=f"predicted-{source}-{task.name}-{agents}",
+        settings={"unit_s": unit_s, "shared_s": shared_s, "rounds": ROUNDS, "codes": list(CODES)},
+        compute=compute,
+    )
+
+
+def simulated(setting: Setting, *, unit_s: float, shared_s: float) -> float:
+    """Mean seconds of as many iterations as the paper adds up, in virtual time."""
+    round_s = _planned(setting, unit_s) if setting.code == "auto" else _fixed(setting, unit_s)
+    return wang21.TOTALLED * (shared_s + float(round_s.mean()))
+
+
+def _fixed(setting: Setting, unit_s: float) -> Times:
+    cluster = Cluster(unit_s=unit_s)
+    played = simulate(cluster, setting.make_code(), setting.delays, iterations=ROUNDS, seed=0)
+    return played.round_s
+
+
+def _planned(setting: Setting, unit_s: float) -> Times:
+    """With the planner, once it has seen the learners."""
+    delays = {"name": "fixed_k", "k": setting.delays.k, "delay_s": setting.delays.delay_s}
+    regime = Regime(
+        learners=setting.learners, agents=setting.agents, unit_s=unit_s, stragglers=delays
+    )
+    played = play_planned(
+        lambda _: regime, Payload(), auto=Auto(), iterations=LEARNT + ROUNDS, seed=0
+    )
+    return played.round_s[LEARNT:]
+
+
+def real(setting: Setting, *, rounds: int, train: Train) -> Cell:
+    """The same on processes; ``compute.emulate_unit_s`` stands for the machines.
+
+    The first round is left out, in which sockets and caches warm up; of a run that plans, all in
+    which the planner gets to know the learners.
+    """
+    left_out = LEARNT if setting.code == "auto" else 1
+    overrides = [
+        f"iterations={left_out + rounds - 1}",
+        f"learners={setting.learners}",
+        f"code.name={setting.code}",
+        *([f"code.tolerance={setting.tolerance}"] if setting.code == "cyclic" else []),
+        "stragglers.name=fixed_k",
+        f"stragglers.k={setting.delays.k}",
+        f"stragglers.delay_s={setting.task.delay_s}",
+        f"compute.emulate_unit_s={EMULATED_UNIT_S}",
+        f"algorithm.batch_size={REAL_BATCH}",
+        "collect.warmup=640",
+        "replay.capacity=100000",
+        "metrics.sinks=[]",
+    ]
+    config = _config(setting.task, setting.agents, overrides)
+
+    def compute() -> JSON:
+        times = [record.round_s for record in train(config)][left_out:]
+        return {"seconds": wang21.TOTALLED * float(np.mean(times)), "rounds": len(times)}
+
+    return Cell(name=f"real-{setting.name}", settings={"run": as_tables(config)}, compute=compute)

@@ -1,0 +1,9 @@
+"""Verbs that this package adds to the command line."""
+
+from fullrank.cli.verb import Verb
+
+REPRODUCE = Verb(
+    "Reproduce",
+    "fullrank_reproduction.cli:app",
+    "Run a paper's experiments and judge its claims.",
+)

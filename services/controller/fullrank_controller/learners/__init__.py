@@ -1,0 +1,1 @@
+"""Dialogue with the learners: assignments out, contributions in."""

@@ -1,0 +1,1 @@
+"""Learners that join and leave, and the assignment of rows to them."""

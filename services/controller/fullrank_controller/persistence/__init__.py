@@ -1,0 +1,1 @@
+"""Records, checkpoints and the run directory."""

@@ -1,0 +1,1 @@
+"""One round: collection, the coded vectors, the audit."""

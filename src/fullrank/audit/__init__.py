@@ -1,0 +1,1 @@
+"""Audits: who computed which bits, and proofs of who was right."""

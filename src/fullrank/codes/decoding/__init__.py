@@ -1,0 +1,1 @@
+"""Decoders: from received rows to the updates that they determine."""

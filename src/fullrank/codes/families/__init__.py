@@ -1,0 +1,1 @@
+"""Code families: one file each, found by the registry."""

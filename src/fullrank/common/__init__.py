@@ -1,0 +1,1 @@
+"""Foundations that every package shares: types, errors, registry, seeding, durability."""

@@ -1,0 +1,1 @@
+"""Hand-written forward and backward passes of two-layer perceptrons, many units at once."""

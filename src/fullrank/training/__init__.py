@@ -1,0 +1,1 @@
+"""Training: collection of transitions, sampling, and the optimiser's step."""
