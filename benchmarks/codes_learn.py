@@ -3,7 +3,7 @@
 Food Collection, 6 agents on 12 learners, each of which draws its own samples
 (``algorithm.data=independent``), B of each unit in an iteration. An iteration is committed at rank
 M alone, as in [DARL1N], or, where that makes a difference, once the predicted variance of its
-gradients is at most the default of ``algorithm.noise_limit``. The policies are judged every ten
+gradients is at most the default of ``algorithm.max_variance``. The policies are judged every ten
 iterations, without exploration; the return is the mean of the last five. *Gain* is the return over
 that of the same code and seed at rank M alone. *Keyed* is the mode in which holders of a unit share
 its samples, so that every code and J commit the same bits. Who is late is drawn without regard to
@@ -24,13 +24,13 @@ from typing import NamedTuple
 
 from fullrank.algorithms.darl1n import DARL1NConfig
 from fullrank.codes import Code, make_code
-from fullrank.codes.analysis import decoded_variances, is_quiet
+from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.common.seeding import stream
 from fullrank.config import load
 from fullrank.local import LocalRun
 
 AGENTS, LEARNERS, JUDGED = 6, 12, 5
-LIMIT = DARL1NConfig().noise_limit
+LIMIT = DARL1NConfig().max_variance
 CODES = ("uncoded", "replication", "ldgm", "random_sparse", "mds")
 DENSE = ("random_sparse", "mds")
 ETAS = (0.2, 0.5)
@@ -64,7 +64,7 @@ class Learnt(NamedTuple):
 
 def train(way: Way, seed: int, iterations: int) -> Learnt:
     """Train in one process; learners answer in random order."""
-    own = {"algorithm.data": "independent", "algorithm.noise_limit": way.limit}
+    own = {"algorithm.data": "independent", "algorithm.max_variance": way.limit}
     options = {
         "seed": seed,
         "iterations": iterations + 1,
@@ -94,7 +94,7 @@ def waits(code: Code, limit: float, eta: float) -> float:
     for number in range(ROUNDS):
         rows = working[stream(0, "in_time", number).random(len(working)) >= eta]
         variance = float(decoded_variances(rows).mean()) if len(rows) else math.inf
-        waited += len(rows) < len(working) and not is_quiet(variance, limit)
+        waited += len(rows) < len(working) and not variance_ok(variance, limit)
     return waited / ROUNDS
 
 

@@ -57,7 +57,7 @@ def believe(times: Path) -> None:
 
     for target, stand_in in (
         ("fullrank.runs.journal.Journal.append", nothing),
-        ("fullrank.runs.event_log.Notebook.note", nothing),
+        ("fullrank.runs.event_log.EventLog.note", nothing),
         ("google_crc32c.value", lambda data: 0),
         ("fullrank.rounds.round.unit_digest", lambda update: bytes(DIGEST_BYTES)),
         ("fullrank_learner.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),

@@ -32,7 +32,7 @@ from typing import Any, TypeAlias
 import grpc
 import numpy as np
 
-from fullrank.common.types import Tenure
+from fullrank.common.types import RunTerm
 from fullrank.config import load
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED
@@ -140,7 +140,7 @@ async def client_of(service: str, address: str) -> Ask:
     if service == "controller":
         return ControllerClient(address).status
     replay, out = ReplayClient(address, deadline_s=60.0), np.empty((BATCH, ROW_SIZE), np.float32)
-    await replay.open_table(row_size=ROW_SIZE, capacity=ROWS, head=0, tenure=Tenure("run", 1))
+    await replay.open_table(row_size=ROW_SIZE, capacity=ROWS, head=0, run_term=RunTerm("run", 1))
     await replay.append(0, np.ones((ROWS, ROW_SIZE), np.float32))
 
     numbers = count()

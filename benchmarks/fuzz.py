@@ -38,10 +38,10 @@ from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_c
 from fullrank.rpc.injection import decode_fault, decode_model
 from fullrank.rpc.messages import sample_message, sample_of, tenure_of
 from fullrank.runs import checkpoint, journal
-from fullrank.runs.event_log import Began, Notebook, read_history
+from fullrank.runs.event_log import Began, EventLog, read_history
 from fullrank.runs.record import read_records
 from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
-from fullrank.v1.common_pb2 import Ids, Tenure
+from fullrank.v1.common_pb2 import Ids, RunTerm
 from fullrank_controller.learners.contributions import Intake
 from fullrank_controller.membership.assignment import deal
 from fullrank_controller.run_state import Run
@@ -123,7 +123,7 @@ def intake() -> Target:
     header = controller_pb2.Coded(ids=ids, row=1, batch_digest=bytes(16), compute_s=0.1)
     chunks = b"".join(map(bytes, encode_chunks(np.ones(SIZE), array_id=1, field=LEARNER_CHUNKS)))
     units = [controller_pb2.UnitDone(ids=ids, unit=unit, digest=bytes(16)) for unit in (1, 2)]
-    hello = controller_pb2.Hello(version="1", host="h", domain="z/h", served=Tenure(run="r"))
+    hello = controller_pb2.Hello(version="1", host="h", domain="z/h", served=RunTerm(run="r"))
     said = [
         controller_pb2.LearnerMessage(hello=hello),
         controller_pb2.LearnerMessage(ready=controller_pb2.Ready(probe=[b"p"], stable=True)),
@@ -190,7 +190,9 @@ def replay() -> Target:
     rows = np.ones((8, 3), np.float32)
     append = replay_pb2.AppendRequest(table="t", first_position=0, rows=rows.tobytes())
     gather = replay_pb2.GetSamplesRequest(sample=sample_message(a_sample()))
-    opened = replay_pb2.OpenTableRequest(table="t", row_size=3, capacity=16, tenure=Tenure(run="r"))
+    opened = replay_pb2.OpenTableRequest(
+        table="t", row_size=3, capacity=16, run_term=RunTerm(run="r")
+    )
     store = Store(None, sync=False)
 
     def read(data: bytes) -> None:
@@ -278,9 +280,9 @@ def files(scratch: Path) -> dict[str, Target]:
     saved = checkpoint.save(
         scratch / "checkpoints", iteration=1, arrays={"a": np.ones(3)}, facts={}, keep=1
     )
-    notebook = Notebook(scratch, "controller")
-    notebook.note(Began(run="r", term=1, known=0, resumes_at=0))
-    notebook.close()
+    event_log = EventLog(scratch, "controller")
+    event_log.append(Began(run="r", term=1, known=0, resumes_at=0))
+    event_log.close()
     store = Store(scratch, sync=False)
     store.open("t", row_size=2**18, capacity=4).append(0, np.zeros((2, 2**18), np.float32))
     [table] = scratch.glob("*.table")

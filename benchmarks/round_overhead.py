@@ -85,9 +85,9 @@ class Constant:
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
-        proceed()
+        check_cancelled()
         yield from ((unit, self._updates[unit]) for unit in units)
 
     def apply(self, updates: FloatArray) -> None:

@@ -285,7 +285,7 @@ def _compute(
         rows_of(assignment),
         batch,
         iteration=assignment.ids.iteration,
-        proceed=lambda: None,
+        check_cancelled=lambda: None,
         report=lambda unit, digest: units.append(
             pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)
         ),

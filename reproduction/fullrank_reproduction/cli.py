@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from fullrank_reproduction.cells import Cell, Origin
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
@@ -20,6 +19,7 @@ from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank_reproduction import coded_maddpg, darl1n
+from fullrank_reproduction.cells import Cell, Origin
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0

@@ -66,14 +66,14 @@ def recipe_of(config: RunConfig) -> AlgorithmConfig:
     )
 
 
-def noise_limit_of(config: RunConfig) -> float:
+def max_variance_of(config: RunConfig) -> float:
     """What is waited for if learners draw samples of their own; inf where they share them.
 
     Raises:
         ConfigError: As of ``recipe_of``.
     """
     recipe = recipe_of(config)
-    return recipe.noise_limit if isinstance(recipe, IndependentAlgorithmConfig) else math.inf
+    return recipe.max_variance if isinstance(recipe, IndependentAlgorithmConfig) else math.inf
 
 
 def capacity_of(config: RunConfig, training: Training) -> int:

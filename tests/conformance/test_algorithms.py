@@ -218,7 +218,7 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
         nonlocal points
         points += 1
 
-    list(algorithm.updates(rows, range(algorithm.units), iteration=5, proceed=count))
+    list(algorithm.updates(rows, range(algorithm.units), iteration=5, check_cancelled=count))
     assert points >= 4
     for point in range(points):
         calls = iter(range(points))
@@ -228,7 +228,11 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
                 raise Cancelled
 
         with pytest.raises(Cancelled):
-            list(algorithm.updates(rows, range(algorithm.units), iteration=5, proceed=abandon))
+            list(
+                algorithm.updates(
+                    rows, range(algorithm.units), iteration=5, check_cancelled=abandon
+                )
+            )
     assert computed(algorithm, rows, range(algorithm.units)) == whole
 
 

@@ -14,7 +14,7 @@ import pytest
 from grpc import StatusCode
 from tests.e2e.commands import WAIT_S, free_address, settings
 
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED, open_channel
 from fullrank.rpc.clients import ReplayClient
@@ -57,8 +57,8 @@ async def replay(tmp_path: Path) -> AsyncIterator[Flooded]:
     address = free_address()
     process = started(tmp_path, address)
     flooded = Flooded(process, address)
-    tenure = Tenure("run", 1)
-    await flooded.client.open_table(row_size=4, capacity=1000, head=0, tenure=tenure)
+    run_term = RunTerm("run", 1)
+    await flooded.client.open_table(row_size=4, capacity=1000, head=0, run_term=run_term)
     await flooded.client.append(0, ROWS)
     await flooded.serves()
     yield flooded

@@ -110,7 +110,7 @@ async def test_of_samples_of_their_own_services_commit_what_the_same_learners_do
 async def test_with_a_limit_of_zero_services_wait_for_everybody_as_one_process_does(
     tmp_path: Path,
 ) -> None:
-    settings = resolved(*INDEPENDENT, "algorithm.noise_limit=0.0", *LATE)
+    settings = resolved(*INDEPENDENT, "algorithm.max_variance=0.0", *LATE)
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
@@ -123,7 +123,7 @@ async def test_with_a_limit_of_zero_services_wait_for_everybody_as_one_process_d
 async def test_a_learner_that_hangs_is_waited_for_until_the_deadline_alone(tmp_path: Path) -> None:
     settings = resolved(
         *INDEPENDENT,
-        "algorithm.noise_limit=0.0",
+        "algorithm.max_variance=0.0",
         "iterations=1",
         "controller.deadline_s=3.0",
         "controller.undecodable=wait",

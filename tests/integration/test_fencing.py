@@ -16,10 +16,10 @@ from tests.integration.cluster import (
 )
 
 from fullrank import __version__
-from fullrank.common.errors import Deposed
+from fullrank.common.errors import StaleTerm
 from fullrank.rpc.clients import ControllerClient, WorkCall
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.v1.common_pb2 import Tenure
+from fullrank.v1.common_pb2 import RunTerm
 
 pytestmark = pytest.mark.integration
 
@@ -29,13 +29,13 @@ UNCODED = ("code.name=uncoded", "learners=3")
 async def deposed(cluster: Cluster) -> str:
     """How a controller that is started now learns that it is not in office."""
     controller = cluster.controller()
-    with pytest.raises(Deposed) as raised:
+    with pytest.raises(StaleTerm) as raised:
         await asyncio.wait_for(controller.task, WAIT_S)
     controller.stop.set()
     return str(raised.value)
 
 
-async def greet(client: ControllerClient, *, served: Tenure | None) -> WorkCall:
+async def greet(client: ControllerClient, *, served: RunTerm | None) -> WorkCall:
     """A stream on which a learner said Hello."""
     call = client.work()
     hello = pb.Hello(version=__version__, host="here", served=served)
@@ -62,7 +62,7 @@ async def test_of_two_controllers_on_copies_of_a_directory_one_goes_on(tmp_path:
         other.learners(3)
         await other.finished()
         slow.release.set()
-        with pytest.raises(Deposed, match=r"opened in term 2 of run .*; term 1"):
+        with pytest.raises(StaleTerm, match=r"opened in term 2 of run .*; term 1"):
             await asyncio.wait_for(first.task, WAIT_S)
         first.stop.set()
     reference = reference_digests(settings.config)
@@ -80,11 +80,11 @@ async def test_a_learner_that_has_served_a_later_term_deposes_the_controller(
         client = ControllerClient(await cluster.address())
         run = (await client.status()).run
 
-        call = await greet(client, served=Tenure(run=run, term=2))
+        call = await greet(client, served=RunTerm(run=run, term=2))
         assert await call.code() is grpc.StatusCode.ABORTED
         details = f"served term 2 of run {run}, this controller is of term 1"
         assert details in (await call.details() or "")
-        with pytest.raises(Deposed, match="another one is in office"):
+        with pytest.raises(StaleTerm, match="another one is in office"):
             await asyncio.wait_for(controller.task, WAIT_S)
         controller.stop.set()
         await client.close()
@@ -97,7 +97,7 @@ async def test_learners_of_other_runs_and_earlier_terms_are_welcome(tmp_path: Pa
         cluster.controller()
         client = ControllerClient(await cluster.address())
         run = (await client.status()).run
-        for served in (Tenure(run=run, term=1), Tenure(run="other", term=9), None):
+        for served in (RunTerm(run=run, term=1), RunTerm(run="other", term=9), None):
             call = await greet(client, served=served)
             message = await call.read()
             assert isinstance(message, pb.ControllerMessage)

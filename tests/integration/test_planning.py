@@ -39,7 +39,7 @@ async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
 async def test_a_run_that_waits_for_everybody_anyhow_gains_nothing_by_tolerance(
     tmp_path: Path,
 ) -> None:
-    own = ("algorithm.name=darl1n", "algorithm.data=independent", "algorithm.noise_limit=0.0")
+    own = ("algorithm.name=darl1n", "algorithm.data=independent", "algorithm.max_variance=0.0")
     settings = (*LATE, "stragglers.delay_s=0.2", "environment.name=food_collection", *own)
     async with Cluster(tmp_path, resolved(*settings, "environment.agents=3")) as cluster:
         cluster.replay()

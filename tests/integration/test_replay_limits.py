@@ -12,7 +12,7 @@ import pytest
 from tests.integration.cluster import WAIT_S, eventually
 
 from fullrank.common.errors import OutOfRange
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.clients import ReplayClient
@@ -20,7 +20,7 @@ from fullrank.rpc.errors import RETRY_AFTER
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import minibatches, servicer
@@ -63,7 +63,7 @@ class Pair:
 
 @pytest.fixture
 async def pair() -> AsyncIterator[Pair]:
-    service = ReplayServicer(Store(None, sync=False), Fence(None), Notebook())
+    service = ReplayServicer(Store(None, sync=False), Fence(None), EventLog())
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
         service,
@@ -72,7 +72,9 @@ async def pair() -> AsyncIterator[Pair]:
     )
     address = await server.start("127.0.0.1:0")
     writer, reader = (ReplayClient(address, deadline_s=WAIT_S) for _ in range(2))
-    await writer.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=0, tenure=Tenure("run", 1))
+    await writer.open_table(
+        row_size=ROW_SIZE, capacity=CAPACITY, head=0, run_term=RunTerm("run", 1)
+    )
     yield Pair(service, address, writer, reader)
     await writer.close()
     await reader.close()

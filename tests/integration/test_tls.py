@@ -15,7 +15,7 @@ from tests.integration.cluster import (
 from tests.integration.test_health import free_port
 
 from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
-from fullrank.common.types import Tenure
+from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient, ReplayClient
@@ -28,7 +28,7 @@ from fullrank_straggler.server import serve
 
 pytestmark = pytest.mark.integration
 
-NOBODY = Tenure(run="run", term=1)
+NOBODY = RunTerm(run="run", term=1)
 
 
 def secured(tmp_path: Path, *overrides: str) -> Cluster:
@@ -124,7 +124,7 @@ async def test_no_role_but_the_controller_s_may_write_to_replay(tmp_path: Path) 
                 _announced(run_dir, "replay"), deadline_s=WAIT_S, security=cluster.security(role)
             )
             with pytest.raises(AccessDenied, match=f"role {role} may not call .*OpenTable"):
-                await client.open_table(tenure=NOBODY, row_size=1, capacity=1, head=0)
+                await client.open_table(run_term=NOBODY, row_size=1, capacity=1, head=0)
             await client.close()
 
 
@@ -153,7 +153,7 @@ async def test_the_plaintext_port_serves_health_and_nothing_else(tmp_path: Path)
         await eventually(lambda: _announced(cluster.run_dir, "replay") != "", what="it listens")
         client = ReplayClient(address, deadline_s=WAIT_S)
         with pytest.raises(ServiceLost, match="UNIMPLEMENTED"):
-            await client.open_table(tenure=NOBODY, row_size=1, capacity=1, head=0)
+            await client.open_table(run_term=NOBODY, row_size=1, capacity=1, head=0)
         await client.close()
         await asyncio.to_thread(check, address, service="", timeout_s=WAIT_S)
         secure = _announced(cluster.run_dir, "replay")

@@ -4,12 +4,12 @@ import time
 from pathlib import Path
 
 import pytest
-from fullrank_reproduction.cells import Cell, Origin
-from fullrank_reproduction.coded_maddpg import Scale, reproduce
-from fullrank_reproduction.learning import Effort
 
 from fullrank_reproduction import timing, wang21
+from fullrank_reproduction.cells import Cell, Origin
 from fullrank_reproduction.cli import train
+from fullrank_reproduction.coded_maddpg import Scale, reproduce
+from fullrank_reproduction.learning import Effort
 
 SLICE = Scale(
     name="slice",

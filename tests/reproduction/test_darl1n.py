@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from fullrank_reproduction.darl1n.training import Effort
 from typer.testing import CliRunner
 
 from fullrank_reproduction import darl1n
 from fullrank_reproduction.cli import app
+from fullrank_reproduction.darl1n.training import Effort
 
 SLICE = darl1n.Scale(
     name="slice",

@@ -11,11 +11,11 @@ import numpy as np
 from fullrank import __version__
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import FloatArray, Tenure, Unit
+from fullrank.common.types import FloatArray, RunTerm, Unit
 from fullrank.common.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
-from fullrank.rpc.messages import sample_of, tenure_message
-from fullrank.runs.event_log import Notebook, Sent, Welcomed
+from fullrank.rpc.messages import run_term_message, sample_of
+from fullrank.runs.event_log import EventLog, Sent, Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_faultlab.rehearsal.replay import RehearsedReplay
 from fullrank_faultlab.rehearsal.wire import Line
@@ -47,7 +47,7 @@ class RehearsedLearner:
         replay: Where it takes minibatches from.
         conduct: Drawn for each assignment.
         draws: Keys its own delays.
-        notebook: Its history.
+        event_log: Its history.
     """
 
     dial: Callable[[], Line | None]
@@ -55,9 +55,9 @@ class RehearsedLearner:
     replay: RehearsedReplay
     conduct: Callable[[], Conduct]
     draws: np.random.Generator
-    notebook: Notebook
+    event_log: EventLog
     line: Line | None = None
-    _served: Tenure = field(default=Tenure("", 0))
+    _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
 
     async def live(self) -> None:
@@ -76,11 +76,11 @@ class RehearsedLearner:
             self.line.cut()
 
     async def _converse(self, line: Line) -> None:
-        hello = pb.Hello(version=__version__, host="", served=tenure_message(self._served))
+        hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
         line.say(pb.LearnerMessage(hello=hello))
         welcome = (await line.hear()).welcome
-        self._served = Tenure(welcome.run, welcome.term)
-        self.notebook.note(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
+        self._served = RunTerm(welcome.run, welcome.term)
+        self.event_log.append(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
         ready = pb.Ready(fingerprint="", probe=[b""], stable=True)
         line.say(pb.LearnerMessage(ready=ready))
         job: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class RehearsedLearner:
 
     def _note(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
         ids = assignment.ids
-        self.notebook.note(
+        self.event_log.append(
             Sent(
                 run=ids.run,
                 term=ids.term,

@@ -81,7 +81,7 @@ class Office:
 
     def vanish(self) -> None:
         """Write nothing more, and lose every connection."""
-        self._run.notebook.close()
+        self._run.event_log.close()
         self._journal.close()
         self.forget_lock()
         self.training.close()

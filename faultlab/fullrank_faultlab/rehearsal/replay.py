@@ -4,13 +4,13 @@ import asyncio
 
 import numpy as np
 
-from fullrank.common.errors import Deposed
+from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Memory, Sample, Table
 from fullrank.rpc.clients import AGAIN_S
 from fullrank.rpc.messages import sample_of
-from fullrank.runs.event_log import Notebook, Reopened, Stored, Truncated
+from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2
 
 DELAY_S = 0.01
@@ -23,45 +23,45 @@ class RehearsedReplay:
     Args:
         draws: Of its delays and of answers lost.
         lost: The share of answers that do not come.
-        notebook: Its history.
+        event_log: Its history.
     """
 
-    def __init__(self, draws: np.random.Generator, lost: float, notebook: Notebook) -> None:
-        self._draws, self._lost, self._notebook = draws, lost, notebook
+    def __init__(self, draws: np.random.Generator, lost: float, event_log: EventLog) -> None:
+        self._draws, self._lost, self._event_log = draws, lost, event_log
         self._table: Table | None = None
-        self._owner = Tenure("", 0)
+        self._owner = RunTerm("", 0)
 
     def client(self) -> "RehearsedReplayClient":
         """For one controller."""
         return RehearsedReplayClient(self)
 
-    def open_table(self, *, row_size: int, capacity: int, head: int, tenure: Tenure) -> Table:
+    def open_table(self, *, row_size: int, capacity: int, head: int, run_term: RunTerm) -> Table:
         """As the service does."""
-        if tenure.term <= self._owner.term:
-            raise Deposed(f"term {self._owner.term} has opened the table")
-        self._owner = tenure
+        if run_term.term <= self._owner.term:
+            raise StaleTerm(f"term {self._owner.term} has opened the table")
+        self._owner = run_term
         if self._table is None:
             # Twice the slots: an append that is cut off overwrites nothing that can be read.
             self._table = Table(Memory(2 * capacity, row_size), capacity=capacity)
         self._table.truncate(head)
-        self._notebook.note(Truncated(table=TABLE, head=self._table.head))
+        self._event_log.append(Truncated(table=TABLE, head=self._table.head))
         return self._table
 
-    async def append(self, first_position: int, rows: FloatArray, tenure: Tenure) -> int:
+    async def append(self, first_position: int, rows: FloatArray, run_term: RunTerm) -> int:
         """Store rows; a death before the answer is followed by another try."""
         table = self._table
         assert table is not None
         while True:
             await asyncio.sleep(self._draws.exponential(DELAY_S))
-            if tenure != self._owner:
-                raise Deposed(f"term {self._owner.term} has opened the table")
+            if run_term != self._owner:
+                raise StaleTerm(f"term {self._owner.term} has opened the table")
             try:
                 head = table.append(first_position, rows)
-                self._notebook.note(Stored(table=TABLE, first=first_position, head=head))
+                self._event_log.append(Stored(table=TABLE, first=first_position, head=head))
                 if self._draws.random() >= self._lost:
                     return head
             except Killed:
-                self._notebook.note(Reopened(table=TABLE, head=table.head))
+                self._event_log.append(Reopened(table=TABLE, head=table.head))
             await asyncio.sleep(AGAIN_S)
 
     def gather(self, sample: Sample) -> FloatArray:
@@ -75,15 +75,15 @@ class RehearsedReplayClient:
 
     def __init__(self, replay: RehearsedReplay) -> None:
         self._replay = replay
-        self._tenure = Tenure("", 0)
+        self._run_term = RunTerm("", 0)
 
     async def open_table(
-        self, *, row_size: int, capacity: int, head: int, tenure: Tenure
+        self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
     ) -> tuple[int, int]:
         """Make sure that the table ends at ``head``; returns (tail, head)."""
-        self._tenure = tenure
+        self._run_term = run_term
         table = self._replay.open_table(
-            row_size=row_size, capacity=capacity, head=head, tenure=tenure
+            row_size=row_size, capacity=capacity, head=head, run_term=run_term
         )
         return table.tail, table.head
 
@@ -93,4 +93,4 @@ class RehearsedReplayClient:
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows; returns the acknowledged head."""
-        return await self._replay.append(first_position, rows, self._tenure)
+        return await self._replay.append(first_position, rows, self._run_term)

@@ -18,7 +18,7 @@ from fullrank.common.failpoints import rehearse as arm
 from fullrank.common.seeding import stream
 from fullrank.config import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.wiring import environment_of, recipe_of
 from fullrank_controller.rounds.auditor import RolledBack
 from fullrank_faultlab.rehearsal.learner import Conduct, RehearsedLearner
@@ -82,7 +82,7 @@ class Schedule:
         self._rough = self._draws.random()
         """Share of what may go wrong."""
         self._replay = RehearsedReplay(
-            stream(outcome.seed, "replay"), 0.2 * self._rough, Notebook(run_dir, "replay")
+            stream(outcome.seed, "replay"), 0.2 * self._rough, EventLog(run_dir, "replay")
         )
         self._weathers = [self._weather(learner) for learner in range(config.learners)]
         self._learners: list[RehearsedLearner] = []
@@ -136,7 +136,7 @@ class Schedule:
                 replay=self._replay,
                 conduct=partial(self._conduct, number),
                 draws=stream(self._outcome.seed, "learner", number),
-                notebook=Notebook(self._run_dir, f"learner-{number}"),
+                event_log=EventLog(self._run_dir, f"learner-{number}"),
             )
             self._learners.append(learner)
             self._lasting.add(asyncio.create_task(learner.live()))

@@ -54,10 +54,10 @@ class Sketch:
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Keyed by all that an update may rest on."""
-        proceed()
+        check_cancelled()
         return self._drawn(units, crc32c(batch.tobytes()), iteration)
 
     def _drawn(
@@ -104,9 +104,9 @@ class Sketch:
 class IndependentSketch(Sketch):
     """The same where each row has samples of its own; see ``IndependentAlgorithm``."""
 
-    def __init__(self, agents: Sequence[AgentSpec], *, seed: int, noise_limit: float) -> None:
+    def __init__(self, agents: Sequence[AgentSpec], *, seed: int, max_variance: float) -> None:
         super().__init__(agents, seed=seed)
-        self.noise_limit = noise_limit
+        self.max_variance = max_variance
 
     def updates_of_row(
         self,
@@ -114,10 +114,10 @@ class IndependentSketch(Sketch):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Keyed by the row, whatever the minibatch."""
-        proceed()
+        check_cancelled()
         return self._drawn(units, row, iteration)
 
 
@@ -143,9 +143,9 @@ class SketchConfig:
 class IndependentSketchConfig(SketchConfig):
     """Of learners with samples of their own."""
 
-    noise_limit: float = 1.0
+    max_variance: float = 1.0
     """Some of the codes reach it with a few rows, others with all or never."""
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> IndependentSketch:
         """Parameters begin as zeros."""
-        return IndependentSketch(agents, seed=seed, noise_limit=self.noise_limit)
+        return IndependentSketch(agents, seed=seed, max_variance=self.max_variance)

@@ -39,7 +39,7 @@ from fullrank_reproduction.darl1n.straggling import Straggling
 SCHEMES = (*TIMED, OURS)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """eta in the picture."""
-QUIET = DARL1NConfig().noise_limit
+QUIET = DARL1NConfig().max_variance
 """Mean variance of the units, in that of one learner's own."""
 SPREAD = 0.05
 """Of the logarithm of computing times: learners with equal loads arrive in random order."""
@@ -102,7 +102,7 @@ def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
         for rate in GRID
     } | {
         quiet_point(straggling, rate): play(
-            straggling.model(rate, delay_s=DELAYS_S[0]), noise_limit=QUIET
+            straggling.model(rate, delay_s=DELAYS_S[0]), max_variance=QUIET
         )
         for straggling in Straggling
         for rate in RATES
@@ -115,13 +115,13 @@ def _played(
     model: DelayModel,
     *,
     rounds: int,
-    noise_limit: float = math.inf,
+    max_variance: float = math.inf,
 ) -> JSON:
     cluster = Cluster(unit_s=machines.unit_s, spread=SPREAD)
     round_s, rows, noise = [], [], []
     for seed, code in enumerate(codes):
         played = simulate(
-            cluster, code, model, iterations=rounds, seed=seed, noise_limit=noise_limit
+            cluster, code, model, iterations=rounds, seed=seed, max_variance=max_variance
         )
         round_s.append(played.round_s)
         rows += [len(received) for received in played.received]

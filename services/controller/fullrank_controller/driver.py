@@ -104,7 +104,7 @@ class Driver:
             Corrupted: Vectors contradict each other or the digests.
             EnvironmentFailed: The environment raised.
             ServiceLost: The replay service is gone.
-            Deposed: Another controller has opened the table, or raised the directory's term.
+            StaleTerm: Another controller has opened the table, or raised the directory's term.
             RolledBack: A committed unit was found wrong; begin again under a later term.
         """
         if self._run.committed < self._run.iterations:
@@ -311,7 +311,7 @@ class Driver:
         if not record.attempt:  # one that waited for its deadline would put off the next one
             self._round_times.append(round_s)
         self._publish(record)
-        run.notebook.note(Published(term=run.term, iteration=record.iteration))
+        run.event_log.append(Published(term=run.term, iteration=record.iteration))
         reach("iteration.published")
         if checkpoint_due or run.committed == run.iterations:
             await self.save()
@@ -328,7 +328,7 @@ class Driver:
             updates=updates,
             reproducible=record.exact,
         )
-        run.notebook.note(
+        run.event_log.append(
             Committed(
                 term=run.term,
                 epoch=record.epoch,

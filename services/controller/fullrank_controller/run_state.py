@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from fullrank.audit.ledger import Ledger
-from fullrank.common.errors import Deposed
-from fullrank.common.types import LearnerId, Tenure, Unit, Vector
+from fullrank.common.errors import StaleTerm
+from fullrank.common.types import LearnerId, RunTerm, Unit, Vector
 from fullrank.planning import Plan
 from fullrank.rounds.round import Round
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.membership.assignment import Deal
@@ -30,7 +30,7 @@ class Run:
     """P, entries of a coded vector."""
     welcome: pb.Welcome
     """Complete but for the learner index."""
-    notebook: Notebook = field(default_factory=Notebook)
+    event_log: EventLog = field(default_factory=EventLog)
     roster: Roster = field(default_factory=Roster)
     inbox: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
     bytes_received: Counter[str] = field(default_factory=Counter)
@@ -58,15 +58,15 @@ class Run:
     _deposed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
-    def tenure(self) -> Tenure:
+    def run_term(self) -> RunTerm:
         """Ours."""
-        return Tenure(self.name, self.term)
+        return RunTerm(self.name, self.term)
 
-    def meet(self, served: Tenure) -> None:
+    def meet(self, served: RunTerm) -> None:
         """Take note of whom a learner served last.
 
         Raises:
-            Deposed: It was a later controller of this run.
+            StaleTerm: It was a later controller of this run.
         """
         if served.run == self.name and served.term > self.term:
             self._later_term = served.term
@@ -74,12 +74,12 @@ class Run:
             raise self._deposition()
 
     async def deposed(self) -> None:
-        """Wait, maybe for ever, until a peer tells of a later term; then raise ``Deposed``."""
+        """Wait, maybe for ever, until a peer tells of a later term; then raise ``StaleTerm``."""
         await self._deposed.wait()
         raise self._deposition()
 
-    def _deposition(self) -> Deposed:
-        return Deposed(
+    def _deposition(self) -> StaleTerm:
+        return StaleTerm(
             f"a learner has served term {self._later_term} of run {self.name}, this controller is "
             f"of term {self.term}: another one is in office; nothing more is committed here"
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
-from fullrank.common.errors import CodeError, ConfigError, Deposed, ServiceLost
+from fullrank.common.errors import CodeError, ConfigError, ServiceLost, StaleTerm
 from fullrank.config import RunConfig, as_tables
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
@@ -120,7 +120,7 @@ async def _serve(
         run = begin(
             config, directory, training, restored, replay_address=address, roster=Roster(barred)
         )
-        stack.callback(run.notebook.close)
+        stack.callback(run.event_log.close)
         sinks = _sinks(config, directory, run, tally)
         stack.callback(sinks.close)
         ports = open_ports(config, run, directory, tally=tally, security=security)
@@ -170,7 +170,7 @@ def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
 
 
 async def _term_raised(directory: RunDirectory, *, every_s: float) -> None:
-    """Wait, maybe for ever, until the directory is another controller's; then raise ``Deposed``."""
+    """Raise ``StaleTerm`` once another controller has taken the run directory."""
     while True:
         await asyncio.sleep(every_s)
         await asyncio.to_thread(directory.confirm)
@@ -185,7 +185,7 @@ async def _drive(
     """Run until one of ``endings``, also when the run is finished; then checkpoint it.
 
     Raises:
-        Deposed: Another controller is in office; nothing more is written.
+        StaleTerm: Another controller is in office; nothing more is written.
         RolledBack: What is committed is taken back, and not checkpointed.
         FullrankError: The run failed.
     """
@@ -202,7 +202,7 @@ async def _drive(
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     await driver.settled()
     failures = [each for each in outcomes if isinstance(each, Exception)]
-    void = any(isinstance(each, Deposed | RolledBack) for each in failures)
+    void = any(isinstance(each, StaleTerm | RolledBack) for each in failures)
     if resumed < run.committed < run.iterations and not void:
         await driver.save()
     for failure in failures:

@@ -8,7 +8,7 @@ from fullrank.config import RunConfig, to_toml
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
 from fullrank.runs.checkpoint import save, saved
-from fullrank.runs.event_log import Began, Notebook
+from fullrank.runs.event_log import Began, EventLog
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
@@ -48,7 +48,7 @@ def begin(
         term=directory.term,
         iterations=config.iterations,
         committed=restored.committed,
-        notebook=Notebook(directory.path, "controller"),
+        event_log=EventLog(directory.path, "controller"),
         units=algorithm.units,
         vector_size=max(algorithm.unit_sizes),
         caveats={"data": OWN_SAMPLES} if isinstance(algorithm, IndependentAlgorithm) else {},
@@ -61,7 +61,7 @@ def begin(
         ),
     )
     _own_up(run, restored)
-    run.notebook.note(
+    run.event_log.append(
         Began(run=run.name, term=run.term, known=restored.known, resumes_at=restored.resumes_at)
     )
     return run

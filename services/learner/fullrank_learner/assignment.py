@@ -34,7 +34,7 @@ class Job:
     """When the minibatch had come, too, loop time."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
-    def proceed(self) -> None:
+    def check_cancelled(self) -> None:
         """Cancellation point of the computing thread."""
         if self._stopped.is_set():
             raise Cancelled(f"iteration {self.assignment.ids.iteration} is committed")

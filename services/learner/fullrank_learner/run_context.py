@@ -4,7 +4,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config import RunConfig, from_toml
 from fullrank.rpc.codec import decode_agent
 from fullrank.stragglers import DelayModel, delay_of
@@ -19,7 +19,7 @@ class Trainee:
     def __init__(self, welcome: pb.Welcome) -> None:
         self.config: RunConfig = from_toml(welcome.configuration)
         self.key = (welcome.run, welcome.configuration)
-        self.tenure = Tenure(welcome.run, welcome.term)
+        self.run_term = RunTerm(welcome.run, welcome.term)
         """Served last; rises when a controller of the same run follows another."""
         recipe = recipe_of(self.config)
         self.algorithm: Algorithm = recipe.make(

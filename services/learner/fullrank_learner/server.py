@@ -15,10 +15,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.algorithms import algorithms
 from fullrank.common.errors import (
     ConfigError,
-    Deposed,
     FullrankError,
     InvalidContribution,
     ServiceLost,
+    StaleTerm,
 )
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
@@ -28,7 +28,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import STOPPING, Launch, be_deaf, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.run_context import Trainee
 from fullrank_learner.session import Session
@@ -164,14 +164,14 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
     trainee: Trainee | None = None
     process = uuid.uuid4().bytes
     retries = AsyncRetrying(
-        retry=retry_if_exception_type((ServiceLost, InvalidContribution, Deposed)),
+        retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
         wait=wait_random_exponential(multiplier=0.1, max=2.0),
         before_sleep=_say_why,
     )
-    notebook = Notebook(launch.run_dir, f"learner-{os.getpid()}")
+    event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
-        closing(notebook),
+        closing(event_log),
     ):
         async for attempt in retries:
             with attempt:
@@ -185,7 +185,7 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                     process=process,
                     health=health,
                     security=Security.of(launch.config.tls, Role.LEARNER),
-                    notebook=notebook,
+                    event_log=event_log,
                 )
                 try:
                     await session.run()

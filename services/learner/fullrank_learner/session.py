@@ -17,16 +17,16 @@ from fullrank.common.errors import (
     NotFound,
     ServiceLost,
 )
-from fullrank.common.types import FloatArray, Tenure, Unit
+from fullrank.common.types import FloatArray, RunTerm, Unit
 from fullrank.config import ControllerSettings, from_toml
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
-from fullrank.rpc.messages import tenure_message
+from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.runs.event_log import Notebook, Sent, Welcomed
+from fullrank.runs.event_log import EventLog, Sent, Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_learner.assignment import Job, rows_of
@@ -49,7 +49,7 @@ class Session:
         trainee: From an earlier session of this process, or None.
         process: Names this process to the controller.
         health: Told when the controller can give us work, and when not.
-        notebook: Told of indices leased and vectors sent.
+        event_log: Told of indices leased and vectors sent.
         security: Who we are.
     """
 
@@ -62,7 +62,7 @@ class Session:
         trainee: Trainee | None,
         process: bytes,
         health: Health,
-        notebook: Notebook,
+        event_log: EventLog,
         security: Security,
     ) -> None:
         self.trainee = trainee
@@ -72,7 +72,7 @@ class Session:
         self._domain = domain or socket.gethostname()
         self._pool = pool
         self._health = health
-        self._notebook = notebook
+        self._event_log = event_log
         self._job: Job | None = None
         self._assembler: Assembler | None = None
 
@@ -94,7 +94,7 @@ class Session:
             await self._client.close()
 
     async def _dialogue(self, call: WorkCall) -> None:
-        served = tenure_message(self.trainee.tenure) if self.trainee else None
+        served = run_term_message(self.trainee.run_term) if self.trainee else None
         hello = pb.Hello(
             version=__version__,
             host=socket.gethostname(),
@@ -105,7 +105,9 @@ class Session:
         welcome = await self._welcome(call, hello)
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
-        self._notebook.note(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
+        self._event_log.append(
+            Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner)
+        )
         self._replay = ReplayClient(
             welcome.replay_address, deadline_s=config.replay.deadline_s, security=self._security
         )
@@ -143,7 +145,7 @@ class Session:
         if self.trainee is None or self.trainee.key != (welcome.run, welcome.configuration):
             loop = asyncio.get_running_loop()
             self.trainee = await loop.run_in_executor(self._pool, Trainee, welcome)
-        self.trainee.tenure = Tenure(welcome.run, welcome.term)
+        self.trainee.run_term = RunTerm(welcome.run, welcome.term)
         return self.trainee
 
     async def _heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
@@ -249,12 +251,12 @@ class Session:
             self._note(head)
             reports = []
             for message in bundle([Field(opening), *fields]):
-                job.proceed()
+                job.check_cancelled()
                 await call.write(message)
 
     def _note(self, head: pb.Coded) -> None:
         ids = head.ids
-        self._notebook.note(
+        self._event_log.append(
             Sent(
                 run=ids.run,
                 term=ids.term,
@@ -286,7 +288,7 @@ class Session:
                 rows,
                 batch,
                 iteration=job.assignment.ids.iteration,
-                proceed=job.proceed,
+                check_cancelled=job.check_cancelled,
                 report=report,
             ),
         )

@@ -32,7 +32,7 @@ class Computed:
 
 
 class Worker:
-    """Computes on the calling thread; abandoned through ``proceed``.
+    """Computes on the calling thread; abandoned through ``check_cancelled``.
 
     Args:
         algorithm: Holds the parameters, already written by the session.
@@ -49,13 +49,13 @@ class Worker:
         batch: FloatArray,
         *,
         iteration: int,
-        proceed: Callable[[], None],
+        check_cancelled: Callable[[], None],
         report: Callable[[Unit, bytes], None],
     ) -> Computed:
         """Compute the rows' units, report all but the last, and combine.
 
         Raises:
-            Cancelled: ``proceed`` raised it; nothing was combined that will be sent.
+            Cancelled: ``check_cancelled`` raised it; nothing was combined that will be sent.
         """
         start = time.perf_counter()
         coded = {row.row: np.zeros(self._length) for row in rows}
@@ -65,7 +65,7 @@ class Worker:
             for unit, coefficient in zip(row.units, row.coefficients, strict=True)
         }
         done: list[tuple[Unit, bytes]] = []
-        for sharing, unit, update in self._updates(rows, batch, iteration, proceed):
+        for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
             if done:
                 report(*done[-1])
             done.append((unit, unit_digest(update)))
@@ -84,19 +84,19 @@ class Worker:
         rows: Sequence[RowOfC],
         batch: FloatArray,
         iteration: int,
-        proceed: Callable[[], None],
+        check_cancelled: Callable[[], None],
     ) -> Iterator[tuple[Sequence[RowOfC], Unit, FloatArray]]:
         """Every update with the rows that it may go into; shared samples make one for all."""
         if self._independent is not None:
             for row in rows:
                 for unit, update in self._independent.updates_of_row(
-                    row.row, row.units, iteration=iteration, proceed=proceed
+                    row.row, row.units, iteration=iteration, check_cancelled=check_cancelled
                 ):
                     yield [row], unit, update
             return
         units = sorted({unit for row in rows for unit in row.units})
         for unit, update in self._algorithm.updates(
-            batch, units, iteration=iteration, proceed=proceed
+            batch, units, iteration=iteration, check_cancelled=check_cancelled
         ):
             yield rows, unit, update
 

@@ -9,7 +9,7 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.fence import Fence
 from fullrank_replay.prometheus import present
@@ -30,10 +30,10 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     settings = launch.config.replay
     directory = launch.run_dir / "replay" if launch.run_dir else None
     store = Store(directory, sync=settings.acknowledge == "fsync")
-    notebook = Notebook(launch.run_dir, "replay")
+    event_log = EventLog(launch.run_dir, "replay")
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(store, Fence(directory), notebook),
+        ReplayServicer(store, Fence(directory), event_log),
         security=Security.of(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
@@ -53,4 +53,4 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         withdraw(launch.run_dir, "replay")
         await server.stop()
         await exposition.stop()
-        notebook.close()
+        event_log.close()

@@ -15,7 +15,7 @@ from fullrank.replay import RateLimiter, Sample, Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.messages import sample_of, tenure_of
-from fullrank.runs.event_log import Notebook, Reopened, Stored, Truncated
+from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.fence import Fence
 from fullrank_replay.minibatches import MOST_BYTES, Minibatches
@@ -44,10 +44,10 @@ class ReplayServicer:
         waiting: Appends that wait or are being stored.
     """
 
-    def __init__(self, store: Store, fence: Fence, notebook: Notebook) -> None:
-        self._store, self._fence, self._notebook = store, fence, notebook
+    def __init__(self, store: Store, fence: Fence, event_log: EventLog) -> None:
+        self._store, self._fence, self._event_log = store, fence, event_log
         for name, table in store.tables.items():
-            notebook.note(Reopened(table=name, head=table.head))
+            event_log.append(Reopened(table=name, head=table.head))
         self._minibatches = Minibatches(self._encoded)
         self._limiters: dict[str, RateLimiter] = {}
         self.waiting = 0
@@ -59,8 +59,10 @@ class ReplayServicer:
     ) -> pb.OpenTableResponse:
         """Make or find a table."""
         async with statuses(context):
-            if not (request.table and request.row_size and request.capacity and request.tenure.run):
-                raise InvalidContribution("table, row_size, capacity and tenure must be given")
+            if not (
+                request.table and request.row_size and request.capacity and request.run_term.run
+            ):
+                raise InvalidContribution("table, row_size, capacity and run_term must be given")
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
@@ -70,9 +72,9 @@ class ReplayServicer:
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
     def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
-        self._fence.raise_to(request.table, tenure_of(request.tenure))
+        self._fence.raise_to(request.table, tenure_of(request.run_term))
         table.truncate(request.head)
-        self._notebook.note(Truncated(table=request.table, head=table.head))
+        self._event_log.append(Truncated(table=request.table, head=table.head))
 
     async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
         """Store and acknowledge rows."""
@@ -107,10 +109,10 @@ class ReplayServicer:
         return head
 
     def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
-        self._fence.check(request.table, tenure_of(request.tenure))
+        self._fence.check(request.table, tenure_of(request.run_term))
         head = table.append(request.first_position, rows)
         reach("rows.stored")
-        self._notebook.note(Stored(table=request.table, first=request.first_position, head=head))
+        self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
         return head
 
     def _limiter(self, table: str) -> RateLimiter:

@@ -59,7 +59,7 @@ class Algorithm(Dimensions, Protocol):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = ...,
+        check_cancelled: Callable[[], None] = ...,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Compute u_i, snapped to the grid, for each unit asked for; pure in all its arguments.
 
@@ -70,7 +70,7 @@ class Algorithm(Dimensions, Protocol):
             batch: Packed transitions, shape (B, row_size) float32; empty where B is 0.
             units: The units to compute, any order, no repeats.
             iteration: Keys the draws.
-            proceed: Called between stages; raises to abandon the work (``Cancelled``).
+            check_cancelled: Called between stages; raises to abandon the work (``Cancelled``).
 
         Yields:
             (i, u_i) with u_i of shape (P_i,) float32, in the order of completion.
@@ -127,7 +127,7 @@ class IndependentAlgorithm(Algorithm, Protocol):
     so that the mean over all draws is the gradient.
     """
 
-    noise_limit: float
+    max_variance: float
     """The mean variance of decoded units, in that of one learner's own, that is waited for."""
 
     def updates_of_row(
@@ -136,7 +136,7 @@ class IndependentAlgorithm(Algorithm, Protocol):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = ...,
+        check_cancelled: Callable[[], None] = ...,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """``updates``, from the samples that the holder of a row draws: keyed by the row, too."""
 
@@ -166,7 +166,7 @@ class IndependentAlgorithmConfig(AlgorithmConfig, Protocol):
     """A registered algorithm that makes an ``IndependentAlgorithm``."""
 
     @property
-    def noise_limit(self) -> float:
+    def max_variance(self) -> float:
         """That of what ``make`` builds."""
 
 

@@ -75,7 +75,7 @@ class DARL1NConfig(ActorCriticConfig):
     data: Literal["keyed", "independent"] = "keyed"
     """Whether all holders of a unit make the same samples, so that updates are exact and audited,
     or each draws its own, as in the paper: then nothing is exact, and nothing can be audited."""
-    noise_limit: float = 2.0
+    max_variance: float = 2.0
     """With ``independent``: an iteration waits for further rows until the predicted variance of its
     decoded gradients, mean over the units, is at most so many times that of one learner's own; 2
     is the noise of half the samples. 0: for all rows; inf: for rank M alone. It never waits for
@@ -88,8 +88,8 @@ class DARL1NConfig(ActorCriticConfig):
         ActorCriticConfig.__post_init__(self)
         if self.evaluate_every < 1:
             raise ConfigError("algorithm.evaluate_every must be at least 1")
-        if not self.noise_limit >= 0.0:
-            raise ConfigError("algorithm.noise_limit must be at least 0")
+        if not self.max_variance >= 0.0:
+            raise ConfigError("algorithm.max_variance must be at least 0")
 
     def within(self, world: LocalWorld) -> "DARL1NRecipe":
         """See ``LocalAlgorithmConfig.within``."""
@@ -119,9 +119,9 @@ class IndependentDARL1NRecipe(DARL1NRecipe):
     """See ``IndependentAlgorithmConfig``."""
 
     @property
-    def noise_limit(self) -> float:
+    def max_variance(self) -> float:
         """As configured."""
-        return self.config.noise_limit
+        return self.config.max_variance
 
     def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "IndependentDARL1N":
         """Build policies, critics and targets for the agents."""
@@ -199,16 +199,16 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Compute u_i for each unit asked for; see ``Algorithm.updates``.
 
         One call at a time: a newer call takes over the buffers of an older one.
         """
-        return self._updates(units, (iteration,), proceed)
+        return self._updates(units, (iteration,), check_cancelled)
 
     def _updates(
-        self, units: Sequence[Unit], key: tuple[int, ...], proceed: Callable[[], None]
+        self, units: Sequence[Unit], key: tuple[int, ...], check_cancelled: Callable[[], None]
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Every draw is keyed by (purpose, *key, unit)."""
         (chunks,) = self._chunks
@@ -216,15 +216,17 @@ class DARL1N(DARL1NDimensions, ActorCritics):
             with self._kernel.active():
                 chunk = chunks.take(agents, self._columns)
                 distinct = list(dict.fromkeys(agents))
-                made = {agent: self._samples(agent, key, proceed) for agent in distinct}
+                made = {agent: self._samples(agent, key, check_cancelled) for agent in distinct}
                 tiles = self._tiles([made[agent] for agent in agents])
-                gradient = self._gradient(chunk, tiles, key, proceed)
+                gradient = self._gradient(chunk, tiles, key, check_cancelled)
             for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
                 yield agent, snapped(row[: self._cohort.size])
 
-    def _samples(self, agent: Unit, key: tuple[int, ...], proceed: Callable[[], None]) -> Samples:
+    def _samples(
+        self, agent: Unit, key: tuple[int, ...], check_cancelled: Callable[[], None]
+    ) -> Samples:
         """The samples of an agent that a key stands for, whoever makes them."""
-        proceed()
+        check_cancelled()
         return self._make_samples(
             self._world,
             agent,
@@ -285,7 +287,7 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         chunk: Chunk,
         tiles: Sequence[_Tile],
         key: tuple[int, ...],
-        proceed: Callable[[], None],
+        check_cancelled: Callable[[], None],
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
         size, observed = self._config.batch_size, self._cohort.policy.inputs
@@ -293,13 +295,13 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         chunk.prepare()
         for tile in tiles:
             beta = float(tile is not tiles[0])
-            proceed()
+            check_cancelled()
             self._critic_gradient(chunk, tile, beta=beta)
             own = tile.seen[:, :observed]
             replayed = tile.seen[:, observed : observed + self._cohort.policy.outputs]
             part = noise[:, :, tile.span]
             self._policy_gradient(chunk, own, replayed, part, weight=tile.weight, beta=beta)
-        proceed()
+        check_cancelled()
         return chunk.clipped()
 
     def _critic_gradient(self, chunk: Chunk, tile: _Tile, *, beta: float) -> None:
@@ -330,7 +332,7 @@ class IndependentDARL1N(DARL1N):
     ) -> None:
         unclipped = replace(config, clip_norm=UNCLIPPED)
         DARL1N.__init__(self, unclipped, world, specs, seed=seed, device=device)
-        self.noise_limit, self._clip_norm = config.noise_limit, config.clip_norm
+        self.max_variance, self._clip_norm = config.max_variance, config.clip_norm
 
     def updates_of_row(
         self,
@@ -338,10 +340,10 @@ class IndependentDARL1N(DARL1N):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """See ``IndependentAlgorithm.updates_of_row``."""
-        return self._updates(units, (iteration, row), proceed)
+        return self._updates(units, (iteration, row), check_cancelled)
 
     def apply(self, updates: FloatArray) -> None:
         """Clip a copy of what was decoded, variable by variable, and step."""

@@ -114,7 +114,7 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         """Compute u_i for each unit asked for; see ``Algorithm.updates``.
 
@@ -122,13 +122,13 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         """
         with self._kernel.active():
             data = self._load(batch)
-            self._target_actions(self.asked(units), data, iteration, proceed)
+            self._target_actions(self.asked(units), data, iteration, check_cancelled)
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
             for rows in chunks.split(wanted, data.columns):
                 with self._kernel.active():
                     chunk = chunks.take(rows, data.columns)
-                    gradient = self._gradient(chunk, data, iteration, proceed)
+                    gradient = self._gradient(chunk, data, iteration, check_cancelled)
                 distinct = list(dict.fromkeys(chunk.agents))
                 for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
                     yield agent, snapped(row[: cohort.size])
@@ -146,13 +146,13 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         agents: Collection[Unit],
         data: Minibatch,
         iteration: int,
-        proceed: Callable[[], None],
+        check_cancelled: Callable[[], None],
     ) -> None:
         """Target actions of the agents, into the joint input of the target critics."""
         for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
             wanted = [row for row, agent in enumerate(cohort.agents) if agent in agents]
             for rows in chunks.split(wanted, data.columns):
-                proceed()
+                check_cancelled()
                 chunk = chunks.take(rows, data.columns)
                 noise = self._noise(
                     chunk, "target_action", iteration, size=data.size, width=data.width
@@ -166,7 +166,7 @@ class MADDPG(MADDPGDimensions, ActorCritics):
                     chunk.action_rows.put(tile.next_joint, actions.flatten(0, 1))
 
     def _gradient(
-        self, chunk: Chunk, data: Minibatch, iteration: int, proceed: Callable[[], None]
+        self, chunk: Chunk, data: Minibatch, iteration: int, check_cancelled: Callable[[], None]
     ) -> Tensor:
         """Rows [critic gradient; policy gradient], clipped variable by variable."""
         noise = self._noise(chunk, "policy_action", iteration, size=data.size, width=data.width)
@@ -174,15 +174,15 @@ class MADDPG(MADDPGDimensions, ActorCritics):
         for tile, part in zip(data.tiles, noise.chunk(len(data.tiles), dim=2), strict=True):
             weight = chunk.agent_rows.of(tile.weight)
             beta = float(tile is not data.tiles[0])
-            proceed()
+            check_cancelled()
             expected = self._expected_return(chunk, tile)
-            proceed()
+            check_cancelled()
             self._critic_gradient(chunk, tile, expected, weight, beta=beta)
-            proceed()
+            check_cancelled()
             own = chunk.own(tile.joint)
             replayed = chunk.action_rows.of(tile.joint).view_as(chunk.space.outputs)
             self._policy_gradient(chunk, own, replayed, part, weight=weight, beta=beta)
-        proceed()
+        check_cancelled()
         return chunk.clipped()
 
     def _expected_return(self, chunk: Chunk, tile: Tile) -> Tensor:

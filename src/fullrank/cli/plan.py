@@ -21,7 +21,7 @@ from fullrank.planning.measured import code_of_record, label_of_record, observed
 from fullrank.planning.payload import Payload
 from fullrank.planning.regimes import dimensions_of, payload_of, play_planned, read_regime
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring import noise_limit_of
+from fullrank.wiring import max_variance_of
 
 LOOKED_AT = 128
 """Iterations of a run that a plan looks back upon."""
@@ -77,7 +77,7 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
         seed=config.seed,
         moved=moved,
         using=using,
-        noise_limit=noise_limit_of(config),
+        max_variance=max_variance_of(config),
     )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:

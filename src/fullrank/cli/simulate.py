@@ -25,7 +25,7 @@ from fullrank.planning.regimes import payload_of
 from fullrank.planning.simulation import Cluster, Simulated
 from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import delays_of, noise_limit_of
+from fullrank.wiring import delays_of, max_variance_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """What rounds tell about a code; null for a code that never decodes."""
@@ -89,9 +89,9 @@ def simulate(
         return
     named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
     delays = delays_of(resolved)
-    limit = noise_limit_of(resolved)
+    limit = max_variance_of(resolved)
     rounds = partial(
-        _rounds, cluster, delays, iterations=iterations, seed=resolved.seed, noise_limit=limit
+        _rounds, cluster, delays, iterations=iterations, seed=resolved.seed, max_variance=limit
     )
     found = {label: _facts(each, rounds(each)) for label, each in named}
     if as_json:
@@ -118,7 +118,7 @@ def _sweep(
     late = delays_of(config)
     if not isinstance(late, FixedK):
         raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
-    limit = noise_limit_of(config)
+    limit = max_variance_of(config)
     found = sweep.sweep(
         cluster,
         make,
@@ -126,7 +126,7 @@ def _sweep(
         stragglers=late,
         iterations=iterations,
         seed=config.seed,
-        noise_limit=limit,
+        max_variance=limit,
     )
     title = (
         f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
@@ -183,11 +183,13 @@ def _rounds(
     *,
     iterations: int,
     seed: int,
-    noise_limit: float,
+    max_variance: float,
 ) -> Simulated | None:
     """Simulated rounds; None for a code whose rows do not determine the units in float64."""
     try:
-        return run(cluster, code, delays, iterations=iterations, seed=seed, noise_limit=noise_limit)
+        return run(
+            cluster, code, delays, iterations=iterations, seed=seed, max_variance=max_variance
+        )
     except NotDecodable:
         return None
 

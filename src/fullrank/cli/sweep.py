@@ -53,7 +53,7 @@ def sweep(
     stragglers: FixedK,
     iterations: int,
     seed: int,
-    noise_limit: float = math.inf,
+    max_variance: float = math.inf,
 ) -> dict[str, Curves]:
     """Medians over N, over k at N = ``learners``, and over delays there.
 
@@ -64,12 +64,12 @@ def sweep(
         stragglers: k and delay where they do not vary.
         iterations: Rounds at few learners; fewer at many.
         seed: Keys the draws.
-        noise_limit: As of ``simulate``.
+        max_variance: As of ``simulate``.
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
     def point(code: Code, late: FixedK, rounds: int) -> Point | None:
-        play = partial(simulate, iterations=rounds, seed=seed, noise_limit=noise_limit)
+        play = partial(simulate, iterations=rounds, seed=seed, max_variance=max_variance)
         return _point(cluster, code, late, play)
 
     here = list(make(learners))

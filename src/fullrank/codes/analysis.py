@@ -199,7 +199,7 @@ def decoded_variances(rows: Matrix, noise: Vector | None = None) -> Vector:
     return np.where(lost, np.inf, (scaled**2).sum(axis=-2))
 
 
-def is_quiet(variance: float | Vector, limit: float) -> BoolArray:
+def variance_ok(variance: float | Vector, limit: float) -> BoolArray:
     """Whether no further row need be waited for, given the mean of ``decoded_variances``."""
     return np.asarray(np.isfinite(variance) & (variance <= limit * ROUNDING))
 

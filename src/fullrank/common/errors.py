@@ -69,7 +69,7 @@ class DeadlinePassed(ServiceLost):
     """A peer did not answer, or did not take what was sent, in time."""
 
 
-class Deposed(FullrankError):
+class StaleTerm(FullrankError):
     """A later controller of the same run is in office."""
 
     exit_code = 11

@@ -28,7 +28,7 @@ JSON: TypeAlias = dict[str, Any]
 """A JSON object."""
 
 
-class Tenure(NamedTuple):
+class RunTerm(NamedTuple):
     """A controller's time in office: it ends when another one of the run has a later term."""
 
     run: str

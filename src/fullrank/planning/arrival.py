@@ -9,7 +9,7 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.sparse.csgraph import structural_rank
 
-from fullrank.codes.analysis import decoded_variances, is_quiet
+from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.row_space import DEPENDENT
 from fullrank.common.errors import NotDecodable
@@ -29,7 +29,7 @@ class Arrivals:
 
     Args:
         matrix: C, shape (R, M).
-        noise_limit: Where learners draw samples of their own, the mean of ``decoded_variances``
+        max_variance: Where learners draw samples of their own, the mean of ``decoded_variances``
             that is waited for; inf where rank(C_J) = M is enough.
 
     >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
@@ -37,9 +37,9 @@ class Arrivals:
     array([3, 2])
     """
 
-    def __init__(self, matrix: Matrix, noise_limit: float = math.inf) -> None:
+    def __init__(self, matrix: Matrix, max_variance: float = math.inf) -> None:
         self._matrix = matrix
-        self._noise_limit = noise_limit
+        self._max_variance = max_variance
         tabled = len(matrix) <= TABLED_ROWS
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
 
@@ -55,7 +55,7 @@ class Arrivals:
             NotDecodable: Not even all rows suffice.
         """
         if len(self._matrix) > BATCHED_ROWS:
-            limit = self._noise_limit
+            limit = self._max_variance
             return np.array([needed_of(self._matrix, order, limit) for order in orders])
         sets = np.cumsum(1 << orders, axis=1)
         every = np.arange(len(orders))
@@ -81,7 +81,7 @@ class Arrivals:
         return np.asarray(table[sets] == 1)
 
     def _judged(self, sets: IntArray) -> BoolArray:
-        holds = self._determines if math.isinf(self._noise_limit) else self._is_quiet
+        holds = self._determines if math.isinf(self._max_variance) else self._variance_ok
         batches = np.split(sets, range(BATCH, len(sets), BATCH))
         return np.concatenate([holds(self._rows_of(batch)) for batch in batches])
 
@@ -93,29 +93,29 @@ class Arrivals:
     def _determines(self, rows: Matrix) -> BoolArray:
         return np.asarray(np.linalg.matrix_rank(rows) == rows.shape[-1])
 
-    def _is_quiet(self, rows: Matrix) -> BoolArray:
-        return is_quiet(decoded_variances(rows).mean(axis=-1), self._noise_limit)
+    def _variance_ok(self, rows: Matrix) -> BoolArray:
+        return variance_ok(decoded_variances(rows).mean(axis=-1), self._max_variance)
 
 
 @lru_cache(maxsize=128)
-def arrivals_of(code: Code, noise_limit: float) -> Arrivals:
+def arrivals_of(code: Code, max_variance: float) -> Arrivals:
     """Of a code's matrix; whoever asks again about the same code finds its sets remembered."""
-    return Arrivals(code.matrix, noise_limit)
+    return Arrivals(code.matrix, max_variance)
 
 
-def needed_of(matrix: Matrix, order: IntArray, noise_limit: float) -> int:
+def needed_of(matrix: Matrix, order: IntArray, max_variance: float) -> int:
     """``Arrivals.needed`` of one round; further rows never add to the noise, so halving finds it.
 
     Raises:
         NotDecodable: Not even all rows suffice.
     """
     first = decodable_after(matrix, order)
-    if math.isinf(noise_limit):
+    if math.isinf(max_variance):
         return first
     rows, counts = matrix[order], range(first, len(order))
 
     def quiet(count: int) -> bool:
-        return bool(is_quiet(decoded_variances(rows[:count]).mean(), noise_limit))
+        return bool(variance_ok(decoded_variances(rows[:count]).mean(), max_variance))
 
     return first + bisect_left(counts, True, key=quiet)
 

@@ -43,7 +43,7 @@ def forecast(
     likely: Scenarios,
     wires: Wires,
     *,
-    noise_limit: float = math.inf,
+    max_variance: float = math.inf,
 ) -> Forecast:
     """Play the scenarios with a code whose row r is held by the r-th learner.
 
@@ -52,7 +52,7 @@ def forecast(
         moved: Bytes of its rows.
         likely: What every learner takes.
         wires: Between the services.
-        noise_limit: As of ``Arrivals``.
+        max_variance: As of ``Arrivals``.
     """
     code = candidate.code
     working = np.flatnonzero(code.load)
@@ -61,7 +61,7 @@ def forecast(
     ]
     arrival_s = travelled(busy_s, moved, wires)
     order = np.argsort(arrival_s, axis=1, kind="stable")
-    needed = arrivals_of(code, noise_limit).needed(working[order])
+    needed = arrivals_of(code, max_variance).needed(working[order])
     every = np.arange(len(order))
     round_s = arrival_s[every, order[every, needed - 1]]
     mean_s = float(likely.weight @ round_s)

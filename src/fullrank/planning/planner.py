@@ -62,7 +62,7 @@ class Planner:
         seed: The run's seed.
         moved: Bytes that each row of a matrix moves.
         using: Label of the candidate in use.
-        noise_limit: Of the run's rounds, as of ``Arrivals``.
+        max_variance: Of the run's rounds, as of ``Arrivals``.
     """
 
     def __init__(
@@ -73,7 +73,7 @@ class Planner:
         seed: int,
         moved: Callable[[Matrix], Traffic],
         using: str = f"cyclic,tolerance={START}",
-        noise_limit: float = math.inf,
+        max_variance: float = math.inf,
     ) -> None:
         self._auto = auto
         self._units = units
@@ -85,7 +85,7 @@ class Planner:
         self._expected: Forecast | None = None
         self._memory = Memory()
         self._using = using
-        self._noise_limit = noise_limit
+        self._max_variance = max_variance
         self._seen = 0
         self._allowance = float(CHANGES)
 
@@ -149,7 +149,7 @@ class Planner:
         weight = FORGET ** self._ages()
         wires, likely = self._understand(learners, weight)
         forecasts = [
-            forecast(each, self._traffic(each), likely, wires, noise_limit=self._noise_limit)
+            forecast(each, self._traffic(each), likely, wires, max_variance=self._max_variance)
             for each in known
         ]
         return self._choose(known, forecasts, current)

@@ -71,7 +71,7 @@ def simulate(
     *,
     iterations: int,
     seed: int,
-    noise_limit: float = math.inf,
+    max_variance: float = math.inf,
 ) -> Simulated:
     """Run K = ``iterations`` rounds; equal arguments give equal results.
 
@@ -81,7 +81,7 @@ def simulate(
         delay_model: Who delays its return after computing, and by how long.
         iterations: K.
         seed: Keys the stragglers as in a real run, and the spread of the computing times.
-        noise_limit: As of ``Arrivals``; without it a round ends at rank M.
+        max_variance: As of ``Arrivals``; without it a round ends at rank M.
 
     Raises:
         ConfigError: ``cluster.unit_s`` is not for this number of learners.
@@ -93,7 +93,7 @@ def simulate(
         delay_model,
         iterations=range(iterations),
         seed=seed,
-        noise_limit=noise_limit,
+        max_variance=max_variance,
     )
     received = tuple(
         played.learners[order[:count]]
@@ -141,7 +141,7 @@ def play(
     *,
     iterations: Sequence[int],
     seed: int,
-    noise_limit: float = math.inf,
+    max_variance: float = math.inf,
 ) -> Played:
     """Play the given iterations; other arguments and errors as for ``simulate``."""
     learners = np.flatnonzero(code.load)
@@ -164,7 +164,7 @@ def play(
         delay_s=delay_s,
         arrival_s=arrival_s,
         order=order,
-        needed=arrivals_of(code, noise_limit).needed(learners[order]),
+        needed=arrivals_of(code, max_variance).needed(learners[order]),
         moved=moved,
     )
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.codes import Code
-from fullrank.codes.analysis import decoded_variances, is_quiet
+from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.types import LearnerId
 from fullrank.rounds.round import Decision, Round, Verdict, corrupt
@@ -24,15 +24,15 @@ class IndependentRound(Round):
         iteration: Its number.
         code: C, shape (R, M).
         unit_sizes: P_i of each unit.
-        noise_limit: Mean variance of the decoded units, in that of one learner's own, from which on
-            no further row is waited for.
+        max_variance: Largest mean variance of the decoded units, in that of one learner's own
+            update, at which no further row is awaited.
     """
 
     def __init__(
-        self, iteration: int, code: Code, *, unit_sizes: Sequence[int], noise_limit: float
+        self, iteration: int, code: Code, *, unit_sizes: Sequence[int], max_variance: float
     ) -> None:
         super().__init__(iteration, code, unit_sizes=unit_sizes)
-        self._noise_limit = noise_limit
+        self._max_variance = max_variance
 
     @property
     def reported(self) -> Mapping[LearnerId, int]:
@@ -45,7 +45,7 @@ class IndependentRound(Round):
         return False
 
     def decide(self) -> Decision:
-        """Decode by all vectors there are; NOISY if a further one should be waited for."""
+        """Decode by all vectors there are; HIGH_VARIANCE if a further one should be waited for."""
         if not self.decodable:
             return Decision(verdict=Verdict.WAIT)
         offers = [self._offers[row] for row in sorted(self._offers)]
@@ -57,7 +57,9 @@ class IndependentRound(Round):
         if not np.isfinite(updates).all():
             return corrupt("the decoded updates are not finite")
         return Decision(
-            verdict=Verdict.COMMIT if is_quiet(variance, self._noise_limit) else Verdict.NOISY,
+            verdict=Verdict.COMMIT
+            if variance_ok(variance, self._max_variance)
+            else Verdict.HIGH_VARIANCE,
             updates=updates,
             digests=self._digests(updates),
             rows=tuple((each.row, each.learner) for each in self._offers.values()),
@@ -70,6 +72,6 @@ def open_round(algorithm: Algorithm, iteration: int, code: Code) -> Round:
     """What takes the iteration's coded vectors, whosever samples they are of."""
     sizes = algorithm.unit_sizes
     if isinstance(algorithm, IndependentAlgorithm):
-        limit = algorithm.noise_limit
-        return IndependentRound(iteration, code, unit_sizes=sizes, noise_limit=limit)
+        limit = algorithm.max_variance
+        return IndependentRound(iteration, code, unit_sizes=sizes, max_variance=limit)
     return Round(iteration, code, unit_sizes=sizes)

@@ -16,7 +16,7 @@ import numpy as np
 from fullrank.codes import Code, Decoder
 from fullrank.codes.decoding.completion import completing_units
 from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
-from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import Corrupted, InvalidContribution
 from fullrank.common.types import FloatArray, LearnerId, Matrix, Unit, Vector
 from fullrank.common.updates import GRID, unit_digest
@@ -33,7 +33,7 @@ class Verdict(Enum):
     COMMIT = auto()
     """Exact and every digest matches: the same bits for every J, code and arrival order. Or, of
     learners' own samples, quiet enough."""
-    NOISY = auto()
+    HIGH_VARIANCE = auto()
     """Of learners' own samples, and noisier than wanted: one more row will mend some of it."""
     INEXACT = auto()
     """Consistent, but too badly conditioned to be exact: one more row may mend it."""
@@ -104,7 +104,7 @@ class Round:
         self._code, self._grid = code, grid
         self._added: list[Unit] = []
         self._decoder = self._make_decoder(())
-        self._lone = LoneRows(self._unit_sizes, grid=grid)
+        self._lone = SingleUnitRows(self._unit_sizes, grid=grid)
         self._offers: dict[int, _Offer] = {}
         self._reports: dict[LearnerId, dict[Unit, bytes]] = {}
 

@@ -9,13 +9,13 @@ import google_crc32c
 import grpc
 
 from fullrank.common.errors import Overloaded, ServiceLost
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
-from fullrank.rpc.messages import tenure_message
+from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import common_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
@@ -55,21 +55,21 @@ class ReplayClient:
         self._deadline_s = deadline_s
         self._sampling = asyncio.Lock()
         self._samples: SamplesCall | None = None
-        self._tenure = common_pb2.Tenure()
+        self._run_term = common_pb2.RunTerm()
 
     async def open_table(
-        self, *, row_size: int, capacity: int, head: int, tenure: Tenure
+        self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
     ) -> tuple[int, int]:
         """Make sure the table exists and ends at ``head`` or before; returns (tail, head).
 
-        Waits for the service to come up. From now on appends are made under ``tenure``.
+        Waits for the service to come up. From now on appends are made under ``run_term``.
 
         Raises:
-            Deposed: This term has opened the table already, or a later one has.
+            StaleTerm: This term has opened the table already, or a later one has.
         """
-        self._tenure = tenure_message(tenure)
+        self._run_term = run_term_message(run_term)
         request = replay_pb2.OpenTableRequest(
-            table=TABLE, row_size=row_size, capacity=capacity, head=head, tenure=self._tenure
+            table=TABLE, row_size=row_size, capacity=capacity, head=head, run_term=self._run_term
         )
         with translated(self._peer):
             response = await self._stub.OpenTable(
@@ -81,7 +81,7 @@ class ReplayClient:
         """Store rows in requests of at most 1 MiB; returns the acknowledged head.
 
         Raises:
-            Deposed: Another controller has opened the table since.
+            StaleTerm: Another controller has opened the table since.
         """
         head = first_position
         for piece in _pieces(rows):
@@ -91,7 +91,7 @@ class ReplayClient:
                 first_position=head,
                 rows=data,
                 crc32c=google_crc32c.value(data),
-                tenure=self._tenure,
+                run_term=self._run_term,
             )
             await self._insist(
                 partial(self._stub.Append, request, timeout=self._deadline_s, wait_for_ready=True)

@@ -23,7 +23,7 @@ STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.DeadlinePassed: StatusCode.DEADLINE_EXCEEDED,
     errors.NotFound: StatusCode.NOT_FOUND,
     errors.Corrupted: StatusCode.DATA_LOSS,
-    errors.Deposed: StatusCode.ABORTED,
+    errors.StaleTerm: StatusCode.ABORTED,
     errors.StorageFailed: StatusCode.RESOURCE_EXHAUSTED,
 }
 
@@ -36,7 +36,7 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
     StatusCode.UNAUTHENTICATED: errors.Unauthenticated,
     StatusCode.NOT_FOUND: errors.NotFound,
     StatusCode.DATA_LOSS: errors.Corrupted,
-    StatusCode.ABORTED: errors.Deposed,
+    StatusCode.ABORTED: errors.StaleTerm,
 }
 """What a caller raises; every other status is a ``ServiceLost``."""
 

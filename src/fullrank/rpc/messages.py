@@ -1,6 +1,6 @@
 """Samples and tenures as messages, and back."""
 
-from fullrank.common.types import Tenure
+from fullrank.common.types import RunTerm
 from fullrank.replay import Priority, Sample
 from fullrank.v1 import common_pb2
 
@@ -38,11 +38,11 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
     return Priority(first=message.first, count=message.count, gain=message.gain)
 
 
-def tenure_message(tenure: Tenure) -> common_pb2.Tenure:
-    """A tenure as a message."""
-    return common_pb2.Tenure(run=tenure.run, term=tenure.term)
+def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
+    """A run_term as a message."""
+    return common_pb2.RunTerm(run=run_term.run, term=run_term.term)
 
 
-def tenure_of(message: common_pb2.Tenure) -> Tenure:
-    """A tenure from its message."""
-    return Tenure(message.run, message.term)
+def tenure_of(message: common_pb2.RunTerm) -> RunTerm:
+    """A run_term from its message."""
+    return RunTerm(message.run, message.term)

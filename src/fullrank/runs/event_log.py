@@ -222,7 +222,7 @@ Event: TypeAlias = Annotated[
 _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
-class Notebook:
+class EventLog:
     """One service's history, appended to.
 
     A disk that takes no more ends the history, not the service.
@@ -241,7 +241,7 @@ class Notebook:
             self._file = FileIO(path, "a")
             self._file.truncate(_whole_bytes(path))
 
-    def note(self, event: Event) -> None:
+    def append(self, event: Event) -> None:
         """Append an event: some 7 us where fifteen rows are named."""
         if self._file is None:
             return

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/common.proto\x12\x0b\x66ullrank.v1\"S\n\x03Ids\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\titeration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"#\n\x06Tenure\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"\x8b\x01\n\x06Sample\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0c\n\x04tail\x18\x04 \x01(\x04\x12\x0c\n\x04head\x18\x05 \x01(\x04\x12\x0c\n\x04size\x18\x06 \x01(\r\x12\'\n\x08priority\x18\x07 \x01(\x0b\x32\x15.fullrank.v1.Priority\"6\n\x08Priority\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04gain\x18\x03 \x01(\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/common.proto\x12\x0b\x66ullrank.v1\"S\n\x03Ids\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12\x11\n\titeration\x18\x04 \x01(\x04\x12\x0f\n\x07\x61ttempt\x18\x05 \x01(\r\"$\n\x07RunTerm\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\"\x8b\x01\n\x06Sample\x12\r\n\x05table\x18\x01 \x01(\t\x12\x0c\n\x04seed\x18\x02 \x01(\x03\x12\x11\n\titeration\x18\x03 \x01(\x03\x12\x0c\n\x04tail\x18\x04 \x01(\x04\x12\x0c\n\x04head\x18\x05 \x01(\x04\x12\x0c\n\x04size\x18\x06 \x01(\r\x12\'\n\x08priority\x18\x07 \x01(\x0b\x32\x15.fullrank.v1.Priority\"6\n\x08Priority\x12\r\n\x05\x66irst\x18\x01 \x01(\r\x12\r\n\x05\x63ount\x18\x02 \x01(\r\x12\x0c\n\x04gain\x18\x03 \x01(\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -33,10 +33,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_IDS']._serialized_start=41
   _globals['_IDS']._serialized_end=124
-  _globals['_TENURE']._serialized_start=126
-  _globals['_TENURE']._serialized_end=161
-  _globals['_SAMPLE']._serialized_start=164
-  _globals['_SAMPLE']._serialized_end=303
-  _globals['_PRIORITY']._serialized_start=305
-  _globals['_PRIORITY']._serialized_end=359
+  _globals['_RUNTERM']._serialized_start=126
+  _globals['_RUNTERM']._serialized_end=162
+  _globals['_SAMPLE']._serialized_start=165
+  _globals['_SAMPLE']._serialized_end=304
+  _globals['_PRIORITY']._serialized_start=306
+  _globals['_PRIORITY']._serialized_end=360
 # @@protoc_insertion_point(module_scope)

@@ -57,7 +57,7 @@ class Ids(_message.Message):
 Global___Ids: _TypeAlias = Ids  # noqa: Y015
 
 @_typing.final
-class Tenure(_message.Message):
+class RunTerm(_message.Message):
     """A controller's time in office. Whoever has heard of a later one refuses all earlier ones of the run
     with ABORTED, naming the later term.
     """
@@ -80,7 +80,7 @@ class Tenure(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___Tenure: _TypeAlias = Tenure  # noqa: Y015
+Global___RunTerm: _TypeAlias = RunTerm  # noqa: Y015
 
 @_typing.final
 class Sample(_message.Message):

@@ -171,7 +171,7 @@ class Hello(_message.Message):
     process: _builtins.bytes
     """Drawn when the learner's process started: a quarantine holds for it until then."""
     @_builtins.property
-    def served(self) -> _common_pb2.Tenure:
+    def served(self) -> _common_pb2.RunTerm:
         """Under whom the learner served last, if at all. A controller of an earlier term of that run is
         deposed: it answers ABORTED and ends.
         """
@@ -181,7 +181,7 @@ class Hello(_message.Message):
         *,
         version: _builtins.str = ...,
         host: _builtins.str = ...,
-        served: _common_pb2.Tenure | None = ...,
+        served: _common_pb2.RunTerm | None = ...,
         domain: _builtins.str = ...,
         process: _builtins.bytes = ...,
     ) -> None: ...

@@ -26,7 +26,7 @@ class OpenTableRequest(_message.Message):
     ROW_SIZE_FIELD_NUMBER: _builtins.int
     CAPACITY_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
-    TENURE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     row_size: _builtins.int
     """float32 entries of one row."""
@@ -37,7 +37,7 @@ class OpenTableRequest(_message.Message):
     writes them again.
     """
     @_builtins.property
-    def tenure(self) -> _common_pb2.Tenure: ...
+    def run_term(self) -> _common_pb2.RunTerm: ...
     def __init__(
         self,
         *,
@@ -45,11 +45,11 @@ class OpenTableRequest(_message.Message):
         row_size: _builtins.int = ...,
         capacity: _builtins.int = ...,
         head: _builtins.int = ...,
-        tenure: _common_pb2.Tenure | None = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tenure", b"tenure"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "table", b"table", "tenure", b"tenure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -87,7 +87,7 @@ class AppendRequest(_message.Message):
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
     CRC32C_FIELD_NUMBER: _builtins.int
-    TENURE_FIELD_NUMBER: _builtins.int
+    RUN_TERM_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
@@ -96,7 +96,7 @@ class AppendRequest(_message.Message):
     crc32c: _builtins.int
     """CRC-32C of `rows`."""
     @_builtins.property
-    def tenure(self) -> _common_pb2.Tenure: ...
+    def run_term(self) -> _common_pb2.RunTerm: ...
     def __init__(
         self,
         *,
@@ -104,11 +104,11 @@ class AppendRequest(_message.Message):
         first_position: _builtins.int = ...,
         rows: _builtins.bytes = ...,
         crc32c: _builtins.int = ...,
-        tenure: _common_pb2.Tenure | None = ...,
+        run_term: _common_pb2.RunTerm | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["tenure", b"tenure"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "first_position", b"first_position", "rows", b"rows", "table", b"table", "tenure", b"tenure"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "first_position", b"first_position", "rows", b"rows", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -315,5 +315,5 @@ def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
 
 
 def test_a_limit_of_noise_below_zero_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"algorithm.noise_limit must be at least 0"):
-        DARL1NConfig(noise_limit=float("nan"))
+    with pytest.raises(ConfigError, match=r"algorithm.max_variance must be at least 0"):
+        DARL1NConfig(max_variance=float("nan"))

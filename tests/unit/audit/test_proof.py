@@ -33,7 +33,7 @@ class Sums:
         units: Sequence[Unit],
         *,
         iteration: int,
-        proceed: Callable[[], None] = lambda: None,
+        check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[Unit, FloatArray]]:
         for unit in units:
             yield unit, snap(np.tanh(self._sum + batch[0] + np.float32(unit + iteration)) / 2)

@@ -52,7 +52,7 @@ def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
     darl1n = ("algorithm.name=darl1n", "environment.name=food_collection", "environment.agents=3")
     quickest = []
     for data in ("keyed", "independent"):
-        configure(run, *darl1n, f"algorithm.data={data}", "algorithm.noise_limit=0.0")
+        configure(run, *darl1n, f"algorithm.data={data}", "algorithm.max_variance=0.0")
         facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
         quickest.append(min(facts["expected_s"].values()))
     assert quickest[0] < 0.9 < quickest[1]

@@ -64,7 +64,7 @@ def test_learners_with_samples_of_their_own_are_waited_for_until_it_is_quiet(
 ) -> None:
     darl1n = ("--set", "environment.name=food_collection", "--set", "algorithm.name=darl1n")
     own = (*darl1n, "--set", "algorithm.data=independent")
-    everybody = (*own, "--set", "algorithm.noise_limit=0.0")
+    everybody = (*own, "--set", "algorithm.max_variance=0.0")
     mds = ("--code", "mds", "--spread", "0.2", "--json")
     needed = [
         json.loads(run(*SIZES, *mds, *settings))["mds"]["received_mean"]

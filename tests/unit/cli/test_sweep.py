@@ -43,7 +43,7 @@ def test_a_limit_of_noise_holds_in_a_sweep_too() -> None:
         stragglers=FixedK(k=2, delay_s=0.5),
         iterations=1,
         seed=0,
-        noise_limit=0.0,
+        max_variance=0.0,
     )
     waits = swept["stragglers"]["mds"]
     assert waits[0].round_s == 0.0

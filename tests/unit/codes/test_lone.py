@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap, unit_digest
 
@@ -19,9 +19,9 @@ def update(unit: int, *, seed: int = 0) -> FloatArray:
     return snap(drawn)
 
 
-def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> LoneRows:
+def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> SingleUnitRows:
     """Rows with their unit and coefficient, taken."""
-    lone = LoneRows(SIZES)
+    lone = SingleUnitRows(SIZES)
     for row, (unit, coefficient) in rows.items():
         coded = coefficient * update(unit, seed=seed).astype(np.float64)
         lone.add(row, coefficient * np.eye(len(SIZES))[unit], coded)
@@ -61,7 +61,7 @@ def test_a_row_of_several_units_among_them_gives_nothing() -> None:
 
 
 def test_nothing_is_taken_out_where_there_is_something_to_solve() -> None:
-    lone = LoneRows(SIZES)
+    lone = SingleUnitRows(SIZES)
     lone.add(0, np.array([1.0, 0.0]), update(0).astype(np.float64))
     lone.add(1, np.array([1.0, 1.0]), np.zeros(5))
     assert not lone.waiting
@@ -82,7 +82,7 @@ def test_a_row_that_contradicts_another_gives_nothing(damage: float) -> None:
 
 @pytest.mark.parametrize("damage", [2.0**-40, 1e300])
 def test_what_no_update_gives_spoils_nothing_for_the_next_row_of_its_unit(damage: float) -> None:
-    lone = LoneRows(SIZES)
+    lone = SingleUnitRows(SIZES)
     wrong = update(0).astype(np.float64)
     wrong[1] += damage
     for row, coded in enumerate((wrong, update(0).astype(np.float64))):

@@ -41,16 +41,16 @@ def test_many_rounds_on_a_link_are_each_as_one(
 
 
 @pytest.mark.parametrize(
-    ("bandwidth", "noise_limit"), [(float("inf"), float("inf")), (2e4, float("inf")), (2e4, 1.0)]
+    ("bandwidth", "max_variance"), [(float("inf"), float("inf")), (2e4, float("inf")), (2e4, 1.0)]
 )
-def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, noise_limit: float) -> None:
+def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: float) -> None:
     cluster = Cluster(
         unit_s=0.1, spread=0.3, bandwidth=bandwidth, replay_bandwidth=bandwidth, payload=PAYLOAD
     )
     for candidate in candidates(rows=6, units=4, seed=0):
         code = candidate.code
         played = play(
-            cluster, code, Exponential(), iterations=range(30), seed=3, noise_limit=noise_limit
+            cluster, code, Exponential(), iterations=range(30), seed=3, max_variance=max_variance
         )
         likely = Scenarios(
             weight=np.full(30, 1 / 30),
@@ -60,7 +60,7 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, noise_limit: f
             evidence=30.0,
         )
         wires = Wires(bandwidth=bandwidth, replay_bandwidth=bandwidth)
-        found = forecast(candidate, played.moved, likely, wires, noise_limit=noise_limit)
+        found = forecast(candidate, played.moved, likely, wires, max_variance=max_variance)
         np.testing.assert_allclose(found.round_s, played.round_s)
         assert found.mean_s == pytest.approx(played.round_s.mean())
 

@@ -163,12 +163,12 @@ def test_it_finds_where_a_round_of_learners_own_samples_commits(
 ) -> None:
     code = code_of(name, *sizes)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(code.load))
-    round_ = IndependentRound(0, code, unit_sizes=(1,) * code.units, noise_limit=limit)
+    round_ = IndependentRound(0, code, unit_sizes=(1,) * code.units, max_variance=limit)
     verdict, count = Verdict.WAIT, 0
     while verdict is not Verdict.COMMIT and count < len(order):
         round_.offer(learner=int(order[count]), row=int(order[count]), coded=np.zeros(1))
         verdict, count = round_.decide().verdict, count + 1
-    assert verdict in (Verdict.COMMIT, Verdict.NOISY)
+    assert verdict in (Verdict.COMMIT, Verdict.HIGH_VARIANCE)
     assert needed_of(code.matrix, order, limit) == count
     assert Arrivals(code.matrix, limit).needed(order[None]).tolist() == [count]
 
@@ -180,7 +180,7 @@ def test_the_less_noise_is_allowed_the_more_rounds_wait_for_stragglers(
     code, late = make_code("mds", rows=learners, units=learners // 2), FixedK(k=4, delay_s=5.0)
     waited = [
         simulate(
-            Cluster(unit_s=0.1, spread=0.1), code, late, iterations=30, seed=0, noise_limit=limit
+            Cluster(unit_s=0.1, spread=0.1), code, late, iterations=30, seed=0, max_variance=limit
         ).waited.mean()
         for limit in (np.inf, low, 0.0)
     ]
@@ -191,7 +191,7 @@ def test_rows_that_never_decode_are_refused() -> None:
     dependent = Code(name="bad", matrix=np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
     for limit in (np.inf, 1.0):
         with pytest.raises(NotDecodable, match="all 3 rows"):
-            simulate(Cluster(), dependent, NoDelay(), iterations=1, seed=0, noise_limit=limit)
+            simulate(Cluster(), dependent, NoDelay(), iterations=1, seed=0, max_variance=limit)
     with pytest.raises(NotDecodable):
         decodable_after(np.eye(3), np.array([0, 1]))
 

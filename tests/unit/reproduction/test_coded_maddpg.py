@@ -6,15 +6,15 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from fullrank_reproduction.cells import Cell, Origin, run
-from fullrank_reproduction.claims import Table
-from fullrank_reproduction.timing import Setting
-from fullrank_reproduction.verdicts import Held, Verdict
 
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_reproduction import claims, coded_maddpg, page, timing, wang21
+from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claims import Table
+from fullrank_reproduction.timing import Setting
+from fullrank_reproduction.verdicts import Held, Verdict
 
 
 def counted(name: str, calls: list[str], *, seed: int = 0) -> Cell:

@@ -8,6 +8,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from fullrank.common.seeding import derive
+from fullrank.common.types import JSON, FloatArray
+from fullrank.environments import Environment, make_environment
+from fullrank.training.rollouts import Act
+from fullrank_reproduction.baselines.epc import best, train
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.readings import Found
 from fullrank_reproduction.darl1n.training import contests, crossplay, growing
@@ -15,12 +21,6 @@ from fullrank_reproduction.darl1n.training.effort import Effort
 from fullrank_reproduction.darl1n.training.policies import policies_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, EPC, EPISODES, GRASSLAND, Task
 from fullrank_reproduction.darl1n.training.trials import Trial
-
-from fullrank.common.seeding import derive
-from fullrank.common.types import JSON, FloatArray
-from fullrank.environments import Environment, make_environment
-from fullrank.training.rollouts import Act
-from fullrank_reproduction.baselines.epc import best, train
 
 TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 TWO = dataclasses.replace(TINY, sizes=2)

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
+from fullrank.common.types import JSON
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n import Scale, noise, published, resilience, times
 from fullrank_reproduction.darl1n.claims_noise import judge_noise
@@ -18,9 +21,6 @@ from fullrank_reproduction.darl1n.straggling import Straggling, stragglers, undi
 from fullrank_reproduction.darl1n.training import Effort
 from fullrank_reproduction.darl1n.vandermonde import exact_variance
 from fullrank_reproduction.verdicts import Held, Verdict
-
-from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
-from fullrank.common.types import JSON
 
 pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
 

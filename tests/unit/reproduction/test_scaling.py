@@ -3,13 +3,13 @@
 from collections.abc import Iterator
 
 import pytest
+
+from fullrank.common.types import JSON
+from fullrank.local import LocalIteration, LocalRun
 from fullrank_reproduction.darl1n.training import scaling
 from fullrank_reproduction.darl1n.training.published import OURS
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 from fullrank_reproduction.verdicts import Held
-
-from fullrank.common.types import JSON
-from fullrank.local import LocalIteration, LocalRun
 
 
 def times_like(exponents: dict[str, float]) -> JSON:

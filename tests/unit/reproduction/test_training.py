@@ -9,6 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+
+from fullrank.common.seeding import derive
+from fullrank.common.types import JSON
+from fullrank.wiring import training_of
+from fullrank_reproduction.baselines.epc import train
 from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.darl1n.readings import Found
 from fullrank_reproduction.darl1n.training import (
@@ -27,11 +32,6 @@ from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank_reproduction.verdicts import Held
-
-from fullrank.common.seeding import derive
-from fullrank.common.types import JSON
-from fullrank.wiring import training_of
-from fullrank_reproduction.baselines.epc import train
 
 TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 WHOLE = Effort(

@@ -18,8 +18,8 @@ CODE = make_code("mds", rows=6, units=3)
 NOISES = np.random.default_rng(0).standard_normal((6, 3, 5))
 
 
-def open_round(noise_limit: float) -> IndependentRound:
-    return IndependentRound(3, CODE, unit_sizes=SIZES, noise_limit=noise_limit)
+def open_round(max_variance: float) -> IndependentRound:
+    return IndependentRound(3, CODE, unit_sizes=SIZES, max_variance=max_variance)
 
 
 def vector(row: int) -> Vector:
@@ -46,11 +46,11 @@ def test_it_waits_for_rank_then_for_quiet() -> None:
     assert predicted(5, 0, 3) > predicted(5, 0, 3, 1) > predicted(5, 0, 3, 1, 2)
     round_ = open_round(predicted(5, 0, 3, 1, 2))
     verdicts = [hand_in(round_, row).verdict for row in (5, 0, 3, 1, 2)]
-    assert verdicts == [Verdict.WAIT] * 2 + [Verdict.NOISY] * 2 + [Verdict.COMMIT]
+    assert verdicts == [Verdict.WAIT] * 2 + [Verdict.HIGH_VARIANCE] * 2 + [Verdict.COMMIT]
 
 
 @pytest.mark.parametrize(
-    ("limit", "expected"), [(np.inf, [Verdict.COMMIT] * 4), (0.0, [Verdict.NOISY] * 4)]
+    ("limit", "expected"), [(np.inf, [Verdict.COMMIT] * 4), (0.0, [Verdict.HIGH_VARIANCE] * 4)]
 )
 def test_without_a_limit_rank_is_enough_and_at_zero_nothing_is(
     limit: float, expected: list[Verdict]

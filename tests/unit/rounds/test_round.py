@@ -16,7 +16,7 @@ from tests.unit.rounds.builders import (
 )
 
 from fullrank.codes import make_code, support
-from fullrank.codes.decoding.single_unit_rows import LoneRows
+from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest
@@ -112,7 +112,7 @@ def test_units_decoded_as_they_come_alone_change_no_decision(
             ahead.prepare()
             assert not ahead.preparable
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(LoneRows, "updates", lambda *_: None)
+            patch.setattr(SingleUnitRows, "updates", lambda *_: None)
             solved = solving.decide()
         assert same(ahead.decide(), solved)
 

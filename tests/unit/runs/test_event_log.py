@@ -11,7 +11,7 @@ from fullrank.runs.event_log import (
     Began,
     Committed,
     History,
-    Notebook,
+    EventLog,
     Stored,
     Welcomed,
     follow,
@@ -25,10 +25,10 @@ COMMITTED = Committed(
 
 
 def note(run_dir: Path, service: str, *events: Began | Committed | Stored | Welcomed) -> None:
-    notebook = Notebook(run_dir, service)
+    event_log = EventLog(run_dir, service)
     for event in events:
-        notebook.note(event)
-    notebook.close()
+        event_log.append(event)
+    event_log.close()
 
 
 def test_what_each_service_noted_is_read_again_over_restarts(tmp_path: Path) -> None:
@@ -85,17 +85,17 @@ def test_a_damaged_line_is_an_error_that_names_it(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_ends_the_history_and_not_the_service(tmp_path: Path) -> None:
-    notebook = Notebook(tmp_path, "controller")
-    notebook.note(BEGAN)
+    event_log = EventLog(tmp_path, "controller")
+    event_log.append(BEGAN)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, limits[1]))
     try:
-        notebook.note(COMMITTED)
+        event_log.append(COMMITTED)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    notebook.note(Acknowledged(term=1, head=1))
+    event_log.append(Acknowledged(term=1, head=1))
     assert read_history(tmp_path).controller == [BEGAN]
 
 
 def test_without_a_run_directory_nothing_is_noted() -> None:
-    Notebook().note(BEGAN)
+    EventLog().append(BEGAN)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.runs import journal
-from fullrank.common.errors import Deposed, FullrankError
+from fullrank.common.errors import StaleTerm, FullrankError
 from fullrank.runs.journal import Journal, read
 from fullrank.common.types import FloatArray
 
@@ -162,11 +162,11 @@ def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
 
 def test_a_deposed_controller_writes_nothing(tmp_path: Path) -> None:
     def confirm() -> None:
-        raise Deposed("another one is in office")
+        raise StaleTerm("another one is in office")
 
     written(tmp_path, term=1, first=0, count=2)
     deposed = Journal(tmp_path, term=1, first=2, confirm=confirm)
-    with pytest.raises(Deposed):
+    with pytest.raises(StaleTerm):
         deposed.append(2, facts={"term": 1}, updates=updates(2))
     deposed.close()
     assert terms(tmp_path) == [(0, 1), (1, 1)]

@@ -4,29 +4,29 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.common.errors import ConfigError, Deposed
-from fullrank.common.types import Tenure
+from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.types import RunTerm
 from fullrank_replay.fence import FILE, Fence
 
 
 def test_a_restarted_service_refuses_whom_it_refused_before(tmp_path: Path) -> None:
-    Fence(tmp_path).raise_to("t", Tenure("run", 3))
+    Fence(tmp_path).raise_to("t", RunTerm("run", 3))
     fence = Fence(tmp_path)
-    fence.check("t", Tenure("run", 3))
+    fence.check("t", RunTerm("run", 3))
     for term in (1, 2, 3):
-        with pytest.raises(Deposed):
-            fence.raise_to("t", Tenure("run", term))
-    with pytest.raises(Deposed):
-        fence.check("t", Tenure("run", 2))
-    fence.raise_to("t", Tenure("run", 4))
+        with pytest.raises(StaleTerm):
+            fence.raise_to("t", RunTerm("run", term))
+    with pytest.raises(StaleTerm):
+        fence.check("t", RunTerm("run", 2))
+    fence.raise_to("t", RunTerm("run", 4))
 
 
 def test_tables_are_fenced_each_on_its_own(tmp_path: Path) -> None:
     fence = Fence(tmp_path)
-    fence.raise_to("a", Tenure("run", 2))
-    fence.raise_to("b", Tenure("run", 1))
-    fence.check("a", Tenure("run", 2))
-    fence.check("b", Tenure("run", 1))
+    fence.raise_to("a", RunTerm("run", 2))
+    fence.raise_to("b", RunTerm("run", 1))
+    fence.check("a", RunTerm("run", 2))
+    fence.check("b", RunTerm("run", 1))
 
 
 @pytest.mark.parametrize("content", ["", "[]", "{", '{"t": 1}', '{"t": ["run"]}'])

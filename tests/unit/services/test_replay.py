@@ -11,16 +11,22 @@ import grpc
 import numpy as np
 import pytest
 
-from fullrank.common.errors import Deposed, FullrankError, InvalidContribution, NotFound, OutOfRange
-from fullrank.common.types import FloatArray, Tenure
+from fullrank.common.errors import (
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    OutOfRange,
+    StaleTerm,
+)
+from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import CHUNK_BYTES
-from fullrank.rpc.messages import sample_message, tenure_message
+from fullrank.rpc.messages import run_term_message, sample_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
-from fullrank.runs.event_log import Notebook
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 from fullrank_replay import servicer
@@ -33,7 +39,7 @@ if TYPE_CHECKING:
 
 ROW_SIZE, CAPACITY = 3, 10
 DEADLINE_S = 30.0
-TENURE, SUCCESSOR = Tenure("run", 1), Tenure("run", 2)
+RUN_TERM, SUCCESSOR = RunTerm("run", 1), RunTerm("run", 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,14 +62,14 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     """A service with an empty table."""
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(None, sync=False), Fence(None), Notebook()),
+        ReplayServicer(Store(None, sync=False), Fence(None), EventLog()),
         security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )
     address = await server.start("127.0.0.1:0")
     client = ReplayClient(address, deadline_s=DEADLINE_S)
     async with open_channel(address) as channel:
-        await client.open_table(row_size=row_size, capacity=capacity, head=0, tenure=TENURE)
+        await client.open_table(row_size=row_size, capacity=capacity, head=0, run_term=RUN_TERM)
         yield Replay(client, ReplayServiceStub(channel), address)
         await client.close()
     await server.stop()
@@ -87,7 +93,7 @@ def append(data: FloatArray, *, at: int = 0, **changes: object) -> pb.AppendRequ
         first_position=at,
         rows=data.tobytes(),
         crc32c=google_crc32c.value(data.tobytes()),
-        tenure=tenure_message(TENURE),
+        run_term=run_term_message(RUN_TERM),
     )
     for name, value in changes.items():
         setattr(request, name, value)
@@ -98,8 +104,10 @@ def sample(*, tail: int = 0, head: int = 4, size: int = 8, iteration: int = 0) -
     return Sample(table=TABLE, seed=1, iteration=iteration, tail=tail, head=head, size=size)
 
 
-async def reopened(client: ReplayClient, tenure: Tenure, *, head: int) -> tuple[int, int]:
-    return await client.open_table(row_size=ROW_SIZE, capacity=CAPACITY, head=head, tenure=tenure)
+async def reopened(client: ReplayClient, run_term: RunTerm, *, head: int) -> tuple[int, int]:
+    return await client.open_table(
+        row_size=ROW_SIZE, capacity=CAPACITY, head=head, run_term=run_term
+    )
 
 
 async def drawn(client: ReplayClient, wanted: Sample, *, row_size: int = ROW_SIZE) -> FloatArray:
@@ -273,7 +281,9 @@ async def test_reopening_forgets_what_a_resumed_run_writes_again(replay: Replay)
 
 @pytest.mark.parametrize("field", ["table", "row_size", "capacity"])
 async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> None:
-    request = pb.OpenTableRequest(table="t", row_size=3, capacity=4, tenure=tenure_message(TENURE))
+    request = pb.OpenTableRequest(
+        table="t", row_size=3, capacity=4, run_term=run_term_message(RUN_TERM)
+    )
     request.ClearField(field)  # type: ignore[arg-type]
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await replay.stub.OpenTable(request, timeout=DEADLINE_S)
@@ -285,7 +295,7 @@ async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) 
         table=TABLE,
         row_size=ROW_SIZE + 1,
         capacity=CAPACITY,
-        tenure=tenure_message(SUCCESSOR),
+        run_term=run_term_message(SUCCESSOR),
     )
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await replay.stub.OpenTable(request, timeout=DEADLINE_S)
@@ -302,7 +312,7 @@ async def test_a_controller_that_was_followed_by_another_appends_nothing_more(
     code, details = await replay.refused(append(rows(2, first=2), at=2))
     assert code is grpc.StatusCode.ABORTED
     assert "was opened in term 2 of run run; term 1" in details
-    with pytest.raises(Deposed):
+    with pytest.raises(StaleTerm):
         await replay.client.append(2, rows(2, first=2))
     assert await successor.append(2, rows(1, first=2)) == 3
     await successor.close()
@@ -315,8 +325,8 @@ async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
     await reopened(replay.client, SUCCESSOR, head=0)
     await replay.client.append(0, rows(3))
     other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
-    with pytest.raises(Deposed, match=f"opened in term 2 of run run; term {term}"):
-        await reopened(other, Tenure("run", term), head=0)
+    with pytest.raises(StaleTerm, match=f"opened in term 2 of run run; term {term}"):
+        await reopened(other, RunTerm("run", term), head=0)
     await other.close()
     assert await replay.client.append(3, rows(1, first=3)) == 4  # nothing was forgotten
 
@@ -324,7 +334,7 @@ async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
 async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
     await replay.client.append(0, rows(3))
     other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
-    assert await reopened(other, Tenure("other", 1), head=0) == (0, 0)
-    with pytest.raises(Deposed):
+    assert await reopened(other, RunTerm("other", 1), head=0) == (0, 0)
+    with pytest.raises(StaleTerm):
         await replay.client.append(3, rows(1, first=3))
     await other.close()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.services.builders import make_config
 
-from fullrank.common.errors import Deposed, RunDirectoryInUse
+from fullrank.common.errors import RunDirectoryInUse, StaleTerm
 from fullrank.config import from_toml
 from fullrank_controller.persistence.run_directory import hold
 
@@ -58,7 +58,7 @@ def test_who_is_in_office_may_write_and_nobody_else(tmp_path: Path) -> None:
     (tmp_path / "lock").unlink()  # as a shared disk may forget who holds it
     second = hold(tmp_path, make_config())
     second.confirm()
-    with pytest.raises(Deposed, match=r"is in term 2, this controller in term 1"):
+    with pytest.raises(StaleTerm, match=r"is in term 2, this controller in term 1"):
         first.confirm()
 
 

@@ -71,7 +71,7 @@ class ControllerServicer:
                 process=hello.process,
                 since=run.committed,
             )
-            run.notebook.note(Joined(term=run.term, learner=member.learner))
+            run.event_log.append(Joined(term=run.term, learner=member.learner))
             try:
                 await self._serve(member, requests, context)
             except FullrankError as error:
@@ -80,7 +80,7 @@ class ControllerServicer:
                 raise
             finally:
                 run.roster.leave(member)
-                run.notebook.note(Left(term=run.term, learner=member.learner, reason=reason))
+                run.event_log.append(Left(term=run.term, learner=member.learner, reason=reason))
                 run.inbox.put_nowait(MembershipChanged())
                 log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
@@ -144,7 +144,7 @@ class ControllerServicer:
                     iteration=refused.ids.iteration,
                     reason=refused.message,
                 )
-                self._run.notebook.note(event)
+                self._run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
 

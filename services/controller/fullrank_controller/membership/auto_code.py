@@ -10,7 +10,7 @@ from fullrank.planning.measured import observed
 from fullrank.planning.payload import Payload
 from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
-from fullrank.wiring import noise_limit_of
+from fullrank.wiring import max_variance_of
 from fullrank_controller.membership.assignment import Deal
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.run_state import Run
@@ -42,7 +42,7 @@ class Planning:
             units=run.units,
             seed=config.seed,
             moved=payload.traffic,
-            noise_limit=noise_limit_of(config),
+            max_variance=max_variance_of(config),
         )
         membership.wanted = FIRST
 

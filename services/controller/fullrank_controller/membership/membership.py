@@ -95,7 +95,7 @@ class Membership:
         run, code, least = self._run, fresh.code, self._config.controller.min_tolerance
         run.deal = fresh
         matrix = tuple(map(tuple, code.matrix.tolist()))
-        run.notebook.note(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
+        run.event_log.append(Dealt(term=run.term, epoch=fresh.epoch, matrix=matrix))
         log.info(
             "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s moved_units=%d "
             "shared_domains=%d",

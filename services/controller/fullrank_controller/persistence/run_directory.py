@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TextIO
 
 from fullrank.common.durable import replace_text
-from fullrank.common.errors import Deposed, RunDirectoryInUse
+from fullrank.common.errors import RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
-from fullrank.common.types import JSON, Tenure
+from fullrank.common.types import JSON, RunTerm
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
@@ -30,26 +30,26 @@ class RunDirectory:
     lock: TextIO
 
     @property
-    def tenure(self) -> Tenure:
+    def run_term(self) -> RunTerm:
         """Ours."""
-        return Tenure(self.run, self.term)
+        return RunTerm(self.run, self.term)
 
     def confirm(self) -> None:
         """Return if this controller is still in office.
 
         Raises:
-            Deposed: Another one has raised the term, whatever has become of our lock.
+            StaleTerm: Another one has raised the term, whatever has become of our lock.
         """
         later = _facts(self.path / IDENTITY).get("term")
         if later != self.term:
-            raise Deposed(
+            raise StaleTerm(
                 f"{self.path} is in term {later}, this controller in term {self.term}: another one "
                 "is in office and has its journal; nothing more is committed here"
             )
 
     def withdraw(self, service: str) -> None:
         """Remove an announcement of ours; another controller may have made its own meanwhile."""
-        with suppress(Deposed):
+        with suppress(StaleTerm):
             self.confirm()
             withdraw(self.path, service)
 

@@ -127,7 +127,7 @@ class Auditing:
 
     def _digest(self, batch: FloatArray, unit: Unit, iteration: int) -> bytes:
         updates = self._training.algorithm.updates(
-            batch, [unit], iteration=iteration, proceed=self._proceed
+            batch, [unit], iteration=iteration, check_cancelled=self._proceed
         )
         return unit_digest(dict(updates)[unit])
 
@@ -255,7 +255,7 @@ class Auditing:
             log.error("convicted learner=%d reason=%s", learner, reason)
             self._run.roster.quarantine(learner, reason, present_at=iteration)
         if finding.wrong is not None:
-            self._run.notebook.note(TakenBack(term=self._run.term, first=finding.wrong))
+            self._run.event_log.append(TakenBack(term=self._run.term, first=finding.wrong))
             supersede(self._directory.journal, term=self._run.term + 1, first=finding.wrong)
             raise RolledBack(
                 f"iteration {finding.wrong} was wrong: committed iterations {finding.wrong} to "

@@ -55,7 +55,7 @@ class Collecting:
             row_size=self._training.layout.row_size,
             capacity=self._capacity + self._spare_rows,
             head=head,
-            tenure=self._run.tenure,
+            run_term=self._run.run_term,
         )
         if held != head:
             log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
@@ -86,7 +86,7 @@ class Collecting:
 
     def _acknowledge(self, head: int) -> None:
         self.head = self._run.acknowledged = head
-        self._run.notebook.note(Acknowledged(term=self._run.term, head=head))
+        self._run.event_log.append(Acknowledged(term=self._run.term, head=head))
 
     async def played(self) -> None:
         """Return when nothing is played any more."""

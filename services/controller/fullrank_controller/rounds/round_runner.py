@@ -114,7 +114,7 @@ class Gathering:
         await self._assign(sorted(self._deal.holders))
         while True:
             event = await self._next_event()
-            if event is None and self._last.verdict is Verdict.NOISY:
+            if event is None and self._last.verdict is Verdict.HIGH_VARIANCE:
                 return self._gathered(self._last)
             if event is None:
                 await self._speak_at_deadline()
@@ -157,7 +157,7 @@ class Gathering:
         run.attempt += 1
         ids = run.ids
         added = tuple(each for rows in dealt.values() for each in rows.items())
-        run.notebook.note(
+        run.event_log.append(
             Added(term=ids.term, epoch=ids.epoch, iteration=ids.iteration, units=added)
         )
         self._note_assigned((row, member) for member, rows in dealt.items() for row in rows)
@@ -177,7 +177,7 @@ class Gathering:
 
     def _note_assigned(self, rows: Iterable[tuple[int, Member]]) -> None:
         ids = self._run.ids
-        self._run.notebook.note(
+        self._run.event_log.append(
             Assigned(
                 term=ids.term,
                 epoch=ids.epoch,
@@ -297,7 +297,7 @@ class Gathering:
             if await self._ask_others():
                 return None
             raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
-        if decision.verdict is Verdict.NOISY:
+        if decision.verdict is Verdict.HIGH_VARIANCE:
             return decision
         return self._without_culprit(self._inexact(decision))
 

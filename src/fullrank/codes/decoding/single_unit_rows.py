@@ -12,14 +12,14 @@ from fullrank.common.types import FloatArray, Unit, Vector
 from fullrank.common.updates import GRID, snap, unit_digest
 
 
-class LoneRows:
+class SingleUnitRows:
     """Takes out and hashes the updates of units that came alone.
 
     Args:
         unit_sizes: P_i of each unit.
         grid: The grid the updates lie on.
 
-    >>> lone = LoneRows([2, 1])
+    >>> lone = SingleUnitRows([2, 1])
     >>> lone.add(0, np.array([0.0, 2.0]), np.array([1.0, 0.0]))
     >>> lone.add(1, np.array([-1.0, 0.0]), np.array([0.5, -0.25]))
     >>> lone.take()
