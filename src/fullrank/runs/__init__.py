@@ -1,0 +1,1 @@
+"""Runs: the files that a run leaves on disk, and what is read from them."""
