@@ -23,7 +23,7 @@ import numpy as np
 from bare_streams import Bare, bare
 from fullrank.algorithms.base import Section, algorithms
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.planning.traffic import traffic
@@ -69,7 +69,7 @@ class Constant:
         draws = stream(seed, "constant").standard_normal((self.units, POLICY + CRITIC))
         self._updates = snap((0.01 * draws).astype(np.float32))
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         targets = [s.id for s in self.sections if s.role == "target_policy"]
         return targets + [s.id for s in self.sections if s.unit == unit and s.id not in targets]
 
@@ -82,11 +82,11 @@ class Constant:
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         check_cancelled()
         yield from ((unit, self._updates[unit]) for unit in units)
 

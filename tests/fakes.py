@@ -13,7 +13,7 @@ import numpy as np
 
 from fullrank import __version__
 from fullrank.algorithms import Algorithm
-from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import snap
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
@@ -266,7 +266,7 @@ class _WrongAlgorithm:
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm, self.unit_sizes = algorithm, algorithm.unit_sizes
 
-    def updates(self, *words: Any, **named: Any) -> Iterator[tuple[Unit, FloatArray]]:
+    def updates(self, *words: Any, **named: Any) -> Iterator[tuple[UnitIndex, FloatArray]]:
         for unit, update in self._algorithm.updates(*words, **named):
             wrong = update.copy()
             wrong[0] = snap(wrong[:1] + np.float32(2.0**-20))[0]

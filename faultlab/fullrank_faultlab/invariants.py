@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from fullrank.codes import Decoder
-from fullrank.common.types import LearnerId, Matrix, Unit
+from fullrank.common.types import LearnerId, Matrix, UnitIndex
 from fullrank.runs.event_log import (
     Acknowledged,
     Added,
@@ -49,7 +49,7 @@ class _Term:
     """C by epoch."""
     assigned: dict[tuple[int, int], set[tuple[int, LearnerId]]] = field(default_factory=dict)
     """Rows with their holders by (epoch, iteration), in all attempts."""
-    added: dict[tuple[int, int], dict[int, Unit]] = field(default_factory=dict)
+    added: dict[tuple[int, int], dict[int, UnitIndex]] = field(default_factory=dict)
     """Units of the rows beyond those of C, by (epoch, iteration)."""
 
     def add(self, event: Event) -> None:

@@ -15,7 +15,7 @@ from fullrank.algorithms import IndependentAlgorithm
 from fullrank.codes import Code, support
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, IntArray, LearnerId, Unit, Vector
+from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest, update_digest
 from fullrank.config import RunConfig
 from fullrank.replay import Memory, Sample, Table
@@ -80,7 +80,7 @@ class LocalRun:
         *,
         coded: bool = True,
         independent_learners: bool = False,
-        frozen: Collection[Unit] = (),
+        frozen: Collection[UnitIndex] = (),
     ) -> None:
         torch.set_num_threads(config.compute.threads)
         self._config = config
@@ -164,10 +164,10 @@ class LocalRun:
     def _updates(
         self,
         batch: FloatArray,
-        units: Collection[Unit],
+        units: Collection[UnitIndex],
         iteration: int,
         learner: LearnerId | None = None,
-    ) -> dict[Unit, FloatArray]:
+    ) -> dict[UnitIndex, FloatArray]:
         """u_i of each unit, by the learner's own samples if it has some; zero of frozen ones."""
         algorithm = self._algorithm
         learning = [unit for unit in units if unit not in self._frozen]
@@ -182,7 +182,7 @@ class LocalRun:
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
         round_ = open_round(self._algorithm, iteration, self.code)
         arrivals = self._arrivals(iteration)
-        shared: dict[Unit, FloatArray] = {}
+        shared: dict[UnitIndex, FloatArray] = {}
         decision = Decision(verdict=Verdict.WAIT)
         for learner in arrivals:
             row = self.code.matrix[learner]
@@ -224,7 +224,7 @@ class LocalRun:
         return [int(learner) for learner in order if self.code.load[learner]]
 
     def _combine(
-        self, coefficients: Mapping[Unit, float], computed: Mapping[Unit, FloatArray]
+        self, coefficients: Mapping[UnitIndex, float], computed: Mapping[UnitIndex, FloatArray]
     ) -> Vector:
         """The sum of c_i u_i, shorter units padded with zeros, shape (P,)."""
         coded = np.zeros(max(self._algorithm.unit_sizes))

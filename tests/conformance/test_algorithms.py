@@ -20,7 +20,7 @@ from fullrank.algorithms import (
     recipe_in,
 )
 from fullrank.common.errors import Cancelled, CheckpointUnusable
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import GRID, unit_digest
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.export.policy import Policy
@@ -91,8 +91,8 @@ def transitions(name: str, size: int, *, seed: int = 0) -> FloatArray:
 
 
 def computed(
-    algorithm: Algorithm, batch: FloatArray, units: Sequence[Unit], *, iteration: int = 5
-) -> dict[Unit, bytes]:
+    algorithm: Algorithm, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int = 5
+) -> dict[UnitIndex, bytes]:
     return {
         unit: update.tobytes()
         for unit, update in algorithm.updates(batch, units, iteration=iteration)

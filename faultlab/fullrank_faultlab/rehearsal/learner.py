@@ -11,7 +11,7 @@ import numpy as np
 from fullrank import __version__
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import FloatArray, RunTerm, Unit
+from fullrank.common.types import FloatArray, RunTerm, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of
@@ -154,8 +154,8 @@ class RehearsedLearner:
         ]
 
     def _updates(
-        self, batch: FloatArray, row: int, units: Sequence[Unit], iteration: int
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+        self, batch: FloatArray, row: int, units: Sequence[UnitIndex], iteration: int
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         if isinstance(self.algorithm, IndependentAlgorithm):
             return self.algorithm.updates_of_row(row, units, iteration=iteration)
         return self.algorithm.updates(batch, units, iteration=iteration)

@@ -13,7 +13,7 @@ from google_crc32c import value as crc32c
 
 from fullrank.algorithms.base import Section, register
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec
 
@@ -36,7 +36,7 @@ class Sketch:
         self._seed = seed
         self._parameters = np.zeros((self.units, SIZE), np.float32)
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         """All sections."""
         return range(self.units)
 
@@ -51,18 +51,18 @@ class Sketch:
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Keyed by all that an update may rest on."""
         check_cancelled()
         return self._drawn(units, crc32c(batch.tobytes()), iteration)
 
     def _drawn(
-        self, units: Sequence[Unit], samples: int, iteration: int
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+        self, units: Sequence[UnitIndex], samples: int, iteration: int
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         key = (crc32c(self._parameters.tobytes()), samples, iteration)
         for unit in units:
             draws = stream(self._seed, "update", *key, unit).standard_normal(self.unit_sizes[unit])
@@ -84,7 +84,7 @@ class Sketch:
         """Nothing."""
         return np.zeros((len(observation), self._actions), np.float32)
 
-    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+    def policy(self, unit: UnitIndex) -> tuple[FloatArray, ...]:
         """None: nobody plays."""
         return ()
 
@@ -111,11 +111,11 @@ class IndependentSketch(Sketch):
     def updates_of_row(
         self,
         row: int,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Keyed by the row, whatever the minibatch."""
         check_cancelled()
         return self._drawn(units, row, iteration)

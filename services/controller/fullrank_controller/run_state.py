@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from fullrank.audit.ledger import Ledger
 from fullrank.common.errors import StaleTerm
-from fullrank.common.types import LearnerId, RunTerm, Unit, Vector
+from fullrank.common.types import LearnerId, RunTerm, UnitIndex, Vector
 from fullrank.planning import Plan
 from fullrank.rounds.round import Round
 from fullrank.runs.event_log import EventLog
@@ -52,7 +52,7 @@ class Run:
     ledger: Ledger = field(default_factory=Ledger)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when digests of a committed iteration have come."""
-    own_digests: Mapping[Unit, bytes] = field(default_factory=dict)
+    own_digests: Mapping[UnitIndex, bytes] = field(default_factory=dict)
     """What the controller itself computed for the open round."""
     _later_term: int = 0
     _deposed: asyncio.Event = field(default_factory=asyncio.Event)
@@ -116,7 +116,7 @@ class Run:
     def _is_of_epoch(self, ids: Ids) -> bool:
         return (ids.run, ids.term, ids.epoch) == (self.name, self.term, self._epoch)
 
-    def hear_late(self, ids: Ids, learner: LearnerId, digests: Mapping[Unit, bytes]) -> None:
+    def hear_late(self, ids: Ids, learner: LearnerId, digests: Mapping[UnitIndex, bytes]) -> None:
         """Take digests of an iteration that is committed, if they are of the learner's own row."""
         if self._is_of_epoch(ids) and all(self.computes(learner, unit) for unit in digests):
             self.ledger.report(ids.iteration, learner, digests)
@@ -127,7 +127,7 @@ class Run:
         holder = self.deal.holders.get(row) if self.deal else None
         return holder is not None and holder.learner == learner
 
-    def computes(self, learner: LearnerId, unit: Unit) -> bool:
+    def computes(self, learner: LearnerId, unit: UnitIndex) -> bool:
         """Whether the unit is in a row of the learner's."""
         return any(
             each.learner == learner and self._coefficients(row)[unit]

@@ -17,7 +17,7 @@ from fullrank.common.errors import (
     NotFound,
     ServiceLost,
 )
-from fullrank.common.types import FloatArray, RunTerm, Unit
+from fullrank.common.types import FloatArray, RunTerm, UnitIndex
 from fullrank.config import ControllerSettings, from_toml
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
@@ -274,9 +274,9 @@ class Session:
     ) -> tuple[Computed, list[pb.UnitDone]]:
         """Run the worker on its thread; returns the reports that were not passed on meanwhile."""
         loop = asyncio.get_running_loop()
-        reports: asyncio.Queue[tuple[Unit, bytes] | None] = asyncio.Queue()
+        reports: asyncio.Queue[tuple[UnitIndex, bytes] | None] = asyncio.Queue()
 
-        def report(unit: Unit, digest: bytes) -> None:
+        def report(unit: UnitIndex, digest: bytes) -> None:
             loop.call_soon_threadsafe(reports.put_nowait, (unit, digest))
 
         rows = rows_of(job.assignment)

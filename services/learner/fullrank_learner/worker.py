@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.algorithms import Algorithm, IndependentAlgorithm
-from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, batch_digest, unit_digest
 
 
@@ -16,7 +16,7 @@ class RowOfC:
     """A row that this learner holds: its units and their coefficients."""
 
     row: int
-    units: tuple[Unit, ...]
+    units: tuple[UnitIndex, ...]
     coefficients: tuple[float, ...]
 
 
@@ -25,7 +25,7 @@ class Computed:
     """The rows' coded vectors, float64 of length P, and how they came about."""
 
     coded: Mapping[int, Vector]
-    last: tuple[Unit, bytes]
+    last: tuple[UnitIndex, bytes]
     """The unit computed last and its digest, which need no message of their own."""
     batch_digest: bytes
     compute_s: float
@@ -50,7 +50,7 @@ class Worker:
         *,
         iteration: int,
         check_cancelled: Callable[[], None],
-        report: Callable[[Unit, bytes], None],
+        report: Callable[[UnitIndex, bytes], None],
     ) -> Computed:
         """Compute the rows' units, report all but the last, and combine.
 
@@ -64,7 +64,7 @@ class Worker:
             for row in rows
             for unit, coefficient in zip(row.units, row.coefficients, strict=True)
         }
-        done: list[tuple[Unit, bytes]] = []
+        done: list[tuple[UnitIndex, bytes]] = []
         for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
             if done:
                 report(*done[-1])
@@ -85,7 +85,7 @@ class Worker:
         batch: FloatArray,
         iteration: int,
         check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[Sequence[RowOfC], Unit, FloatArray]]:
+    ) -> Iterator[tuple[Sequence[RowOfC], UnitIndex, FloatArray]]:
         """Every update with the rows that it may go into; shared samples make one for all."""
         if self._independent is not None:
             for row in rows:
@@ -118,7 +118,7 @@ def probe(algorithm: Algorithm, batch: FloatArray) -> Probe:
     """
     first, middle, last = 0, algorithm.units // 2, algorithm.units - 1
     chosen = [range(algorithm.units), {first}, {last}, {first, last}, {first, middle, last}]
-    found: dict[Unit, set[bytes]] = {unit: set() for unit in range(algorithm.units)}
+    found: dict[UnitIndex, set[bytes]] = {unit: set() for unit in range(algorithm.units)}
     for units in chosen:
         for unit, update in algorithm.updates(batch, sorted(units), iteration=0):
             found[unit].add(unit_digest(update))

@@ -15,7 +15,7 @@ from torch import Tensor
 from fullrank.algorithms.base import Section
 from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.networks.fused import kernels
 from fullrank.networks.fused.adam import Adam
@@ -190,7 +190,7 @@ class ActorCritics:
                 joint.index_copy_(0, cohort.action_index.flatten(), actions.flatten(0, 1))
             return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
 
-    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+    def policy(self, unit: UnitIndex) -> tuple[FloatArray, ...]:
         """The unit's policy, layer by layer."""
         cohort, row = self._place[unit]
         return cohort.policy_layers(row)

@@ -12,7 +12,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from fullrank.common.registry import Registry
-from fullrank.common.types import BoolArray, FloatArray, Unit
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld, make_local
 
@@ -23,7 +23,7 @@ class Section:
 
     id: int
     role: str
-    unit: Unit
+    unit: UnitIndex
     size: int
     """Entries, float32."""
 
@@ -40,7 +40,7 @@ class Dimensions(Protocol):
     row_size: int
     """Entries of one packed transition, float32 (layout: ``fullrank.replay.layout``)."""
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         """Ids of the sections that the update of ``unit`` reads."""
 
 
@@ -56,11 +56,11 @@ class Algorithm(Dimensions, Protocol):
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = ...,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i, snapped to the grid, for each unit asked for; pure in all its arguments.
 
         Unit i's bits depend on the parameters, the batch, the run's seed, the iteration and i
@@ -97,7 +97,7 @@ class Algorithm(Dimensions, Protocol):
     def act_greedily(self, observation: FloatArray) -> FloatArray:
         """Joint actions without exploration: the mode (discrete) or the mean (continuous)."""
 
-    def policy(self, unit: Unit) -> tuple[FloatArray, ...]:
+    def policy(self, unit: UnitIndex) -> tuple[FloatArray, ...]:
         """The unit's policy, a perceptron with ReLU between its layers, from the input up.
 
         Returns:
@@ -133,11 +133,11 @@ class IndependentAlgorithm(Algorithm, Protocol):
     def updates_of_row(
         self,
         row: int,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = ...,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """``updates``, from the samples that the holder of a row draws: keyed by the row, too."""
 
 

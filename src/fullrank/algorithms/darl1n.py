@@ -48,7 +48,7 @@ from fullrank.algorithms.local_samples import Act, MakeSamples, Samples, from_ep
 from fullrank.algorithms.sections import ActorCriticDimensions, layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, IntArray, Unit
+from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.local import LocalWorld
 from fullrank.networks.fused.chunk import Chunk
@@ -143,7 +143,7 @@ class DARL1NDimensions(ActorCriticDimensions):
         ]
         super().__init__(layout, nets)
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         """The unit's own critic and target critic; both policies of all who act in its samples."""
         policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
         acting = range(self.units) if self._whole_team else self._world.actors(unit)
@@ -196,11 +196,11 @@ class DARL1N(DARL1NDimensions, ActorCritics):
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i for each unit asked for; see ``Algorithm.updates``.
 
         One call at a time: a newer call takes over the buffers of an older one.
@@ -208,8 +208,8 @@ class DARL1N(DARL1NDimensions, ActorCritics):
         return self._updates(units, (iteration,), check_cancelled)
 
     def _updates(
-        self, units: Sequence[Unit], key: tuple[int, ...], check_cancelled: Callable[[], None]
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+        self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Every draw is keyed by (purpose, *key, unit)."""
         (chunks,) = self._chunks
         for agents in chunks.split(sorted(units), self._columns):
@@ -223,7 +223,7 @@ class DARL1N(DARL1NDimensions, ActorCritics):
                 yield agent, snapped(row[: self._cohort.size])
 
     def _samples(
-        self, agent: Unit, key: tuple[int, ...], check_cancelled: Callable[[], None]
+        self, agent: UnitIndex, key: tuple[int, ...], check_cancelled: Callable[[], None]
     ) -> Samples:
         """The samples of an agent that a key stands for, whoever makes them."""
         check_cancelled()
@@ -236,12 +236,12 @@ class DARL1N(DARL1NDimensions, ActorCritics):
             act_next=self._act_next_of(agent, key),
         )
 
-    def _act_of(self, agent: Unit, key: tuple[int, ...]) -> Act:
+    def _act_of(self, agent: UnitIndex, key: tuple[int, ...]) -> Act:
         """The policies, exploring, in samples of the agent."""
         head, generator = self._cohort.head, stream(self._seed, "local_action", *key, agent)
         return self._player(self._cohort.rows.online, lambda out: head.explore(out, generator))
 
-    def _act_next_of(self, agent: Unit, key: tuple[int, ...]) -> Act:
+    def _act_next_of(self, agent: UnitIndex, key: tuple[int, ...]) -> Act:
         """The target policies in samples of the agent."""
         head, generator = self._cohort.head, stream(self._seed, "target_action", *key, agent)
 
@@ -337,11 +337,11 @@ class IndependentDARL1N(DARL1N):
     def updates_of_row(
         self,
         row: int,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """See ``IndependentAlgorithm.updates_of_row``."""
         return self._updates(units, (iteration, row), check_cancelled)
 

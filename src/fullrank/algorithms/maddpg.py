@@ -41,7 +41,7 @@ from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions
 from fullrank.algorithms.sections import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.chunk import Chunk
 from fullrank.networks.fused.cohort import make_cohorts
@@ -111,11 +111,11 @@ class MADDPG(MADDPGDimensions, ActorCritics):
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i for each unit asked for; see ``Algorithm.updates``.
 
         One call at a time: a newer call takes over the buffers of an older one.
@@ -143,7 +143,7 @@ class MADDPG(MADDPGDimensions, ActorCritics):
 
     def _target_actions(
         self,
-        agents: Collection[Unit],
+        agents: Collection[UnitIndex],
         data: Minibatch,
         iteration: int,
         check_cancelled: Callable[[], None],

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from fullrank.algorithms.sections import ActorCriticDimensions
-from fullrank.common.types import Unit
+from fullrank.common.types import UnitIndex
 from fullrank.networks.fused.cohort import ROLES, networks
 from fullrank.networks.fused.sight import Sight
 from fullrank.replay.layout import Layout
@@ -20,13 +20,13 @@ class MADDPGDimensions(ActorCriticDimensions):
         super().__init__(layout, nets)
         self._sights = sights
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         """The unit's own policy, critic and target critic; the target policies that it asks."""
         policy, critic, target_policy, target_critic = (k * self.units for k in range(len(ROLES)))
         targets = (target_policy + agent for agent in self.asked([unit]))
         return (policy + unit, critic + unit, *targets, target_critic + unit)
 
-    def asked(self, units: Collection[Unit]) -> Collection[Unit]:
+    def asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
         """Agents whose target actions the units' updates read: all, or own ones in DDPG."""
         alone = all(self._sights[unit] is Sight.OWN for unit in units)
         return units if alone else range(self.units)

@@ -8,7 +8,7 @@ by computing the unit again. An iteration all of whose units were computed twice
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from fullrank.common.types import LearnerId, Unit
+from fullrank.common.types import LearnerId, UnitIndex
 
 CONTROLLER: LearnerId = -1
 """Stands among learners for the controller, which computes a unit itself now and then."""
@@ -22,8 +22,8 @@ class Dispute:
     """Reports of a committed iteration that contradict it, or each other."""
 
     iteration: int
-    units: tuple[Unit, ...]
-    reports: Mapping[LearnerId, Mapping[Unit, bytes]]
+    units: tuple[UnitIndex, ...]
+    reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]]
     """What each party reported for these units."""
 
     @property
@@ -37,16 +37,16 @@ class _Committed:
     """An iteration's committed digests, empty if it was not exact, and the reports for it."""
 
     digests: tuple[bytes, ...]
-    reports: dict[LearnerId, dict[Unit, bytes]]
+    reports: dict[LearnerId, dict[UnitIndex, bytes]]
     settled: bool = False
-    known: dict[Unit, set[bytes]] = field(default_factory=dict)
+    known: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
 
-    def note(self, learner: LearnerId, digests: Mapping[Unit, bytes]) -> None:
+    def note(self, learner: LearnerId, digests: Mapping[UnitIndex, bytes]) -> None:
         self.reports.setdefault(learner, {}).update(digests)
         for unit, digest in digests.items():
             self.known.setdefault(unit, {*self.digests[unit : unit + 1]}).add(digest)
 
-    def disputed(self) -> tuple[Unit, ...]:
+    def disputed(self) -> tuple[UnitIndex, ...]:
         return tuple(sorted(unit for unit, found in self.known.items() if len(found) > 1))
 
     def computed_twice(self) -> bool:
@@ -71,7 +71,7 @@ class Ledger:
         self,
         iteration: int,
         digests: Sequence[bytes],
-        reports: Mapping[LearnerId, Mapping[Unit, bytes]],
+        reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]],
     ) -> None:
         """Open an iteration for comparison.
 
@@ -87,7 +87,9 @@ class Ledger:
         for learner, own in reports.items():
             self.report(iteration, learner, own)
 
-    def report(self, iteration: int, learner: LearnerId, digests: Mapping[Unit, bytes]) -> None:
+    def report(
+        self, iteration: int, learner: LearnerId, digests: Mapping[UnitIndex, bytes]
+    ) -> None:
         """Compare what was computed for a committed iteration; others are passed over."""
         kept = self._kept.get(iteration)
         if kept is None:
@@ -124,7 +126,7 @@ class Ledger:
         self._suspect.discard(iteration)
 
     def awaited(
-        self, iteration: int, holdings: Mapping[LearnerId, Sequence[Unit]]
+        self, iteration: int, holdings: Mapping[LearnerId, Sequence[UnitIndex]]
     ) -> frozenset[LearnerId]:
         """Learners that have not reported all they hold."""
         kept = self._kept.get(iteration)

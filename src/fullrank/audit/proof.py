@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
-from fullrank.common.types import JSON, FloatArray, LearnerId, Unit
+from fullrank.common.types import JSON, FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.replay import TABLE, Priority, Sample
 from fullrank.runs.journal import Entry
@@ -24,7 +24,7 @@ class Evidence:
     sample: Sample
     digests: tuple[bytes, ...]
     """Of the units that were committed."""
-    reports: Mapping[LearnerId, Collection[Unit]]
+    reports: Mapping[LearnerId, Collection[UnitIndex]]
     """Who had reported just these digests before the commit."""
     exact: bool = True
     """Whether the committed units are what learners computed, bit for bit."""
@@ -110,7 +110,7 @@ def prove(
     return Finding(wrong=wrong, culprits=culprits)
 
 
-def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> list[Unit]:
+def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> list[UnitIndex]:
     """What to compute again; everything where only that gives the updates."""
     every = range(len(evidence.digests))
     if entry.updates is None:
@@ -132,15 +132,15 @@ def _recomputed(
     algorithm: Algorithm,
     entry: Entry,
     evidence: Evidence,
-    units: Sequence[Unit],
+    units: Sequence[UnitIndex],
     gather: Callable[[Sample], FloatArray],
-) -> dict[Unit, FloatArray]:
+) -> dict[UnitIndex, FloatArray]:
     if not units:
         return {}
     return dict(algorithm.updates(gather(evidence.sample), units, iteration=entry.iteration))
 
 
-def _updates(entry: Entry, found: Mapping[Unit, FloatArray]) -> FloatArray:
+def _updates(entry: Entry, found: Mapping[UnitIndex, FloatArray]) -> FloatArray:
     """What was committed, or what should have been where it was too large to store."""
     if entry.updates is not None:
         return entry.updates
@@ -151,12 +151,12 @@ def _updates(entry: Entry, found: Mapping[Unit, FloatArray]) -> FloatArray:
 
 
 def _vouched(
-    reports: Mapping[LearnerId, Collection[Unit]], units: Collection[Unit]
+    reports: Mapping[LearnerId, Collection[UnitIndex]], units: Collection[UnitIndex]
 ) -> list[LearnerId]:
     return [learner for learner, own in reports.items() if set(own) & set(units)]
 
 
-def _contradicted(dispute: Dispute, true: Mapping[Unit, bytes]) -> list[LearnerId]:
+def _contradicted(dispute: Dispute, true: Mapping[UnitIndex, bytes]) -> list[LearnerId]:
     return [
         learner
         for learner, own in dispute.reports.items()

@@ -15,7 +15,7 @@ import numpy as np
 from fullrank.codes.conditions import Target, measure_tolerance
 from fullrank.common.errors import CodeError
 from fullrank.common.registry import Registry
-from fullrank.common.types import IntArray, Matrix, Unit
+from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import GRID
 
 Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
@@ -146,7 +146,7 @@ def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any)
     return family.build(rows=rows, units=units, seed=seed)
 
 
-def support(row: Matrix) -> list[Unit]:
+def support(row: Matrix) -> list[UnitIndex]:
     """Units with a non-zero coefficient in a row of C, ascending."""
     return [int(unit) for unit in np.flatnonzero(row)]
 

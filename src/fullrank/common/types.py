@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 LearnerId: TypeAlias = int
 """Learner j of N, 0-based."""
 
-Unit: TypeAlias = int
-"""Unit i of M, 0-based: an agent, or a micro-batch."""
+UnitIndex: TypeAlias = int
+"""Index of a unit, the column of C that stands for it, 0-based."""
 
 Matrix: TypeAlias = NDArray[np.float64]
 """C in the papers, shape (rows R, units M)."""

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fullrank.algorithms import Dimensions
-from fullrank.common.types import Matrix, Unit
+from fullrank.common.types import Matrix, UnitIndex
 from fullrank.planning.traffic import Traffic, traffic
 
 
@@ -15,7 +15,7 @@ class Payload:
 
     section_sizes: tuple[int, ...] = ()
     """Entries of each section of the parameters."""
-    needs: Callable[[Unit], Sequence[int]] = lambda unit: ()
+    needs: Callable[[UnitIndex], Sequence[int]] = lambda unit: ()
     """Ids of the sections that a unit reads."""
     vector_size: int = 0
     """P, entries of a coded vector."""

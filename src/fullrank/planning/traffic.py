@@ -12,7 +12,7 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.types import IntArray, Matrix, Unit
+from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES
 
 Times = NDArray[np.float64]
@@ -60,7 +60,9 @@ class Wires:
         return finish_times(done_s, replies, self.bandwidth) + self.latency_s
 
 
-def sections_of(units: Sequence[Unit], needs: Callable[[Unit], Sequence[int]]) -> list[int]:
+def sections_of(
+    units: Sequence[UnitIndex], needs: Callable[[UnitIndex], Sequence[int]]
+) -> list[int]:
     """Ids of the sections that any of the units reads, ascending, each once."""
     return sorted({section for unit in units for section in needs(unit)})
 
@@ -68,7 +70,7 @@ def sections_of(units: Sequence[Unit], needs: Callable[[Unit], Sequence[int]]) -
 def traffic(
     matrix: Matrix,
     *,
-    needs: Callable[[Unit], Sequence[int]],
+    needs: Callable[[UnitIndex], Sequence[int]],
     section_sizes: Sequence[int],
     vector_size: int,
     batch_entries: int,

@@ -18,7 +18,7 @@ from fullrank.codes.decoding.completion import completing_units
 from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import Corrupted, InvalidContribution
-from fullrank.common.types import FloatArray, LearnerId, Matrix, Unit, Vector
+from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID, unit_digest
 
 THREADED_BYTES = 8 * 2**20
@@ -102,11 +102,11 @@ class Round:
         self._unit_sizes = tuple(unit_sizes)
         self._length = max(unit_sizes, default=0)
         self._code, self._grid = code, grid
-        self._added: list[Unit] = []
+        self._added: list[UnitIndex] = []
         self._decoder = self._make_decoder(())
         self._lone = SingleUnitRows(self._unit_sizes, grid=grid)
         self._offers: dict[int, _Offer] = {}
-        self._reports: dict[LearnerId, dict[Unit, bytes]] = {}
+        self._reports: dict[LearnerId, dict[UnitIndex, bytes]] = {}
 
     def _make_decoder(self, offers: Iterable[_Offer]) -> Decoder:
         decoder = Decoder(self._code, target="units", grid=self._grid)
@@ -118,7 +118,7 @@ class Round:
         own = self.coefficients(row) if row >= self._code.rows else None
         decoder.offer(row=row, vector=coded, coefficients=own)
 
-    def add(self, unit: Unit) -> int:
+    def add(self, unit: UnitIndex) -> int:
         """Admit a further row, the unit alone; returns the row's number."""
         self._added.append(unit)
         return self._code.rows + len(self._added) - 1
@@ -131,21 +131,21 @@ class Round:
         alone[self._added[row - self._code.rows]] = 1.0
         return alone
 
-    def missing(self, awaited: Collection[int] = ()) -> list[Unit]:
+    def missing(self, awaited: Collection[int] = ()) -> list[UnitIndex]:
         """The fewest units that, each alone, complete the rows received and those awaited."""
         return self._completing({*self._offers, *awaited})
 
-    def missing_without(self, learner: LearnerId) -> list[Unit]:
+    def missing_without(self, learner: LearnerId) -> list[UnitIndex]:
         """The fewest units that, each alone, complete the rows received from others."""
         return self._completing(
             row for row, each in self._offers.items() if each.learner != learner
         )
 
-    def _completing(self, rows: Iterable[int]) -> list[Unit]:
+    def _completing(self, rows: Iterable[int]) -> list[UnitIndex]:
         known = [self.coefficients(row) for row in sorted(rows)]
         return completing_units(np.array(known).reshape(-1, self._code.units))
 
-    def report(self, unit: Unit, digest: bytes, *, learner: LearnerId) -> None:
+    def report(self, unit: UnitIndex, digest: bytes, *, learner: LearnerId) -> None:
         """Note the digest that a learner computed for a unit."""
         self._reports.setdefault(learner, {})[unit] = digest
 
@@ -187,7 +187,7 @@ class Round:
         return {learner: len(own) for learner, own in self._reports.items()}
 
     @property
-    def reports(self) -> Mapping[LearnerId, Mapping[Unit, bytes]]:
+    def reports(self) -> Mapping[LearnerId, Mapping[UnitIndex, bytes]]:
         """Every digest that was reported."""
         return self._reports
 
@@ -233,9 +233,11 @@ class Round:
         found = self._judge(self._decoder, tuple(self._offers.values()), self._reports)
         return self._leave_one_out(found) if found.verdict is Verdict.CORRUPT else found
 
-    def _known(self, reports: Mapping[LearnerId, Mapping[Unit, bytes]]) -> dict[Unit, set[bytes]]:
+    def _known(
+        self, reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]]
+    ) -> dict[UnitIndex, set[bytes]]:
         """All digests reported for each unit."""
-        known: dict[Unit, set[bytes]] = {}
+        known: dict[UnitIndex, set[bytes]] = {}
         for own in reports.values():
             for unit, digest in own.items():
                 known.setdefault(unit, set()).add(digest)
@@ -245,7 +247,7 @@ class Round:
         self,
         decoder: Decoder,
         offers: Sequence[_Offer],
-        reports: Mapping[LearnerId, Mapping[Unit, bytes]],
+        reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]],
     ) -> Decision:
         """A verdict on some rows and reports; whether they agree comes before their rank."""
         if len({offer.batch_digest for offer in offers}) > 1:
@@ -343,7 +345,9 @@ class Round:
         return updates
 
 
-def _contradicted(digests: Sequence[bytes], known: Mapping[Unit, set[bytes]]) -> list[Unit]:
+def _contradicted(
+    digests: Sequence[bytes], known: Mapping[UnitIndex, set[bytes]]
+) -> list[UnitIndex]:
     """Units that were reported otherwise."""
     return [unit for unit, own in enumerate(digests) if known[unit] != {own}]
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.runs.statistics import bootstrap, interquartile_means
 from fullrank.common.types import JSON, Interval
+from fullrank.runs.statistics import bootstrap, interquartile_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

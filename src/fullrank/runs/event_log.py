@@ -17,7 +17,7 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.tailing import appended
-from fullrank.common.types import LearnerId, Unit
+from fullrank.common.types import LearnerId, UnitIndex
 
 Held: TypeAlias = tuple[tuple[int, LearnerId], ...]
 """Rows of C with their holders."""
@@ -77,7 +77,7 @@ class Added:
     term: int
     epoch: int
     iteration: int
-    units: tuple[tuple[int, Unit], ...]
+    units: tuple[tuple[int, UnitIndex], ...]
     """Rows and their units."""
 
 

@@ -12,9 +12,9 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.evaluations import Evaluated
 from fullrank.common.tailing import appended
 from fullrank.common.types import JSON, LearnerId
+from fullrank.runs.evaluations import Evaluated
 
 logger = logging.getLogger(__name__)
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import numpy as np
 
+from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Checkpoint
-from fullrank.common.errors import CheckpointUnusable
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Where they lie in a run's directory."""

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from fullrank.runs.record import IterationRecord
 from fullrank.common.types import LearnerId
+from fullrank.runs.record import IterationRecord
 
 ADVICE = {
     "collect": "play while learners compute (collect.lag = 1), or fewer copies or steps",

@@ -15,7 +15,7 @@ from fullrank.codes import make_code
 from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, IntArray, Unit
+from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments import make_environment
 from fullrank.environments.local import make_local
 from fullrank.networks.fused.individuals import MOST, act_individually
@@ -158,7 +158,7 @@ def test_an_update_is_the_gradient_of_both_losses(
     np.testing.assert_allclose(update, by_autograd(algorithm, 4, kept[0]), rtol=2e-3, atol=2e-6)
 
 
-def by_autograd(algorithm: DARL1N, unit: Unit, made: Samples) -> FloatArray:
+def by_autograd(algorithm: DARL1N, unit: UnitIndex, made: Samples) -> FloatArray:
     (cohort,), size = algorithm._cohorts, len(made.reward)
     row = cohort.rows.online[unit, : cohort.size].clone().requires_grad_()
     seen, after = torch.from_numpy(made.seen), torch.from_numpy(made.seen_next)
@@ -177,7 +177,7 @@ def by_autograd(algorithm: DARL1N, unit: Unit, made: Samples) -> FloatArray:
     return row.grad.numpy()
 
 
-def computed(algorithm: DARL1N, units: Sequence[Unit]) -> dict[Unit, bytes]:
+def computed(algorithm: DARL1N, units: Sequence[UnitIndex]) -> dict[UnitIndex, bytes]:
     updates = algorithm.updates(NOTHING, units, iteration=2)
     return {unit: update.tobytes() for unit, update in updates}
 
@@ -237,7 +237,9 @@ def independent(
     return algorithm
 
 
-def of_row(algorithm: IndependentDARL1N, row: int, units: Sequence[Unit]) -> dict[Unit, bytes]:
+def of_row(
+    algorithm: IndependentDARL1N, row: int, units: Sequence[UnitIndex]
+) -> dict[UnitIndex, bytes]:
     updates = algorithm.updates_of_row(row, units, iteration=2)
     return {unit: update.tobytes() for unit, update in updates}
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
 from fullrank.algorithms.mfac import MFACConfig
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec, Continuous, Discrete
 from fullrank.replay import Layout
 
@@ -50,7 +50,7 @@ class Reference:
             for section in algorithm.sections
         }
 
-    def _net(self, role: str, unit: Unit, flat: FloatArray) -> Net:
+    def _net(self, role: str, unit: UnitIndex, flat: FloatArray) -> Net:
         hidden = self.config.hidden
         own, actions = self.layout.observation_sizes[unit], self.layout.action_sizes[unit]
         joint = (self.layout.observation_sizes, self.layout.action_sizes)
@@ -66,7 +66,7 @@ class Reference:
         assert start == len(values)
         return net
 
-    def critic_input(self, unit: Unit, state: Tensor, actions: Tensor) -> Tensor:
+    def critic_input(self, unit: UnitIndex, state: Tensor, actions: Tensor) -> Tensor:
         own = actions[:, self.layout.action_of(unit)]
         if self.specs[unit].side in self.config.ddpg_sides:
             return torch.cat([state[:, self.layout.observation_of(unit)], own], 1)
@@ -79,7 +79,7 @@ class Reference:
         return torch.cat([state, own, mean], 1)
 
     def update(
-        self, batch: FloatArray, unit: Unit, *, iteration: int, clip: bool = True
+        self, batch: FloatArray, unit: UnitIndex, *, iteration: int, clip: bool = True
     ) -> np.ndarray:
         rows = torch.tensor(batch, dtype=torch.float64)
         layout, config = self.layout, self.config
@@ -124,7 +124,7 @@ class Reference:
         return torch.cat(parts).numpy()
 
     def action(
-        self, role: str, purpose: str, unit: Unit, state: Tensor, iteration: int
+        self, role: str, purpose: str, unit: UnitIndex, state: Tensor, iteration: int
     ) -> tuple[Tensor, Tensor]:
         outputs = evaluate(self.nets[role, unit], state[:, self.layout.observation_of(unit)])
         spec = self.specs[unit].action
@@ -160,7 +160,7 @@ MIXED = (
 
 def updates_of(
     config: MADDPGConfig, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
-) -> tuple[dict[Unit, FloatArray], Reference]:
+) -> tuple[dict[UnitIndex, FloatArray], Reference]:
     algorithm = config.make(specs, seed=3, device="cpu")
     updates = dict(algorithm.updates(batch, range(len(specs)), iteration=iteration))
     return updates, Reference(algorithm, config, specs, seed=3)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Ledger
 from fullrank.audit.proof import Evidence, Finding, prove
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
 from fullrank.replay import TABLE, Sample
 from fullrank.runs.journal import Entry
@@ -30,11 +30,11 @@ class Sums:
     def updates(
         self,
         batch: FloatArray,
-        units: Sequence[Unit],
+        units: Sequence[UnitIndex],
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[Unit, FloatArray]]:
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         for unit in units:
             yield unit, snap(np.tanh(self._sum + batch[0] + np.float32(unit + iteration)) / 2)
 

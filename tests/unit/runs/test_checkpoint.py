@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import MANIFEST, STATE, newest, save, saved
-from fullrank.common.errors import CheckpointUnusable
 
 ARRAYS = {
     "policy": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.runs import journal
-from fullrank.common.errors import StaleTerm, FullrankError
-from fullrank.runs.journal import Journal, read
+from fullrank.common.errors import FullrankError, StaleTerm
 from fullrank.common.types import FloatArray
+from fullrank.runs import journal
+from fullrank.runs.journal import Journal, read
 
 
 def in_office() -> None:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from fullrank.runs.record import IterationRecord
 from fullrank.runs.progress import LINE_PERIOD_S, Cells, Lines
+from fullrank.runs.record import IterationRecord
 
 RECORD = IterationRecord(
     iteration=0,

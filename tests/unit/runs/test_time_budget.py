@@ -3,8 +3,8 @@
 import pytest
 from tests.unit.runs.test_record import record
 
-from fullrank.runs.time_budget import ADVICE, bottleneck, budget, spent
 from fullrank.runs.record import IterationRecord
+from fullrank.runs.time_budget import ADVICE, bottleneck, budget, spent
 
 
 def timed(**changes: object) -> IterationRecord:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms import Algorithm
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay import Sample
 from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
@@ -29,7 +29,7 @@ class Sections:
         self.parameters = np.arange(4.0 * SIZE, dtype=np.float32).reshape(4, SIZE)
         self.viewed: list[int] = []
 
-    def needs(self, unit: Unit) -> Sequence[int]:
+    def needs(self, unit: UnitIndex) -> Sequence[int]:
         return [unit, UNITS]
 
     def view(self, section: int) -> FloatArray:

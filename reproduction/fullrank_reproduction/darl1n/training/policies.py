@@ -9,14 +9,14 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.algorithms.maddpg import MADDPGConfig
-from fullrank.common.types import FloatArray, Unit
+from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec
 from fullrank.training.rollouts import Act
 
 POLICY, TARGET = "policy", "target_policy"
 
 
-def policies_of(algorithm: Algorithm, units: Sequence[Unit]) -> list[str]:
+def policies_of(algorithm: Algorithm, units: Sequence[UnitIndex]) -> list[str]:
     """The units' policies."""
     sections = {each.unit: each.id for each in algorithm.sections if each.role == POLICY}
     return [text_of(algorithm.view(sections[unit])) for unit in units]
@@ -37,7 +37,7 @@ def digest_of(policies: Iterable[str]) -> str:
     return hashlib.blake2b("".join(policies).encode(), digest_size=16).hexdigest()
 
 
-def seat(algorithm: Algorithm, policies: Mapping[Unit, str]) -> None:
+def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
     """Let units play, and be expected to play, by policies of agents that see and do the same."""
     for section in algorithm.sections:
         if section.role in (POLICY, TARGET) and section.unit in policies:

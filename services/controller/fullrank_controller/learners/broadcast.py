@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
 from fullrank.codes import support
-from fullrank.common.types import Matrix, Unit, Vector
+from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.planning.traffic import sections_of
 from fullrank.replay import Sample
 from fullrank.rpc.codec import (
@@ -79,7 +79,7 @@ class Broadcast:
         return self._packed(assignment, self._own[row], shared=self._shared)
 
     def parcel_of_units(
-        self, rows: Mapping[int, Unit], *, ids: Ids, sample: Sample, deadline_s: float
+        self, rows: Mapping[int, UnitIndex], *, ids: Ids, sample: Sample, deadline_s: float
     ) -> Parcel:
         """Assignment of rows that were added, each a unit alone, and all sections they need."""
         sections = sections_of(sorted(set(rows.values())), self._algorithm.needs)

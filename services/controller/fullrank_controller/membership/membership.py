@@ -5,7 +5,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from fullrank.common.errors import NotDecodable
-from fullrank.common.types import LearnerId, Unit
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
 from fullrank.runs.event_log import Dealt
 from fullrank.v1 import controller_pb2 as pb
@@ -137,8 +137,8 @@ class Membership:
         return f"; the bits of {unstable} depend on what they compute together" if unstable else ""
 
     def hand_out(
-        self, current: Deal, units: Mapping[LearnerId | None, Sequence[Unit]]
-    ) -> dict[Member, dict[int, Unit]]:
+        self, current: Deal, units: Mapping[LearnerId | None, Sequence[UnitIndex]]
+    ) -> dict[Member, dict[int, UnitIndex]]:
         """Within a round: deal units, each a row of its own, to learners that have nothing to do.
 
         Args:
@@ -155,7 +155,7 @@ class Membership:
             for member in self._run.roster.eligible
             if opened.rows.issuperset(current.rows_of(member))
         ]
-        dealt: dict[Member, dict[int, Unit]] = {}
+        dealt: dict[Member, dict[int, UnitIndex]] = {}
         for but, unit in ((but, unit) for but, own in units.items() for unit in own):
             member = next((each for each in idle if each.learner != but), None)
             if member is not None:

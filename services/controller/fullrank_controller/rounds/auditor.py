@@ -12,7 +12,7 @@ from fullrank.audit.ledger import CONTROLLER, WINDOW, Dispute
 from fullrank.audit.proof import Evidence, Finding, prove
 from fullrank.codes import support
 from fullrank.common.errors import Cancelled, CheckpointUnusable, FullrankError
-from fullrank.common.types import FloatArray, LearnerId, Unit
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
@@ -65,7 +65,7 @@ class Auditing:
         self._tries = 0
         self._computing: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
-        self._open: dict[LearnerId, Sequence[Unit]] = {}
+        self._open: dict[LearnerId, Sequence[UnitIndex]] = {}
         self._iteration = 0
 
     @property
@@ -125,7 +125,7 @@ class Auditing:
         await self._replay.get_sample(sample_message(sample), batch)
         return batch
 
-    def _digest(self, batch: FloatArray, unit: Unit, iteration: int) -> bytes:
+    def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
         updates = self._training.algorithm.updates(
             batch, [unit], iteration=iteration, check_cancelled=self._proceed
         )
@@ -264,8 +264,8 @@ class Auditing:
 
 
 def _vouched(
-    reports: Mapping[LearnerId, Mapping[Unit, bytes]], digests: Sequence[bytes]
-) -> dict[LearnerId, list[Unit]]:
+    reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]], digests: Sequence[bytes]
+) -> dict[LearnerId, list[UnitIndex]]:
     return {
         learner: [unit for unit, digest in own.items() if digest == digests[unit]]
         for learner, own in reports.items()

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from fullrank.common.types import LearnerId, Unit, Vector
+from fullrank.common.types import LearnerId, UnitIndex, Vector
 from fullrank.v1.common_pb2 import Ids
 
 
@@ -13,7 +13,7 @@ class Reported:
 
     ids: Ids
     learner: LearnerId
-    digests: Mapping[Unit, bytes]
+    digests: Mapping[UnitIndex, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

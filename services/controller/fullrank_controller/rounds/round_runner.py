@@ -9,7 +9,7 @@ from typing import TypeVar
 from fullrank.codes import support
 from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
 from fullrank.common.failpoints import reach
-from fullrank.common.types import LearnerId, Unit
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
 from fullrank.rounds.round import Decision, Round, Verdict
@@ -145,7 +145,7 @@ class Gathering:
             )
             await self._hand_over(holders[row], row, parcel)
 
-    async def _add(self, units: Mapping[LearnerId | None, Sequence[Unit]]) -> bool:
+    async def _add(self, units: Mapping[LearnerId | None, Sequence[UnitIndex]]) -> bool:
         """Have units computed, each a row of its own; False if everybody is busy.
 
         Args:

@@ -3,10 +3,10 @@
 import numpy as np
 from scipy.linalg import null_space, qr
 
-from fullrank.common.types import Matrix, Unit
+from fullrank.common.types import Matrix, UnitIndex
 
 
-def completing_units(rows: Matrix) -> list[Unit]:
+def completing_units(rows: Matrix) -> list[UnitIndex]:
     """The fewest units that, each sent alone, complete the rows: rank [rows; e_i ...] = M.
 
     Of the ways there are, pivoting picks a well conditioned one.

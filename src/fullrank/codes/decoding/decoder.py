@@ -18,7 +18,7 @@ from fullrank.codes.decoding.certificate import Block, SumSolver, UnitsSolver
 from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
-from fullrank.common.types import Matrix, Unit, Vector
+from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
 
 BLOCK_COLUMNS = 4096
@@ -162,7 +162,7 @@ class Decoder:
         return self._complete
 
     @property
-    def decodable_units(self) -> frozenset[Unit]:
+    def decodable_units(self) -> frozenset[UnitIndex]:
         """Units i whose u_i the rows determine: e_i in the row space."""
         if len(self._peeling.resolved) == self.units:
             return frozenset(range(self.units))

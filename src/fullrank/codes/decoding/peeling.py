@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from fullrank.common.types import Unit
+from fullrank.common.types import UnitIndex
 
 
 class Peeling:
@@ -21,11 +21,11 @@ class Peeling:
     """
 
     def __init__(self, units: int) -> None:
-        self.resolved: set[Unit] = set()
-        self._unknown: list[set[Unit]] = []
+        self.resolved: set[UnitIndex] = set()
+        self._unknown: list[set[UnitIndex]] = []
         self._waiting: list[list[int]] = [[] for _ in range(units)]
 
-    def add(self, support: Iterable[Unit]) -> None:
+    def add(self, support: Iterable[UnitIndex]) -> None:
         """Take a row whose non-zero coefficients are at ``support``."""
         unknown = set(support) - self.resolved
         if len(unknown) == 1:
@@ -35,7 +35,7 @@ class Peeling:
                 self._waiting[unit].append(len(self._unknown))
             self._unknown.append(unknown)
 
-    def _resolve(self, unit: Unit) -> None:
+    def _resolve(self, unit: UnitIndex) -> None:
         ready = [unit]
         while ready:
             unit = ready.pop()

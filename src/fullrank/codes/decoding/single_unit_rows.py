@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from fullrank.common.types import FloatArray, Unit, Vector
+from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import GRID, snap, unit_digest
 
 
@@ -31,9 +31,9 @@ class SingleUnitRows:
     def __init__(self, unit_sizes: Sequence[int], *, grid: float = GRID) -> None:
         self._sizes, self._grid = tuple(unit_sizes), grid
         self._updates: FloatArray = np.empty((0, 0), np.float32)
-        self._digests: dict[Unit, bytes] = {}
-        self._units: dict[int, Unit] = {}
-        self._waiting: list[tuple[int, Unit, float, Vector]] = []
+        self._digests: dict[UnitIndex, bytes] = {}
+        self._units: dict[int, UnitIndex] = {}
+        self._waiting: list[tuple[int, UnitIndex, float, Vector]] = []
         self._all_alone = True
 
     def add(self, row: int, coefficients: Vector, coded: Vector) -> None:
@@ -64,7 +64,7 @@ class SingleUnitRows:
                 if self._explained(unit, coefficient, coded):
                     self._units[row] = unit
 
-    def _explained(self, unit: Unit, coefficient: float, coded: Vector) -> bool:
+    def _explained(self, unit: UnitIndex, coefficient: float, coded: Vector) -> bool:
         """Whether the unit's update gives the vector back; the first row of a unit gives it."""
         update = self._updates[unit]
         known = unit in self._digests
