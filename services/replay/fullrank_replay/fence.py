@@ -36,7 +36,6 @@ class Fence:
             raise _deposed(table, run_term, held)
         self._held[table] = run_term
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             replace_text(self._path, json.dumps(self._held, indent=2) + "\n")
 
     def check(self, table: str, run_term: RunTerm) -> None:

@@ -1,22 +1,56 @@
-"""What must be on disk before anybody relies on it."""
+"""Replace files atomically and force directory entries to disk."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
-def replace_text(path: Path, text: str) -> None:
-    """Replace a file, whole or not at all; it is on disk when this returns."""
+@contextmanager
+def replace_file(path: Path, *, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """Open the next content of ``path``; it replaces the file when the block ends, on disk.
+
+    The content is written beside the file, synced and renamed, so that a crash leaves the old file
+    or the new one, whole. A block that raises leaves the old file. The directory is made if it is
+    missing; one process at a time writes a path.
+
+    Args:
+        path: The file, which may not exist yet.
+        mode: Permissions of the new file, less the umask.
+
+    Raises:
+        OSError: The disk does not take it; the old file is left.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
     scratch = path.with_name(f".{path.name}")
-    with scratch.open("w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
+    scratch.unlink(missing_ok=True)  # of a crash, perhaps with other permissions
+    descriptor = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
+    try:
+        with open(descriptor, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except BaseException:
+        scratch.unlink(missing_ok=True)
+        raise
     sync_directory(path.parent)
 
 
+def replace_bytes(path: Path, content: bytes, *, mode: int = 0o666) -> None:
+    """Replace a file by ``content``, as ``replace_file`` does."""
+    with replace_file(path, mode=mode) as file:
+        file.write(content)
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Replace a file by UTF-8 ``text``, as ``replace_file`` does."""
+    replace_bytes(path, text.encode())
+
+
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable: what was made, renamed or removed there."""
+    """Force the names created, renamed or removed in a directory to disk."""
     descriptor = os.open(directory, os.O_RDONLY)
     try:
         os.fsync(descriptor)

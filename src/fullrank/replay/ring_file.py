@@ -23,7 +23,7 @@ import google_crc32c
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.durable import sync_directory
+from fullrank.common.durable import replace_file
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
@@ -95,17 +95,12 @@ class RingFile:
             OSError: The disk does not take it.
         """
         layout = _Layout(row_size=row_size, slots=capacity + max(1, APPEND_BYTES // (4 * row_size)))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        unfinished = path.with_suffix(".part")
-        with unfinished.open("wb") as file:
+        with replace_file(path) as file:
             file.write(_sealed(_HEADER.pack(_MARK, row_size, capacity, layout.slots)))
             for place in _CURSORS_AT:
                 file.seek(place)
                 file.write(_sealed(_CURSOR.pack(0, 0, 0, 0)))
             file.truncate(layout.size)
-            os.fsync(file.fileno())
-        unfinished.rename(path)
-        sync_directory(path.parent)
         return cls(path, sync=sync)
 
     def write(self, first: int, rows: FloatArray) -> None:

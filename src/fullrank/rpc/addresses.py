@@ -9,6 +9,7 @@ import json
 import os
 from pathlib import Path
 
+from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, ServiceLost
 
 
@@ -16,11 +17,8 @@ def announce(run_dir: Path | None, service: str, address: str) -> None:
     """Write a service's address (and process id) into the run directory, atomically."""
     if run_dir is None:
         return
-    path = _path(run_dir, service)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    scratch = path.with_suffix(".tmp")
-    scratch.write_text(json.dumps({"address": address, "pid": os.getpid()}))
-    scratch.replace(path)
+    announcement = json.dumps({"address": address, "pid": os.getpid()})
+    replace_text(_path(run_dir, service), announcement)
 
 
 def withdraw(run_dir: Path | None, service: str) -> None:

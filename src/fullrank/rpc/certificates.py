@@ -16,6 +16,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import Encoding, load_pem_private_key
 
+from fullrank.common.durable import replace_bytes
 from fullrank.common.errors import ConfigError
 from fullrank.rpc.authority import Authority, new_authority, pem, sign
 from fullrank.rpc.identity import Identity, Role
@@ -160,12 +161,7 @@ def _write_authority(folder: Path, authority: Authority) -> None:
 
 def _write(path: Path, data: bytes) -> None:
     """Replace a file, readable by its owner alone."""
-    scratch = path.with_name(f".{path.name}")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        scratch.unlink(missing_ok=True)
-        scratch.touch(mode=0o600)
-        scratch.write_bytes(data)
-        scratch.replace(path)
+        replace_bytes(path, data, mode=0o600)
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {error.strerror}; choose another folder") from None

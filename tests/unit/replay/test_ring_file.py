@@ -290,7 +290,7 @@ def test_an_append_longer_than_the_room_for_it_is_refused(tmp_path: Path) -> Non
 
 def test_a_file_that_was_not_finished_is_no_table(tmp_path: Path) -> None:
     path = tmp_path / "t.table"
-    with mock.patch.object(Path, "rename", side_effect=Died), pytest.raises(Died):
+    with mock.patch.object(Path, "replace", side_effect=Died), pytest.raises(Died):
         made(path, sync=True)
     assert not path.exists()
     assert made(path, sync=True).head == 0
