@@ -8,9 +8,9 @@ from fullrank.algorithms import (
     algorithms,
     recipe_in,
 )
-from fullrank.codes import Code, make_code
-from fullrank.common.errors import ConfigError
-from fullrank.config import RunConfig
+from fullrank.codes import Code, codes, make_code
+from fullrank.common.errors import CodeError, ConfigError, TooFewRows
+from fullrank.config import RunConfig, learners_of
 from fullrank.environments import Environment, make_environment
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training.trainer import Training
@@ -96,12 +96,29 @@ def code_of(config: RunConfig, *, units: int) -> Code:
     """The configured code for the configured learners, one row each.
 
     Raises:
-        CodeError: No such code exists for N learners and M = ``units``.
+        CodeError: No such code exists for N learners and M = ``units``; the message says what to
+            change.
     """
-    settings = config.code
-    return make_code(
-        settings.name, rows=config.learners, units=units, seed=config.seed, **settings.params
-    )
+    settings, rows = config.code, learners_of(config, units=units)
+    try:
+        return make_code(settings.name, rows=rows, units=units, seed=config.seed, **settings.params)
+    except CodeError as error:
+        family = codes.build(settings.name, **settings.params)
+        needed = family.rows_for(units)
+        if needed == rows:
+            raise
+        if not isinstance(error, TooFewRows):
+            raise CodeError(f"{error}; each learner has a row: use --learners {needed}") from None
+        inequality = error.inequality("learners", "agents")
+        ways = [f"use --learners {needed}", "fewer --agents"]
+        if getattr(family, "tolerance", 0):
+            ways.append("a lower code.tolerance")
+        raise CodeError(f"{inequality}; {_either(ways)}") from None
+
+
+def _either(ways: list[str]) -> str:
+    """Alternatives as a clause: ``a or b``, ``a, b, or c``."""
+    return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 
 def delays_of(config: RunConfig) -> DelayModel:

@@ -157,12 +157,11 @@ def test_a_pettingzoo_environment_trains(run_dir: Path) -> None:
         str(run_dir),
         "--env",
         "mpe2.simple_speaker_listener_v4:parallel_env",
-        "--learners",
-        "3",
         *settings("iterations=3"),
     )
     assert (outcome.code, outcome.error) == (0, "")
     assert committed(run_dir) == 3
+    assert config_of(run_dir).learners == 3  # its two agents, and one more to lose
     assert tracebacks(run_dir) == []
 
 

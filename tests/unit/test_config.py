@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.common.errors import ConfigError
+from fullrank.codes import codes
+from fullrank.common.errors import CodeError, ConfigError
 from fullrank.common.registry import Registry
 from fullrank.config import (
     PluginSettings,
@@ -22,6 +24,7 @@ from fullrank.config import (
     to_toml,
 )
 from fullrank.config import plugins as module
+from fullrank.wiring import code_of
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -40,7 +43,7 @@ def test_without_layers_everything_has_its_default() -> None:
 def test_the_promised_defaults() -> None:
     config = RunConfig()
     assert (config.environment.name, config.environment.agents) == ("cooperative_navigation", 3)
-    assert (config.learners, config.code.name, config.algorithm.name) == (4, "cyclic", "maddpg")
+    assert (config.code.name, config.algorithm.name) == ("cyclic", "maddpg")
     assert (config.environment.copies, config.collect.steps, config.collect.lag) == (4, 25, 0)
     assert (config.collect.warmup, config.iterations) == (25_600, 2000)
 
@@ -245,6 +248,61 @@ def test_what_leaves_the_committed_bits_alone_leaves_the_digest_alone(override: 
     assert digest(override) == digest()
 
 
+@pytest.mark.parametrize("agents", range(1, 13))
+@pytest.mark.parametrize("name", list(codes))
+def test_by_default_there_are_the_learners_that_the_code_needs(name: str, agents: int) -> None:
+    chosen = [f"code.name={name}", f"environment.agents={agents}"]
+    resolved = load(overrides=chosen).size()
+    assert resolved.origin["learners"] == f"default: {name} with {agents} agents"
+    with warnings.catch_warnings(action="ignore"):
+        code = code_of(resolved.config, units=agents)
+    assert code.rows == resolved.config.learners >= agents
+    sure = name not in ("uncoded", "ldgm", "random_sparse")  # the last two depend on the draw
+    assert code.tolerance >= 1 or not sure
+
+
+def test_learners_follow_the_tolerance_asked_for() -> None:
+    overrides = ["environment.agents=8", "code.tolerance=3"]
+    assert load(overrides=overrides).size().config.learners == 11
+    given = load(overrides=[*overrides, "learners=15"]).size()
+    assert (given.config.learners, given.origin["learners"]) == (15, "--set")
+
+
+def test_learners_follow_the_number_of_agents_of_an_environment_that_has_its_own() -> None:
+    factory = "tests.unit.environments.test_pettingzoo:Counting"
+    resolved = load(overrides=[f"environment.name={factory}", "code.tolerance=2"]).size()
+    assert (resolved.config.learners, resolved.config.environment.agents) == (5, 0)
+    assert resolved.origin["learners"] == "default: cyclic with 3 agents"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("learners=4", "environment.agents=8"),
+            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
+            "--agents, or a lower code.tolerance",
+        ),
+        (
+            ("learners=4", "environment.agents=8", "code.name=mds"),
+            "mds needs learners >= agents: 4 < 8; use --learners 9 or fewer --agents",
+        ),
+        (
+            ("learners=9", "environment.agents=8", "code.name=ldpc"),
+            "ldpc has no code with rows = 9, units = 8; for 9 rows there are (M=6, w=3, gamma=1), "
+            "(M=4, w=3, gamma=2), (M=2, w=3, gamma=3); each learner has a row: use --learners 10",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused_with_the_way_out(
+    overrides: tuple[str, ...], message: str
+) -> None:
+    config = load(overrides=overrides).size().config
+    with pytest.raises(CodeError) as refused:
+        code_of(config, units=8)
+    assert str(refused.value) == message
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sized:
     """A plug-in for these tests."""
@@ -270,7 +328,7 @@ def sized(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def checked(*overrides: str) -> Resolved:
     names = [f"{table}.name=sized" for table in ("algorithm", "environment", "code")]
-    return load(overrides=[*names, *overrides]).check()
+    return load(overrides=["learners=4", *names, *overrides]).check()
 
 
 @pytest.mark.usefixtures("sized")

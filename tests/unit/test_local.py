@@ -188,7 +188,7 @@ def test_learners_with_samples_of_their_own_wait_for_quiet_and_commit_what_they_
             "environment__agents": 3,
             "algorithm__name": "darl1n",
             "algorithm__data": "independent",
-            "algorithm__noise_limit": limit,
+            "algorithm__max_variance": limit,
             "code__name": code,
             "learners": 6,
             "iterations": 3,

@@ -16,12 +16,12 @@ from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
-from fullrank.config import RunConfig, from_toml, load, to_toml
+from fullrank.config import RunConfig, agents_of, from_toml, load, to_toml
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.seen import RunState
 from fullrank.rpc.watch import Watch
 from fullrank.runs.record import METRICS, follow
-from fullrank.wiring import code_of, delays_of
+from fullrank.wiring import code_of
 
 CERTIFIED_DAYS = 365
 """How long the certificates of ``--tls`` are valid; then ``fullrank certs rotate``."""
@@ -40,7 +40,9 @@ def train(
         str | None, typer.Option("--algorithm", help="Algorithm name: maddpg, mfac, darl1n.")
     ] = None,
     agents: Annotated[int | None, typer.Option("--agents", help="M, agents.")] = None,
-    learners: Annotated[int | None, typer.Option("--learners", help="N, learners.")] = None,
+    learners: Annotated[
+        int | None, typer.Option("--learners", help="N, learners; by default what the code needs.")
+    ] = None,
     code: Annotated[str | None, typer.Option("--code", help="Code; see `fullrank codes list`.")] = (
         None
     ),
@@ -74,8 +76,9 @@ def train(
         "iterations": iterations,
         "seed": seed,
     }
-    resolved = load(config, environ=os.environ, overrides=overrides or (), options=options).config
-    _check_sizes(resolved)
+    layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
+    resolved = layers.size().config
+    code_of(resolved, units=agents_of(resolved))
     path = _claim(resolved, run_dir)
     if tls:
         resolved = _certified(resolved, path / "certificates")
@@ -96,16 +99,6 @@ def resume(
     if not configuration.exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
     _run(path, from_toml(configuration.read_text(), origin=str(configuration)))
-
-
-def _check_sizes(config: RunConfig) -> None:
-    """Refuse an impossible (N, M, code) or delay model before anything is made.
-
-    The algorithm and the environment are checked by the controller, which imports torch for them.
-    """
-    delays_of(config).delays(seed=config.seed, iteration=0, learners=config.learners)
-    if config.environment.agents:
-        code_of(config, units=config.environment.agents)
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:

@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 import numpy as np
 
 from fullrank.codes.conditions import Target, measure_tolerance
-from fullrank.common.errors import CodeError
+from fullrank.common.errors import CodeError, TooFewRows
 from fullrank.common.registry import Registry
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import GRID
@@ -115,6 +115,16 @@ class CodeFamily(Protocol):
             CodeError: No such code exists; the message names the inequality.
         """
 
+    def rows_for(self, units: int) -> int:
+        """R to choose for M = ``units``: the fewest rows that give the tolerance asked for.
+
+        A family without a parameter for its tolerance gives the fewest rows that survive a loss,
+        as far as its construction can.
+
+        Raises:
+            CodeError: The parameters admit no code of so many units.
+        """
+
 
 codes: Registry[CodeFamily] = Registry("code", "fullrank.codes", package="fullrank.codes.families")
 register = codes.register
@@ -151,10 +161,10 @@ def support(row: Matrix) -> list[UnitIndex]:
     return [int(unit) for unit in np.flatnonzero(row)]
 
 
-def require_enough_rows(name: str, *, rows: int, units: int) -> None:
-    """Refuse R < M, with which no full-rank code exists."""
-    if rows < units:
-        raise CodeError(f"{name} needs rows >= units: {rows} < {units}")
+def require_enough_rows(name: str, *, rows: int, units: int, tolerance: int = 0) -> None:
+    """Refuse R < M + s, with which no code stays of full rank after s losses."""
+    if rows < units + tolerance:
+        raise TooFewRows(name, rows=rows, units=units, tolerance=tolerance)
 
 
 def dyadic(matrix: Matrix) -> Matrix:

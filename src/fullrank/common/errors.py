@@ -23,6 +23,30 @@ class CodeError(ConfigError):
     """No such code exists for these sizes; the message names the inequality."""
 
 
+class TooFewRows(CodeError):
+    """A code needs R >= M + s.
+
+    Args:
+        name: The code's registered name.
+        rows: R.
+        units: M.
+        tolerance: s, the losses that the code was asked to survive.
+    """
+
+    def __init__(self, name: str, *, rows: int, units: int, tolerance: int) -> None:
+        self.name, self.rows, self.units, self.tolerance = name, rows, units, tolerance
+        super().__init__(self.inequality("rows", "units"))
+
+    def inequality(self, rows: str, units: str) -> str:
+        """The violated inequality, with the caller's names for rows and units."""
+        if not self.tolerance:
+            return f"{self.name} needs {rows} >= {units}: {self.rows} < {self.units}"
+        return (
+            f"{self.name} needs {rows} >= {units} + tolerance: "
+            f"{self.rows} < {self.units} + {self.tolerance}"
+        )
+
+
 class EnvironmentFailed(FullrankError):
     """An environment cannot be made, or raised while stepping."""
 

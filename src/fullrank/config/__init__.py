@@ -2,7 +2,7 @@
 
 from fullrank.config.faults import Corrupt, Drop, Fault, Hold, Throttle, fault_of
 from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
-from fullrank.config.plugins import complete_stragglers
+from fullrank.config.plugins import agents_of, complete_stragglers, learners_of
 from fullrank.config.toml import config_digest, from_toml, read_config, to_toml
 from fullrank.config.tree import (
     AuditSettings,
@@ -48,11 +48,13 @@ __all__ = [
     "StragglerSettings",
     "Throttle",
     "TlsSettings",
+    "agents_of",
     "as_tables",
     "complete_stragglers",
     "config_digest",
     "fault_of",
     "from_toml",
+    "learners_of",
     "load",
     "read_config",
     "to_toml",

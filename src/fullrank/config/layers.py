@@ -7,7 +7,7 @@ validating the whole tree once keeps every error message able to name the key an
 import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -16,7 +16,13 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
-from fullrank.config.plugins import complete
+from fullrank.config.plugins import (
+    SIZING,
+    agents_of,
+    check_delays,
+    complete,
+    learners_of,
+)
 from fullrank.config.tree import RunConfig, as_tables
 
 ENVIRONMENT_PREFIX = "FULLRANK__"
@@ -59,7 +65,30 @@ class Resolved:
             ConfigError: Unknown name, unknown or missing parameter, wrong type, or a value that
                 the class refuses.
         """
-        config = complete(self.config, self.origin)
+        sized = self.size()
+        return sized._with(complete(sized.config, sized.origin, tables=["algorithm"]))
+
+    def size(self) -> "Resolved":
+        """Validate what decides the sizes of a run, and choose ``learners`` where it is 0.
+
+        Unlike ``check`` this imports no torch, and leaves [algorithm] alone.
+
+        Raises:
+            ConfigError: As for ``check``.
+            EnvironmentFailed: The environment must be made to know its agents, and cannot be.
+        """
+        sized = self._with(complete(self.config, self.origin, tables=SIZING))
+        if not sized.config.learners:
+            sized = sized._with_learners(agents_of(sized.config))
+        check_delays(sized.config)
+        return sized
+
+    def _with_learners(self, agents: int) -> "Resolved":
+        config = replace(self.config, learners=learners_of(self.config, units=agents))
+        origin = f"default: {config.code.name} with {agents} agents"
+        return Resolved(config=config, origin={**self.origin, "learners": origin})
+
+    def _with(self, config: RunConfig) -> "Resolved":
         return Resolved(config=config, origin=_origins(config) | dict(self.origin))
 
 

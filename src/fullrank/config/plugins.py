@@ -1,7 +1,7 @@
 """The plug-in tables, checked against the registered classes that they name."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, replace
 from types import MappingProxyType
 from typing import Any, get_type_hints
@@ -15,32 +15,68 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.types import JSON
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
-from fullrank.environments.base import environments
+from fullrank.environments.base import environments, make_environment
 from fullrank.stragglers import delay_models
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
     "code": codes,
     "stragglers": delay_models,
     "environment": environments,
-    "algorithm": algorithms,  # last: its modules import torch
+    "algorithm": algorithms,
 }
+SIZING = ("code", "stragglers", "environment")
+"""Tables that decide the sizes of a run; their plug-ins import no torch."""
 
 
-def complete(config: RunConfig, origin: Mapping[str, str]) -> RunConfig:
-    """The configuration with every parameter of its plug-ins, validated.
+def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[str]) -> RunConfig:
+    """The configuration with every parameter of the plug-ins in ``tables``, validated.
 
     Raises:
         ConfigError: Unknown name, unknown or missing parameter, wrong type or refused value.
     """
     completed = {}
-    for table in _REGISTRIES:
+    for table in tables:
         settings = getattr(config, table)
         if ":" not in settings.name:  # a factory's arguments are known to the factory alone
             completed[table] = replace(settings, params=_complete(table, settings, origin))
-    result = replace(config, **completed)
-    model = delay_models.build(result.stragglers.name, **result.stragglers.params)
+    return replace(config, **completed)
+
+
+def agents_of(config: RunConfig) -> int:
+    """M: as configured, or the environment's own number, for which a copy of it is made.
+
+    Raises:
+        ConfigError: There is no such environment, or its parameters are impossible.
+        EnvironmentFailed: The environment cannot be made.
+    """
+    settings = config.environment
+    if settings.agents:
+        return settings.agents
+    environment = make_environment(settings.name, copies=1, **settings.params)
+    try:
+        return len(environment.agents)
+    finally:
+        environment.close()
+
+
+def learners_of(config: RunConfig, *, units: int) -> int:
+    """N: as configured, or as many as the configured code needs for M = ``units``.
+
+    Raises:
+        ConfigError: There is no such code, or its parameters admit none.
+    """
+    family = codes.build(config.code.name, **config.code.params)
+    return config.learners or family.rows_for(units)
+
+
+def check_delays(config: RunConfig) -> None:
+    """Refuse a delay model that is impossible for the configured learners.
+
+    Raises:
+        ConfigError: It is, for example with more stragglers than learners.
+    """
+    model = delay_models.build(config.stragglers.name, **config.stragglers.params)
     model.delays(seed=config.seed, iteration=0, learners=config.learners)
-    return result
 
 
 def complete_stragglers(

@@ -239,8 +239,8 @@ class RunConfig:
     """Every draw follows from it."""
     iterations: Count = 2000
     """Iterations to commit."""
-    learners: Count = 4
-    """N."""
+    learners: NonNegative = 0
+    """N; 0 asks for as many as the code needs for the environment's agents."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     algorithm: PluginSettings = field(default_factory=lambda: PluginSettings(name="maddpg"))
     code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))

@@ -48,7 +48,7 @@ def test_origins_are_comments_behind_every_value(fullrank: Command, tmp_path: Pa
 
 
 def test_origins_of_a_nested_parameter_are_all_named(fullrank: Command) -> None:
-    words = ["environment.name=some.module:make", "environment.size.x=1"]
+    words = ["environment.name=some.module:make", "environment.size.x=1", "learners=4"]
     options = [word for override in words for word in ("--set", override)]
     output = fullrank("config", "show", *options, "--origin").output
     assert "size = {x = 1}" in output

@@ -28,7 +28,9 @@ def test_each_unit_sits_on_consecutive_rows() -> None:
     assert windows(15, 8, 2)[-1].tolist() == [13, 14, 0]
 
 
-@pytest.mark.parametrize(("tolerance", "reason"), [(8, "8 is outside 0..7"), (-1, "-1 is outside")])
+@pytest.mark.parametrize(
+    ("tolerance", "reason"), [(8, r"units \+ tolerance: 15 < 8 \+ 8"), (-1, "tolerance >= 0: -1")]
+)
 def test_a_tolerance_beyond_the_spare_rows_is_refused(tolerance: int, reason: str) -> None:
     with pytest.raises(CodeError, match=reason):
         make_code("cyclic", rows=15, units=8, tolerance=tolerance)

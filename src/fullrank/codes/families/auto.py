@@ -32,15 +32,17 @@ class Auto:
         if not 0.0 <= self.margin < 1.0:
             raise CodeError(f"auto needs 0 <= margin < 1: {self.margin}")
 
+    def rows_for(self, units: int) -> int:
+        """M + 1, which the code of the first iterations needs."""
+        return units + START
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """The code of the first iterations.
 
         Raises:
             CodeError: R <= M: no code survives a loss.
         """
-        require_enough_rows("auto", rows=rows, units=units)
-        if rows == units:
-            raise CodeError(f"auto needs rows > units, to survive a loss: both are {rows}")
+        require_enough_rows("auto", rows=rows, units=units, tolerance=START)
         return replace(
             Cyclic(tolerance=START).build(rows=rows, units=units, seed=seed), name="auto"
         )

@@ -65,14 +65,17 @@ class Cyclic:
 
     tolerance: int = 1
 
+    def __post_init__(self) -> None:
+        if self.tolerance < 0:
+            raise CodeError(f"cyclic needs tolerance >= 0: {self.tolerance}")
+
+    def rows_for(self, units: int) -> int:
+        """M + s."""
+        return units + self.tolerance
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """From a table, else the best of the searched candidates."""
-        require_enough_rows("cyclic", rows=rows, units=units)
-        if not 0 <= self.tolerance <= rows - units:
-            raise CodeError(
-                f"cyclic needs 0 <= tolerance <= rows - units: {self.tolerance} is outside "
-                f"0..{rows - units}; add rows or lower the tolerance"
-            )
+        require_enough_rows("cyclic", rows=rows, units=units, tolerance=self.tolerance)
         matrix, checked = shipped(rows, units, self.tolerance), ALL_PATTERNS
         if matrix is None:
             matrix, checked = best_searched(rows, units, self.tolerance, seed=seed)

@@ -34,6 +34,10 @@ class Fractional:
 
     tolerance: int = 1
 
+    def rows_for(self, units: int) -> int:
+        """One row a unit, and at least one group of s + 1 rows."""
+        return max(units, self.tolerance + 1)
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Groups of consecutive rows; ``seed`` is not used."""
         if not 0 <= self.tolerance < rows:

@@ -33,6 +33,10 @@ class LDGM:
         if not 0.0 <= self.density <= 1.0:
             raise CodeError(f"ldgm needs 0 <= density <= 1: {self.density}")
 
+    def rows_for(self, units: int) -> int:
+        """M + 1, one parity row; whether it survives a loss depends on the draw."""
+        return units + 1
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Identity on top of one draw of P^T."""
         require_enough_rows("ldgm", rows=rows, units=units)

@@ -42,6 +42,17 @@ class LDPC:
     w: int = 0
     gamma: int = 0
 
+    def rows_for(self, units: int) -> int:
+        """The fewest rows above M for which a code exists.
+
+        Raises:
+            CodeError: The given ``w`` and ``gamma`` give no code of so many units.
+        """
+        for rows in range(units + 1, 2 * (units + self.w**2) + 4):
+            if any(self._fits(units, *found) for found in sizes(rows)):
+                return rows
+        raise CodeError(f"ldpc has no code with units = {units}{self._asked()}")
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """The first (w, gamma) that gives these sizes; ``seed`` is not used.
 
@@ -50,14 +61,21 @@ class LDPC:
         """
         require_enough_rows("ldpc", rows=rows, units=units)
         for size, w, gamma in sizes(rows):
-            if size == units and self.w in (0, w) and self.gamma in (0, gamma):
+            if self._fits(units, size, w, gamma):
                 return Code(name="ldpc", matrix=systematic_generator(parity_matrix(rows, w, gamma)))
         known = ", ".join(f"(M={m}, w={w}, gamma={gamma})" for m, w, gamma in sizes(rows))
-        asked = "".join(f", {k} = {v}" for k, v in (("w", self.w), ("gamma", self.gamma)) if v)
         raise CodeError(
-            f"ldpc has no code with rows = {rows}, units = {units}{asked}; "
+            f"ldpc has no code with rows = {rows}, units = {units}{self._asked()}; "
             + (f"for {rows} rows there are {known}" if known else f"none for {rows} rows")
         )
+
+    def _fits(self, units: int, size: int, w: int, gamma: int) -> bool:
+        return size == units and self.w in (0, w) and self.gamma in (0, gamma)
+
+    def _asked(self) -> str:
+        """The parameters that were given, for a message."""
+        given = {"w": self.w, "gamma": self.gamma}
+        return "".join(f", {name} = {value}" for name, value in given.items() if value)
 
 
 def sizes(rows: int) -> list[tuple[int, int, int]]:

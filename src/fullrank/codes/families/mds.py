@@ -49,6 +49,10 @@ class MDS:
         if self.frames < 1:
             raise CodeError(f"mds needs frames >= 1: {self.frames}")
 
+    def rows_for(self, units: int) -> int:
+        """M + 1, which survive one loss."""
+        return units + 1
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Harmonic or best random frame."""
         require_enough_rows("mds", rows=rows, units=units)

@@ -34,6 +34,10 @@ class RandomSparse:
         if not 0.0 < self.density <= 1.0:
             raise CodeError(f"random_sparse needs 0 < density <= 1: {self.density}")
 
+    def rows_for(self, units: int) -> int:
+        """M + 1; whether they survive a loss depends on the draw."""
+        return units + 1
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """The first usable draw.
 

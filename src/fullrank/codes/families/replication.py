@@ -23,6 +23,10 @@ class Replication:
     (0, np.int64(1))
     """
 
+    def rows_for(self, units: int) -> int:
+        """2 M, two copies of each unit."""
+        return 2 * units
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Round robin; ``seed`` is not used."""
         require_enough_rows("replication", rows=rows, units=units)

@@ -21,6 +21,10 @@ class Uncoded:
            [0., 0.]])
     """
 
+    def rows_for(self, units: int) -> int:
+        """M."""
+        return units
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Identity on top; ``seed`` is not used."""
         require_enough_rows("uncoded", rows=rows, units=units)

@@ -35,6 +35,10 @@ class Vandermonde:
 
     nodes: tuple[float, ...] = ()
 
+    def rows_for(self, units: int) -> int:
+        """M + 1, which survive one loss."""
+        return units + 1
+
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Powers of the nodes; ``seed`` is not used."""
         require_enough_rows("vandermonde", rows=rows, units=units)
