@@ -17,6 +17,7 @@ import argparse
 import sys
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -27,7 +28,7 @@ from fullrank.common.updates import snap, unit_digest
 from fullrank.rounds.round import Decision, Round, Verdict
 
 ROWS, UNITS, ENTRIES = 6, 3, 4
-CODES = {
+CODES: dict[str, dict[str, Any]] = {
     "uncoded": {},
     "replication": {},
     "cyclic 1": {"tolerance": 1},

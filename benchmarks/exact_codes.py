@@ -15,6 +15,7 @@ import argparse
 import sys
 import warnings
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -68,7 +69,9 @@ def main() -> None:
 
 def made(name: str, rows: int, units: int) -> list[Code]:
     """The code at this size, ``cyclic`` at both ends of its tolerance; empty if there is none."""
-    ends = [{"tolerance": 1}, {"tolerance": rows - units}] if name == "cyclic" else [{}]
+    ends: list[dict[str, Any]] = [{}]
+    if name == "cyclic":
+        ends = [{"tolerance": 1}, {"tolerance": rows - units}]
     if name == "cyclic" and rows - units == 1:
         ends.pop()
     with warnings.catch_warnings():
@@ -84,7 +87,7 @@ def measure(code: Code, orders: int) -> Tally:
     tally = Tally()
     for _ in range(orders):
         updates = gradients(code.units, generator)
-        wanted = updates if code.target == "units" else updates.sum(axis=0, keepdims=True)
+        wanted = code.target @ updates
         decoder = Decoder(code)
         for row in generator.permutation(code.rows):
             decoder.offer(row=int(row), vector=code.matrix[row] @ updates)

@@ -25,7 +25,7 @@ def main() -> None:
     print("| code | s | sets that decode | max load | floor | mean load / MDS | worst kappa |")
     print("|---|---|---|---|---|---|---|")
     failures = [claim for code in [mds, *cyclic] for claim in measure(code, mds)]
-    heaviest = {int(code.tolerance): int(code.load.max()) for code in cyclic}
+    heaviest = {code.tolerance: int(code.load.max()) for code in cyclic}
     if heaviest[7] != 5 or mds.load.max() != 8:
         failures.append(f"max load {heaviest[7]} against {mds.load.max()}, not 5 against 8")
     if heaviest[2] != 2:
@@ -36,7 +36,7 @@ def main() -> None:
 
 def measure(code: Code, mds: Code) -> list[str]:
     """Print one row of the table; returns what does not hold."""
-    tolerance = int(code.tolerance)
+    tolerance = code.tolerance
     patterns = loss_patterns(ROWS, tolerance)
     decoding = int(np.count_nonzero(decodable(code.matrix, patterns)))
     floor = math.ceil(UNITS * (tolerance + 1) / ROWS)

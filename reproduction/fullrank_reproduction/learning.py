@@ -136,7 +136,7 @@ def _distance(config: RunConfig) -> JSON:
 
 def _decoded(matrix: Matrix, truth: np.ndarray, order: Sequence[int]) -> tuple[float, bool]:
     """Largest error by the largest entry, and whether the certificate lets it pass."""
-    plain, guarded = Decoder(matrix, target="units", grid=None), Decoder(matrix, target="units")
+    plain, guarded = Decoder(matrix, grid=None), Decoder(matrix)
     for row in order:
         for decoder in (plain, guarded):
             decoder.offer(row=row, vector=matrix[row] @ truth)

@@ -1,6 +1,7 @@
 """The page that says what was run, what came out, and which claims held."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ def probabilities() -> str:
 
 
 def _made(code: str, agents: int) -> Code:
-    params = {"tolerance": 2} if code == "cyclic" else {}
+    params: dict[str, Any] = {"tolerance": 2} if code == "cyclic" else {}
     return make_code(code, rows=wang21.LEARNERS, units=agents, seed=0, **params)
 
 

@@ -8,6 +8,7 @@ predicted), and on real processes with emulated computing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -76,7 +77,7 @@ class Setting:
 
     def make_code(self) -> Code:
         """C."""
-        params = {"tolerance": self.tolerance} if self.code == "cyclic" else {}
+        params: dict[str, Any] = {"tolerance": self.tolerance} if self.code == "cyclic" else {}
         return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
 
 

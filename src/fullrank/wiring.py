@@ -9,6 +9,7 @@ from fullrank.algorithms import (
     recipe_in,
 )
 from fullrank.codes import Code, codes, make_code
+from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.config import RunConfig, learners_of
 from fullrank.environments import Environment, make_environment
@@ -93,7 +94,7 @@ def capacity_of(config: RunConfig, training: Training) -> int:
 
 
 def code_of(config: RunConfig, *, units: int) -> Code:
-    """The configured code for the configured learners, one row each.
+    """The configured code for the configured learners, one row each, which recovers every unit.
 
     Raises:
         CodeError: No such code exists for N learners and M = ``units``; the message says what to
@@ -101,7 +102,7 @@ def code_of(config: RunConfig, *, units: int) -> Code:
     """
     settings, rows = config.code, learners_of(config, units=units)
     try:
-        return make_code(settings.name, rows=rows, units=units, seed=config.seed, **settings.params)
+        code = make_code(settings.name, rows=rows, units=units, seed=config.seed, **settings.params)
     except CodeError as error:
         family = codes.build(settings.name, **settings.params)
         needed = family.rows_for(units)
@@ -114,6 +115,7 @@ def code_of(config: RunConfig, *, units: int) -> Code:
         if getattr(family, "tolerance", 0):
             ways.append("a lower code.tolerance")
         raise CodeError(f"{inequality}; {_either(ways)}") from None
+    return code.recovering(each_unit(units))
 
 
 def _either(ways: list[str]) -> str:

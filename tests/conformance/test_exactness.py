@@ -48,7 +48,7 @@ def learners_for(name: str, units: int) -> int:
     """A number of learners for which the code exists and recovers single units, else 0."""
     for rows in (units + 2, 15):
         try:
-            if make_code(name, rows=rows, units=units).target == "units":
+            if make_code(name, rows=rows, units=units).recovers_units:
                 return rows
         except CodeError:
             continue

@@ -118,7 +118,7 @@ async def test_the_code_is_told_with_its_holders(tmp_path: Path) -> None:
     for row in told.rows:
         matrix[row.row, list(row.units)] = row.coefficients
     assert np.array_equal(matrix, code.matrix)
-    assert (told.tolerance, told.certificate) == (code.tolerance, code.tolerance.certificate)
+    assert (told.tolerance, told.certificate) == (code.tolerance, code.certificate)
     assert sorted((each.row, each.learner) for each in told.holders) == [(j, j) for j in range(5)]
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
-from fullrank.common.errors import CodeError, ConfigError, ServiceLost, StaleTerm
+from fullrank.common.errors import ConfigError, ServiceLost, StaleTerm
 from fullrank.config import RunConfig, as_tables
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
@@ -85,23 +85,13 @@ async def _hold_and_serve(
         RolledBack: What is wrong is taken back on disk; go on for another term.
     """
     training = training_of(config)
-    _check_code(config, training)
+    code_of(config, units=training.algorithm.units)  # refuse a code that does not exist
     directory = hold(run_dir, config)
     try:
         await _serve(config, directory, training, barred, stop=stop, health=health)
     finally:
         training.close()
         directory.lock.close()
-
-
-def _check_code(config: RunConfig, training: Training) -> None:
-    """The configured code must exist for the configured learners and give every unit."""
-    code = code_of(config, units=training.algorithm.units)
-    if code.target != "units":
-        raise CodeError(
-            f"{config.code.name} decodes only the sum of the updates, but "
-            f"{config.algorithm.name} needs every one; choose cyclic, mds, ldpc or replication"
-        )
 
 
 async def _serve(

@@ -20,6 +20,7 @@ from fullrank.codes.analysis import (
     condition_statistics,
     decodable_given_losses,
 )
+from fullrank.codes.targets import rank_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 
@@ -93,7 +94,7 @@ def check(
     """Say how a code fares when any k rows are missing: P(decodable), conditions of C_J.
 
     A wrong computation is caught where two of the rows compute the unit. No condition is given
-    where not all units can be decoded.
+    where the target does not decode.
     """
     code = _make(name, rows, units, seed, parameters)
     outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
@@ -147,13 +148,13 @@ def _facts(code: Code) -> JSON:
         "name": code.name,
         "rows": code.rows,
         "units": code.units,
-        "target": code.target,
+        "target": code.target.tolist(),
         "redundancy": code.redundancy,
-        "tolerance": code.tolerance.value,
-        "certificate": code.tolerance.certificate,
+        "tolerance": code.tolerance,
+        "certificate": code.certificate,
         "load": code.load.tolist(),
         "computation_overhead": computation_overhead(code),
-        "caught": _caught(code, code.tolerance.value),
+        "caught": _caught(code, code.tolerance),
         "caught_in_audits": _caught(code, 0),
     }
 
@@ -167,7 +168,7 @@ def _caught(code: Code, losses: int) -> float | None:
 def _print_facts(console: Console, code: Code) -> None:
     facts = _facts(code)
     console.print(
-        f"{code.name}: {code.rows} rows, {code.units} units, target {code.target}, "
+        f"{code.name}: {code.rows} rows, {code.units} units, recovers {_target(code)}, "
         f"redundancy {code.redundancy:.3g}\n"
         f"tolerance {facts['tolerance']} ({facts['certificate']}): any {facts['tolerance']} rows "
         "may be lost\n"
@@ -189,7 +190,14 @@ def _matrix_table(code: Code) -> Table:
 
 
 def _most_losses(code: Code) -> int:
-    return code.rows - (code.units if code.target == "units" else 1)
+    return code.rows - rank_of(code.target)
+
+
+def _target(code: Code) -> str:
+    count, units = code.target.shape
+    if code.recovers_units:
+        return "every unit"
+    return "the sum of all units" if count == 1 else f"{count} sums of the {units} units"
 
 
 def _after(code: Code, losses: int) -> JSON:

@@ -17,6 +17,7 @@ from rich.table import Table
 
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
 from fullrank.codes import Code, codes, make_code
+from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig
@@ -160,7 +161,7 @@ def _applicable(config: RunConfig, names: Iterable[str] = codes) -> Iterator[tup
             code = _make(name, config, {})
         except CodeError:
             continue
-        if code.target == "units" and name != "auto":
+        if name != "auto":
             yield name, code
 
 
@@ -172,6 +173,7 @@ def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
             rows=config.learners,
             units=config.environment.agents,
             seed=config.seed,
+            target=each_unit(config.environment.agents),
             **params,
         )
 

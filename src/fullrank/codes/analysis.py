@@ -12,10 +12,12 @@ from fullrank.codes.conditions import (
     conditions,
     count_patterns,
     decodable,
+    determines,
     loss_patterns,
     random_patterns,
 )
 from fullrank.codes.decoding.certificate import left_inverse
+from fullrank.codes.targets import rank_of
 from fullrank.common.errors import CodeError, NotDecodable
 from fullrank.common.types import BoolArray, Matrix, Vector
 
@@ -65,7 +67,7 @@ def decodable_given_losses(
     """
     if not 0 <= losses <= code.rows:
         raise CodeError(f"losses must lie in 0..{code.rows}, the rows: {losses}")
-    if code.target == "units" and code.rows - losses < code.units:
+    if code.rows - losses < rank_of(code.target):
         return Probability(value=0.0, standard_error=0.0)
     exact = count_patterns(code.rows, losses) <= samples
     if exact:
@@ -136,7 +138,7 @@ def condition_statistics(
     (4, True, 2.0)
     """
     patterns = loss_patterns(code.rows, losses, limit=limit, seed=seed)
-    values = conditions(code.matrix, patterns)
+    values = conditions(code.matrix, patterns, target=code.target)
     return Conditions(
         median=float(np.quantile(values, 0.5, method="higher")),
         p99=float(np.quantile(values, 0.99, method="higher")),
@@ -168,25 +170,30 @@ def variance(code: Code, received: Sequence[int]) -> float:
     return float(sign_and_log[1])
 
 
-def decoded_variances(rows: Matrix, noise: Vector | None = None) -> Vector:
-    """Variance of each unit decoded by generalised least squares, shape (..., M).
+def decoded_variances(
+    rows: Matrix, noise: Vector | None = None, *, target: Matrix | None = None
+) -> Vector:
+    """Variance of each target decoded by generalised least squares, shape (..., K).
 
-    The diagonal of (C_J^T D^-1 C_J)^-1, D = diag(noise): no unbiased linear decoder has less. It
-    matters where each learner has data of its own, so that y_j = sum_i c_ji (u_i + e_ji) and
+    The diagonal of T (C_J^T D^-1 C_J)^+ T^T, D = diag(noise): no unbiased linear decoder has less.
+    It matters where each learner has data of its own, so that y_j = sum_i c_ji (u_i + e_ji) and
     D_jj = sum_i c_ji^2 var(e_ji).
 
     Args:
         rows: C_J, shape (..., n, M); rows of zeros count as not received.
         noise: Variance of the noise in each y_j, shape (..., n). Default: |row j|^2, which is what
             unit gradients of variance 1 give.
+        target: T, shape (K, M); by default the identity.
 
     Returns:
-        inf for all units where J does not decode.
+        inf for all targets where J does not decode.
 
     >>> decoded_variances(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]]))
     array([0.5, 1. ])
     """
     received, units = rows.shape[-2:]
+    if target is not None and rank_of(target) < units:
+        return _target_variances(rows, noise, target)
     if received < units:
         return np.full((*rows.shape[:-2], units), np.inf)
     silent = ~rows.any(axis=-1)
@@ -197,6 +204,16 @@ def decoded_variances(rows: Matrix, noise: Vector | None = None) -> Vector:
     lost = (singular <= floor).any(axis=-1)[..., None]
     scaled = basis / np.where(lost, 1.0, singular)[..., None]
     return np.where(lost, np.inf, (scaled**2).sum(axis=-2))
+
+
+def _target_variances(rows: Matrix, noise: Vector | None, target: Matrix) -> Vector:
+    """``decoded_variances`` of a target that asks for less than every unit."""
+    silent = ~rows.any(axis=-1)
+    variances = (rows**2).sum(axis=-1) if noise is None else noise
+    white = rows / np.sqrt(np.where(silent, 1.0, variances))[..., None]
+    weights = target @ np.linalg.pinv(white)
+    lost = ~determines(rows, target)[..., None]
+    return np.where(lost, np.inf, (weights**2).sum(axis=-1))
 
 
 def variance_ok(variance: float | Vector, limit: float) -> BoolArray:

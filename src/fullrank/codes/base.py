@@ -1,18 +1,19 @@
-"""What a code is: an assignment matrix C of shape (rows R, units M) and what it survives.
+"""Codes: an assignment matrix C of shape (rows R, units M), its target and its tolerance.
 
-Row j of C is a linear combination: whoever holds it computes every unit i with c_ji != 0 and
-returns the coded vector y_j = sum_i c_ji u_i. A set J of received rows determines all units iff
-rank(C_J) = M [Wang21, section III].
+Row j of C is a linear combination: its holder computes every unit i with c_ji != 0 and returns the
+coded vector y_j = sum_i c_ji u_i. A set J of received rows determines the target T U iff the row
+space of C_J contains that of T; for T = I iff rank(C_J) = M [Wang21, section III].
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from fullrank.codes.conditions import Target, measure_tolerance
+from fullrank.codes.conditions import decodable, measure_tolerance
+from fullrank.codes.targets import LIMIT, checked_target, each_unit, is_each_unit
 from fullrank.common.errors import CodeError, TooFewRows
 from fullrank.common.registry import Registry
 from fullrank.common.types import IntArray, Matrix, UnitIndex
@@ -21,35 +22,13 @@ from fullrank.common.updates import GRID
 Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
 """How a tolerance is known: proved; every loss pattern checked; or probability 1 and sampled."""
 
-LIMIT = 0.5
-"""Largest |u| for which encoding is exact: updates are clipped per variable to this norm."""
 
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Largest s such that any s rows may be lost and the target still decodes."""
 
-class Tolerance(int):
-    """Largest s such that any s rows may be lost and the target still decodes.
-
-    An integer that remembers how it is known.
-
-    >>> tolerance = Tolerance(2, "closed form")
-    >>> tolerance + 1, tolerance.certificate
-    (3, 'closed form')
-    """
-
+    value: int
     certificate: Certificate
-
-    def __new__(cls, value: int, certificate: Certificate) -> Self:
-        """``value`` lost rows, known by ``certificate``."""
-        self = super().__new__(cls, value)
-        self.certificate = certificate
-        return self
-
-    def __getnewargs__(self) -> tuple[int, Certificate]:  # type: ignore[override]
-        return int(self), self.certificate
-
-    @property
-    def value(self) -> int:
-        """The plain integer."""
-        return int(self)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -61,18 +40,20 @@ class Code:
         matrix: C, shape (R, M) float64.
         known_tolerance: The tolerance where the construction proves it; otherwise it is measured
             on first use.
-        target: What decoding recovers.
+        target: T, shape (K, M): decoding recovers T U. Default: the identity.
     """
 
     name: str
     matrix: Matrix
     known_tolerance: Tolerance | None = None
-    target: Target = "units"
+    target: Matrix = field(default_factory=lambda: np.empty((0, 0)))
 
     def __post_init__(self) -> None:
         matrix = np.ascontiguousarray(self.matrix, dtype=np.float64)
         matrix.setflags(write=False)
         object.__setattr__(self, "matrix", matrix)
+        target = self.target if self.target.size else each_unit(self.units)
+        object.__setattr__(self, "target", checked_target(target, units=self.units))
 
     @property
     def rows(self) -> int:
@@ -97,12 +78,50 @@ class Code:
         return load
 
     @cached_property
-    def tolerance(self) -> Tolerance:
-        """Largest s such that any s rows may be lost."""
+    def recovers_units(self) -> bool:
+        """Whether T = I, so that decoding gives every u_i."""
+        return is_each_unit(self.target)
+
+    @property
+    def tolerance(self) -> int:
+        """Largest s such that T U decodes after the loss of any s rows."""
+        return self._tolerance.value
+
+    @property
+    def certificate(self) -> Certificate:
+        """How the tolerance is known."""
+        return self._tolerance.certificate
+
+    @cached_property
+    def _tolerance(self) -> Tolerance:
         if self.known_tolerance is not None:
             return self.known_tolerance
         value, exhaustive = measure_tolerance(self.matrix, target=self.target)
         return Tolerance(value, "exhaustive" if exhaustive else "generic")
+
+    def recovering(self, target: Matrix) -> Self:
+        """The same rows, used to recover another target.
+
+        A tolerance that losing all rows of some unit bounds from above stays known where T asks for
+        that unit; any other is measured.
+
+        Raises:
+            CodeError: The rows of C do not span T.
+        """
+        target = checked_target(target, units=self.units)
+        if np.array_equal(target, self.target):
+            return self
+        if not decodable(self.matrix, np.arange(self.rows)[None], target=target)[0]:
+            raise CodeError(
+                f"the rows of {self.name} do not span the target: with {self.rows} rows and "
+                f"{self.units} units they determine no {len(target)} x {self.units} matrix of sums "
+                "such as this; choose cyclic, mds or replication"
+            )
+        known = self.known_tolerance if self.recovers_units else None
+        most = int(np.count_nonzero(self.matrix, axis=0)[target.any(axis=0)].min()) - 1
+        if known is not None and known.value < most:
+            known = None
+        return replace(self, target=target, known_tolerance=known)
 
 
 class CodeFamily(Protocol):
@@ -130,7 +149,15 @@ codes: Registry[CodeFamily] = Registry("code", "fullrank.codes", package="fullra
 register = codes.register
 
 
-def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any) -> Code:
+def make_code(
+    name: str,
+    *,
+    rows: int,
+    units: int,
+    seed: int = 0,
+    target: Matrix | None = None,
+    **params: Any,
+) -> Code:
     """Build a registered code.
 
     Args:
@@ -138,10 +165,11 @@ def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any)
         rows: R, rows of the assignment matrix (one a learner is the normal case).
         units: M, agents or micro-batches.
         seed: Keys the draws of the random constructions.
+        target: T, shape (K, units); by default the family's own, for most the identity.
         **params: The family's own parameters, for example ``tolerance`` of ``cyclic``.
 
     Raises:
-        CodeError: No such code exists for these sizes.
+        CodeError: No such code exists for these sizes, or its rows do not span ``target``.
         ConfigError: Unknown name or parameter.
 
     >>> make_code("replication", rows=4, units=3).matrix
@@ -153,7 +181,8 @@ def make_code(name: str, *, rows: int, units: int, seed: int = 0, **params: Any)
     family = codes.build(name, **params)
     if rows < 1 or units < 1:
         raise CodeError(f"{name} needs rows >= 1 and units >= 1: rows = {rows}, units = {units}")
-    return family.build(rows=rows, units=units, seed=seed)
+    code = family.build(rows=rows, units=units, seed=seed)
+    return code if target is None else code.recovering(target)
 
 
 def support(row: Matrix) -> list[UnitIndex]:

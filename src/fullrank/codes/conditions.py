@@ -1,19 +1,16 @@
-"""Condition of C_J over loss patterns: how searches score candidates and analyses report codes."""
+"""Conditions and decodability of C_J over loss patterns, for searches and analyses of codes."""
 
 import math
 from itertools import combinations
-from typing import Literal, TypeAlias
 
 import numpy as np
 
+from fullrank.codes.targets import rank_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, IntArray, Matrix, Vector
 
-Target: TypeAlias = Literal["units", "sum"]
-"""What decoding recovers: every u_i, or only their sum (gradient coding)."""
-
 ALL_PATTERNS = 20_000
-"""Up to this many loss patterns all are looked at."""
+"""Up to this many loss patterns are enumerated; beyond, they are sampled."""
 
 _BATCH_ENTRIES = 1 << 21
 _MEASURE_WORK = 2e8
@@ -56,16 +53,26 @@ def _batches(matrix: Matrix, patterns: IntArray) -> list[Matrix]:
     return [matrix[patterns[start : start + batch]] for start in range(0, len(patterns), batch)]
 
 
-def conditions(matrix: Matrix, patterns: IntArray) -> Vector:
-    """kappa(C_J) = sigma_1 / sigma_M for each pattern, shape (patterns,); inf where singular."""
-    if patterns.shape[1] < matrix.shape[1]:
+def conditions(matrix: Matrix, patterns: IntArray, *, target: Matrix | None = None) -> Vector:
+    """kappa(C_J) = sigma_1 / sigma_rank for each pattern, shape (patterns,).
+
+    inf where J does not decode. The rank is M unless T, by default the identity, has a lower one.
+    """
+    units = matrix.shape[1]
+    partial = target is not None and rank_of(target) < units
+    if patterns.shape[1] < (1 if partial else units):
         return np.full(len(patterns), np.inf)
     values = np.concatenate(
         [np.linalg.svd(stack, compute_uv=False) for stack in _batches(matrix, patterns)]
     )
     floor = values[:, 0] * np.finfo(np.float64).eps * max(matrix.shape)
     result = np.full(len(values), np.inf)
-    np.divide(values[:, 0], values[:, -1], out=result, where=values[:, -1] > floor)
+    if not partial:
+        np.divide(values[:, 0], values[:, -1], out=result, where=values[:, -1] > floor)
+        return result
+    smallest = np.where(values > floor[:, None], values, np.inf).min(axis=1)
+    decodes = decodable(matrix, patterns, target=target)
+    np.divide(values[:, 0], smallest, out=result, where=decodes)
     return result
 
 
@@ -74,39 +81,52 @@ def worst_condition(matrix: Matrix, patterns: IntArray) -> float:
     return float(conditions(matrix, patterns).max())
 
 
-def decodable(matrix: Matrix, patterns: IntArray, *, target: Target = "units") -> BoolArray:
-    """Whether each surviving set determines the target, shape (patterns,).
+def decodable(matrix: Matrix, patterns: IntArray, *, target: Matrix | None = None) -> BoolArray:
+    """Whether each surviving set determines T U, shape (patterns,).
 
-    >>> decodable(np.array([[1.0, 1.0], [0.0, 1.0]]), np.array([[0], [1]]), target="sum")
+    Args:
+        matrix: C, shape (R, M).
+        patterns: Sets of surviving rows, shape (patterns, survivors).
+        target: T, shape (K, M); by default the identity.
+
+    >>> rows = np.array([[1.0, 1.0], [0.0, 1.0]])
+    >>> decodable(rows, np.array([[0], [1]]), target=np.ones((1, 2)))
     array([ True, False])
     """
     if patterns.shape[1] == 0:
         return np.zeros(len(patterns), dtype=np.bool_)
-    return np.concatenate([_determines(stack, target) for stack in _batches(matrix, patterns)])
+    partial = target is not None and rank_of(target) < matrix.shape[1]
+    judged = target if partial else None
+    return np.concatenate([determines(stack, judged) for stack in _batches(matrix, patterns)])
 
 
-def _determines(stack: Matrix, target: Target) -> BoolArray:
+def determines(stack: Matrix, target: Matrix | None = None) -> BoolArray:
+    """Whether rank([C_J; T]) = rank(C_J) for each C_J, shape (..., n, M), and T, shape (K, M).
+
+    By default T is the identity.
+    """
     rank = np.linalg.matrix_rank(stack)
-    if target == "units":
+    if target is None:
         return np.asarray(rank == stack.shape[-1])
-    ones = np.ones((len(stack), 1, stack.shape[-1]))
-    return np.asarray(rank == np.linalg.matrix_rank(np.concatenate([stack, ones], axis=1)))
+    repeated = np.broadcast_to(target, (*stack.shape[:-2], *target.shape))
+    return np.asarray(rank == np.linalg.matrix_rank(np.concatenate([stack, repeated], axis=-2)))
 
 
-def measure_tolerance(matrix: Matrix, *, target: Target = "units") -> tuple[int, bool]:
-    """Largest s such that any s rows may be lost, and whether every pattern was checked.
+def measure_tolerance(matrix: Matrix, *, target: Matrix | None = None) -> tuple[int, bool]:
+    """Largest s such that T U decodes after any s losses, and whether every pattern was checked.
 
     By bisection, since surviving s losses implies surviving fewer. Losing all rows of a unit loses
-    it, so s is below the least number of rows that hold a unit.
+    each target that holds it, so s is below the least number of rows of such a unit.
 
     >>> measure_tolerance(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     (1, True)
     """
     rows, units = matrix.shape
+    needed = units if target is None else rank_of(target)
+    held = np.count_nonzero(matrix, axis=0)
+    wanted = held if target is None else held[target.any(axis=0)]
     limit = int(np.clip(_MEASURE_WORK / (rows * units**2), 16, ALL_PATTERNS))
-    low, high = 0, int(np.count_nonzero(matrix, axis=0).min())
-    if target == "units":
-        high = min(high, rows - units + 1)
+    low, high = 0, min(int(wanted.min()), rows - needed + 1)
     while high - low > 1:
         losses = (low + high) // 2
         patterns = loss_patterns(rows, losses, limit=limit)

@@ -11,7 +11,9 @@ from scipy.sparse.csgraph import structural_rank
 
 from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.codes.base import Code
+from fullrank.codes.conditions import determines
 from fullrank.codes.decoding.row_space import DEPENDENT
+from fullrank.codes.targets import rank_of
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import BoolArray, IntArray, Matrix
 
@@ -30,15 +32,21 @@ class Arrivals:
     Args:
         matrix: C, shape (R, M).
         max_variance: Where learners draw samples of their own, the mean of ``decoded_variances``
-            that is waited for; inf where rank(C_J) = M is enough.
+            that is waited for; inf where decodability is enough.
+        target: T, shape (K, M), that the rows must span; by default the identity.
 
     >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
     >>> arrivals.needed(np.array([[0, 1, 2], [2, 0, 1]]))
     array([3, 2])
     """
 
-    def __init__(self, matrix: Matrix, max_variance: float = math.inf) -> None:
+    def __init__(
+        self, matrix: Matrix, max_variance: float = math.inf, target: Matrix | None = None
+    ) -> None:
         self._matrix = matrix
+        partial = target is not None and rank_of(target) < matrix.shape[1]
+        self._target = target if partial else None
+        self._least = matrix.shape[1] if target is None else rank_of(target)
         self._max_variance = max_variance
         tabled = len(matrix) <= TABLED_ROWS
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
@@ -46,7 +54,7 @@ class Arrivals:
     def needed(self, orders: IntArray) -> IntArray:
         """Number of rows that end each of K rounds, shape (K,).
 
-        Those after which rank(C_J) = M and the noise is within the limit; all if it never is.
+        Those after which C_J spans T and the noise is within the limit; all if it never is.
 
         Args:
             orders: Rows in order of arrival, shape (K, R') with R' <= R.
@@ -56,13 +64,17 @@ class Arrivals:
         """
         if len(self._matrix) > BATCHED_ROWS:
             limit = self._max_variance
-            return np.array([needed_of(self._matrix, order, limit) for order in orders])
+            return np.array(
+                [needed_of(self._matrix, order, limit, self._target) for order in orders]
+            )
         sets = np.cumsum(1 << orders, axis=1)
         every = np.arange(len(orders))
-        below = np.full(len(orders), self._matrix.shape[1] - 1)
+        below = np.full(len(orders), self._least - 1)
         least = np.full(len(orders), orders.shape[1])
         if not self._determines(self._rows_of(np.unique(sets[:, -1]))).all():
-            raise NotDecodable(f"all {orders.shape[1]} rows of the code do not determine its units")
+            raise NotDecodable(
+                f"all {orders.shape[1]} rows of the code do not determine its target"
+            )
         while (below + 1 < least).any():
             middle = (below + least) // 2
             enough = self._suffices(sets[every, middle - 1]) & (middle > below)
@@ -91,37 +103,43 @@ class Arrivals:
         return np.asarray(members[..., None] * self._matrix)
 
     def _determines(self, rows: Matrix) -> BoolArray:
-        return np.asarray(np.linalg.matrix_rank(rows) == rows.shape[-1])
+        return determines(rows, self._target)
 
     def _variance_ok(self, rows: Matrix) -> BoolArray:
-        return variance_ok(decoded_variances(rows).mean(axis=-1), self._max_variance)
+        return variance_ok(
+            decoded_variances(rows, target=self._target).mean(axis=-1), self._max_variance
+        )
 
 
 @lru_cache(maxsize=128)
 def arrivals_of(code: Code, max_variance: float) -> Arrivals:
     """Of a code's matrix; whoever asks again about the same code finds its sets remembered."""
-    return Arrivals(code.matrix, max_variance)
+    return Arrivals(code.matrix, max_variance, code.target)
 
 
-def needed_of(matrix: Matrix, order: IntArray, max_variance: float) -> int:
+def needed_of(
+    matrix: Matrix, order: IntArray, max_variance: float, target: Matrix | None = None
+) -> int:
     """``Arrivals.needed`` of one round; further rows never add to the noise, so halving finds it.
 
     Raises:
         NotDecodable: Not even all rows suffice.
     """
-    first = decodable_after(matrix, order)
+    first = decodable_after(matrix, order, target)
     if math.isinf(max_variance):
         return first
     rows, counts = matrix[order], range(first, len(order))
 
     def quiet(count: int) -> bool:
-        return bool(variance_ok(decoded_variances(rows[:count]).mean(), max_variance))
+        return bool(
+            variance_ok(decoded_variances(rows[:count], target=target).mean(), max_variance)
+        )
 
     return first + bisect_left(counts, True, key=quiet)
 
 
-def decodable_after(matrix: Matrix, order: IntArray) -> int:
-    """Number of rows, taken in ``order``, after which rank(C_J) = M.
+def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = None) -> int:
+    """Number of rows, taken in ``order``, that span T; by default, rank(C_J) = M.
 
     The number at which ``Round`` turns decodable, found by bisection because elimination row by
     row takes seconds a round at a thousand units. The structural rank (what the non-zeros alone
@@ -131,6 +149,8 @@ def decodable_after(matrix: Matrix, order: IntArray) -> int:
         NotDecodable: Not even all rows suffice.
     """
     rows, units = matrix[order], matrix.shape[1]
+    if target is not None:
+        return _first(1, len(rows), lambda count: bool(determines(rows[:count], target)))
     support = csr_array(rows)
     allowed = _first(units, len(rows), lambda count: structural_rank(support[:count]) == units)
     return _first(allowed, len(rows), lambda count: _full_rank(rows[:count]))
@@ -141,7 +161,7 @@ def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
     failed, count, stride = least - 1, least, 1
     while count > most or not holds(count):
         if count >= most:
-            raise NotDecodable(f"all {most} rows of the code do not determine its units")
+            raise NotDecodable(f"all {most} rows of the code do not determine its target")
         failed, count, stride = count, min(count + stride, most), 2 * stride
     untried = range(failed + 1, count)
     return untried.start + bisect_left(untried, True, key=holds)

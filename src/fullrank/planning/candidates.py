@@ -8,6 +8,7 @@ from typing import Any
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import condition_statistics
+from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
 
 EXACT_CONDITION = 2.0**17
@@ -43,7 +44,7 @@ def candidates(*, rows: int, units: int, seed: int) -> tuple[Candidate, ...]:
     found = []
     for name, params in _settings(rows - units):
         code = _built(name, params, rows=rows, units=units, seed=seed)
-        if code is not None and code.target == "units" and code.tolerance >= 1 and _is_exact(code):
+        if code is not None and code.tolerance >= 1 and _is_exact(code):
             found.append(Candidate(name=name, params=params, code=code))
     return tuple(found)
 
@@ -76,11 +77,13 @@ def _built(name: str, params: dict[str, Any], *, rows: int, units: int, seed: in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about conditions, which are looked at here
         try:
-            return make_code(name, rows=rows, units=units, seed=seed, **params)
+            return make_code(
+                name, rows=rows, units=units, seed=seed, target=each_unit(units), **params
+            )
         except CodeError:
             return None
 
 
 def _is_exact(code: Code) -> bool:
-    found = condition_statistics(code, code.tolerance.value, limit=CHECKED_PATTERNS)
+    found = condition_statistics(code, code.tolerance, limit=CHECKED_PATTERNS)
     return found.worst < EXACT_CONDITION / code.units

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
@@ -48,6 +49,6 @@ def code_of_record(record: IterationRecord, *, units: int, seed: int) -> Code:
     )
 
 
-def _params_of(record: IterationRecord) -> dict[str, int]:
+def _params_of(record: IterationRecord) -> dict[str, Any]:
     known = {each.name for each in fields(codes.get(record.code))}  # type: ignore[arg-type]
     return {"tolerance": record.tolerance} if "tolerance" in known else {}

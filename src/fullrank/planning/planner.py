@@ -242,7 +242,7 @@ class Planner:
     @staticmethod
     def _price(chosen: Candidate, current: Candidate) -> float:
         """Changes that must be left: who lowers the tolerance keeps one to raise it again."""
-        lowers = chosen.code.tolerance.value < current.code.tolerance.value
+        lowers = chosen.code.tolerance < current.code.tolerance
         return 2.0 if lowers else 1.0
 
     def _choose(

@@ -109,7 +109,7 @@ class Round:
         self._reports: dict[LearnerId, dict[UnitIndex, bytes]] = {}
 
     def _make_decoder(self, offers: Iterable[_Offer]) -> Decoder:
-        decoder = Decoder(self._code, target="units", grid=self._grid)
+        decoder = Decoder(self._code.matrix, grid=self._grid)
         for offer in offers:
             self._take(decoder, offer.row, offer.coded)
         return decoder

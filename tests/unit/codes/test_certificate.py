@@ -1,5 +1,7 @@
 """The certificate never calls a wrong result exact, nor an honest vector corrupt."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -85,7 +87,7 @@ def test_exact_encoding_certifies_where_rounded_encoding_could_not(
     name: str, rows: int, units: int
 ) -> None:
     """Rows so close to dependent that M 2^-52 |D||C||U| exceeds the grid still decode exactly."""
-    tolerance = {"tolerance": rows - units} if name == "cyclic" else {}
+    tolerance: dict[str, Any] = {"tolerance": rows - units} if name == "cyclic" else {}
     code = make_code(name, rows=rows, units=units, **tolerance)
     generator = np.random.default_rng(2)
     sets = [np.sort(generator.permutation(rows)[:units]) for _ in range(400)]

@@ -20,7 +20,7 @@ def test_any_tolerated_loss_leaves_full_rank_at_the_least_load(rows: int) -> Non
             assert int(code.load.sum()) == units * (tolerance + 1)
             assert int(code.load.max()) <= math.ceil(units * (tolerance + 1) / rows)
             assert code.tolerance == tolerance
-            assert code.tolerance.certificate == "exhaustive"
+            assert code.certificate == "exhaustive"
 
 
 def test_each_unit_sits_on_consecutive_rows() -> None:

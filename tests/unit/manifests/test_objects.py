@@ -65,7 +65,7 @@ def test_no_more_learners_are_disturbed_at_a_time_than_the_code_tolerates(overla
         b["spec"] for b in objects_of(overlay, BUDGET) if b["metadata"]["name"] == "learner"
     )
     config = config_of(learner.pod["containers"][0])
-    tolerance = int(code_of(config, units=config.environment.agents).tolerance)
+    tolerance = code_of(config, units=config.environment.agents).tolerance
     replicas = learner.spec.get("replicas") or learner.spec["completions"]
     assert replicas == learner.spec.get("parallelism", replicas) == config.learners
     if learner.kind == "StatefulSet":

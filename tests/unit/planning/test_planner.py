@@ -62,7 +62,7 @@ def test_who_lowers_the_tolerance_may_raise_it_again_at_once(seed: int) -> None:
     left, before, using = float(CHANGES), 0, 1
     for iteration, plan in run.changes:
         left = min(CHANGES, left + (iteration - before) / REFILL) - 1.0
-        tolerance = plan.candidate.code.tolerance.value
+        tolerance = plan.candidate.code.tolerance
         assert left >= 1.0 - 1e-9 or tolerance >= using
         before, using = iteration, tolerance
     assert run.changes

@@ -133,7 +133,7 @@ SIZES = st.tuples(st.integers(1, 9), st.integers(0, 10))
 
 
 def code_of(name: str, units: int, spare: int) -> Code:
-    params = {"tolerance": spare // 2} if name == "cyclic" else {}
+    params: dict[str, Any] = {"tolerance": spare // 2} if name == "cyclic" else {}
     return make_code(name, rows=units + spare, units=units, **params)
 
 
@@ -228,7 +228,7 @@ def test_speeds_must_name_every_learner() -> None:
         ("mds", {}, 256),
     ],
 )
-def test_thousands_of_learners_are_simulated(name: str, params: dict[str, int], units: int) -> None:
+def test_thousands_of_learners_are_simulated(name: str, params: dict[str, Any], units: int) -> None:
     code = make_code(name, rows=4096, units=units, **params)
     payload = Payload(section_sizes=(4000,) * units, needs=lambda unit: (unit,), vector_size=4000)
     cluster = Cluster(unit_s=0.01, spread=0.2, latency_s=1e-3, bandwidth=1e9, payload=payload)

@@ -1,5 +1,7 @@
 """Whoever is wrong is named, and nobody else."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -50,7 +52,7 @@ def test_a_vector_changed_in_flight_is_corrupt_without_redundancy() -> None:
 def test_a_bit_flipped_in_one_vector_is_without_effect_and_its_learner_is_named(
     code: str, culprit: int, position: int, bit: int
 ) -> None:
-    params = {"tolerance": 4} if code == "cyclic" else {}
+    params: dict[str, Any] = {"tolerance": 4} if code == "cyclic" else {}
     made, updates = make_code(code, rows=8, units=3, **params), draw_updates()
     without = [row for row in range(8) if row != culprit]
     round_ = open_round(made)

@@ -45,7 +45,7 @@ class Deal:
 
     def remaining_tolerance(self) -> int:
         """Rows that may still be lost; negative when the guarantee is gone."""
-        return int(self.code.tolerance) - len(self.vacant())
+        return self.code.tolerance - len(self.vacant())
 
     def drop_absent(self, members: Sequence[Member]) -> None:
         """Make vacant the rows of learners that left."""
@@ -162,5 +162,5 @@ def _recheck(code: Code) -> None:
     if not decodable(code.matrix, patterns, target=code.target).all():
         raise CodeError(
             f"{code.name} with {code.rows} rows and {code.units} units does not bear the "
-            f"{code.tolerance} losses it states ({code.tolerance.certificate}); choose another code"
+            f"{code.tolerance} losses it states ({code.certificate}); choose another code"
         )

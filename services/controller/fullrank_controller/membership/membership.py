@@ -104,7 +104,7 @@ class Membership:
             code.rows,
             fresh.spares,
             code.tolerance,
-            code.tolerance.certificate,
+            code.certificate,
             fresh.placement.changed,
             fresh.placement.shared,
         )

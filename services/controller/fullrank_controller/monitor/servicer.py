@@ -85,18 +85,18 @@ class MonitorServicer:
 
 
 def _encode_code(deal: Deal, *, units: int, plan: Plan | None) -> pb.GetCodeResponse:
-    matrix, tolerance = deal.code.matrix, deal.code.tolerance
+    code = deal.code
     return pb.GetCodeResponse(
         epoch=deal.epoch,
-        name=deal.code.name,
+        name=code.name,
         parameters=json.dumps(dict(deal.asked.params)),
         units=units,
         rows=[
             controller_pb2.Row(row=number, units=support(row), coefficients=row[support(row)])
-            for number, row in enumerate(matrix)
+            for number, row in enumerate(code.matrix)
         ],
-        tolerance=tolerance,
-        certificate=tolerance.certificate,
+        tolerance=code.tolerance,
+        certificate=code.certificate,
         holders=[
             pb.Holder(row=row, learner=member.learner) for row, member in deal.holders.items()
         ],

@@ -46,7 +46,7 @@ def record_of(
         attempt=run.attempt,
         code=current.code.name,
         code_rows=current.code.rows,
-        tolerance=current.code.tolerance.value,
+        tolerance=current.code.tolerance,
         variant=variant,
         return_mean=float(returns.mean()) if len(returns) else None,
         side_returns={

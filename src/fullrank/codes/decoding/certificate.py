@@ -7,11 +7,13 @@ row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exac
 (``base.dyadic``). Derivations and measurements: docs/adr/0004-certificate.md.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Protocol
 
 import numpy as np
 
 from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.codes.targets import is_each_unit, largest_sum
 from fullrank.common.types import BoolArray, Matrix, Vector
 
 _ROUNDOFF = 2.0**-53
@@ -78,8 +80,36 @@ def quantum(matrix: Matrix) -> float:
     return float(np.ldexp(1.0, int((exponent - 53 + twos - 1).min())))
 
 
+class Solver(Protocol):
+    """Decodes blocks of columns."""
+
+    def solve(self, coded: Matrix) -> Block:
+        """The target of a block of coded vectors, shape (n, columns)."""
+
+
+def solver_of(rows: Matrix, target: Matrix, *, grid: float | None, limit: float) -> Solver:
+    """The solver of T U from rows C that span T.
+
+    Units that all rows and targets combine alike act as one unit, their sum, which lies on the grid
+    as they do. If the columns of C that remain are independent, the proof rests on the vectors
+    alone; otherwise on the assumption |u| <= ``limit``.
+
+    Args:
+        rows: C, shape (n, M).
+        target: T, shape (K, M).
+        grid: The grid of the updates.
+        limit: Largest |u| of an honest update.
+    """
+    if is_each_unit(target):
+        return UnitsSolver(rows, grid)
+    merged = np.unique(np.vstack([rows, target]), axis=1)
+    if np.linalg.matrix_rank(merged[: len(rows)]) == merged.shape[1]:
+        return CombinationSolver(merged[: len(rows)], merged[len(rows) :], grid)
+    return WeightsSolver(rows, target, grid, limit=limit)
+
+
 class UnitsSolver:
-    """Decodes every u_i from rows of full column rank, block of columns by block."""
+    """Decodes every u_i from rows of full column rank."""
 
     def __init__(self, rows: Matrix, grid: float | None) -> None:
         count, units = rows.shape
@@ -144,32 +174,60 @@ class UnitsSolver:
         return np.asarray(apart < (self._grid or 0.0))
 
 
-class SumSolver:
-    """Decodes the sum of all u_i from rows whose space holds the ones vector.
+class CombinationSolver:
+    """Decodes T U from rows of full column rank: every u_i first, then their sums.
+
+    The sums are exact while sum_i |t_i| |u_i| <= 2^53 grid (``targets.largest_sum``).
+    """
+
+    def __init__(self, rows: Matrix, target: Matrix, grid: float | None) -> None:
+        self._units = UnitsSolver(rows, grid)
+        self._target, self._size, self._grid = target, np.abs(target), grid
+        self._error = gamma(rows.shape[1])
+
+    def solve(self, coded: Matrix) -> Block:
+        """Decode a block of coded vectors, shape (n, columns)."""
+        units = self._units.solve(coded)
+        with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
+            values = snap(self._target @ units.values, self._grid)
+            reach = float((self._size @ np.abs(units.values)).max(initial=0.0))
+        added = self._grid is not None and reach <= largest_sum(self._grid)
+        if units.exact and added:
+            return replace(units, values=values)
+        spread = float(self._size.sum(axis=1).max()) * units.error_bound
+        rounding = 0.0 if added else _SAFETY * self._error * reach + (self._grid or 0.0) / 2.0
+        return replace(units, values=values, exact=False, error_bound=spread + rounding)
+
+
+class WeightsSolver:
+    """Decodes T U by weights D with D C = T from rows whose space holds that of T.
 
     The bound is a priori, from |u| <= ``limit``: the rows need not determine the units, so nothing
     can be checked against them but rows that depend on others.
     """
 
-    def __init__(self, rows: Matrix, grid: float | None, *, limit: float) -> None:
+    def __init__(self, rows: Matrix, target: Matrix, grid: float | None, *, limit: float) -> None:
         count, units = rows.shape
         space = RowSpace(units)
         kept = np.array([space.add(row) for row in rows])
-        self._weights = np.zeros((1, count))
-        self._weights[:, kept] = _combination(rows[kept], np.ones((1, units)))
+        self._weights = np.zeros((len(target), count))
+        self._weights[:, kept] = _combination(rows[kept], target)
         self._checks = np.zeros((count - int(kept.sum()), count))
         self._checks[:, kept] = _combination(rows[kept], rows[~kept])
         self._checks[:, ~kept] = -np.eye(len(self._checks))
         self._grid = grid
-        self._error = float(_residue(self._weights, rows, np.ones((1, units)), limit)[0])
+        self._error = float(_residue(self._weights, rows, target, limit).max())
         self._tolerated = _residue(self._checks, rows, np.zeros((1, units)), limit)[:, None]
+        largest = limit * float(np.abs(target).sum(axis=1).max())
+        self._added = grid is not None and largest <= largest_sum(grid)
 
     def solve(self, coded: Matrix) -> Block:
         """Decode a block of coded vectors, shape (n, columns)."""
-        values = snap(self._weights @ coded, self._grid)
-        consistent = bool((np.abs(self._checks @ coded) <= self._tolerated).all())
+        with np.errstate(over="ignore", invalid="ignore"):  # a corrupted vector may hold 1e300
+            values = snap(self._weights @ coded, self._grid)
+            consistent = bool((np.abs(self._checks @ coded) <= self._tolerated).all())
         half = self._grid / 2.0 if self._grid else 0.0
-        exact = consistent and self._error < half
+        exact = consistent and self._added and self._error < half
         bound = 0.0 if exact else self._error + half
         return Block(values=values, exact=exact, consistent=consistent, error_bound=bound)
 

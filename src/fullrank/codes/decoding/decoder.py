@@ -7,16 +7,15 @@ rounding to the grid removes the difference.
 """
 
 from collections.abc import Iterator
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fullrank.codes.base import LIMIT, Code
-from fullrank.codes.conditions import Target
-from fullrank.codes.decoding.certificate import Block, SumSolver, UnitsSolver
+from fullrank.codes.base import Code
+from fullrank.codes.decoding.certificate import Solver, solver_of
 from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.row_space import RowSpace
+from fullrank.codes.targets import LIMIT, checked_target, each_unit, rank_of
 from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
 from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
@@ -25,19 +24,15 @@ BLOCK_COLUMNS = 4096
 """Columns decoded at once: with M = 64 a block is 2 MiB, about a level-2 cache."""
 
 
-class _Solver(Protocol):
-    def solve(self, coded: Matrix) -> Block: ...
-
-
 class Decoder:
-    """Takes coded vectors as they arrive; says when and what they decode.
+    """Take coded vectors as they arrive; say when they decode, and the decoded target T U.
 
     Args:
         code: A ``Code``, or C itself, shape (R, M).
-        target: ``units`` recovers every u_i, ``sum`` their sum; by default the code's own.
+        target: T, shape (K, M); by default the code's own, of a bare C the identity.
         grid: The grid the updates lie on, a power of two; ``None`` disables rounding, and then
             nothing is ever exact.
-        limit: Largest |u| of an honest update; only the sum target uses it.
+        limit: Largest |u| of an honest update; used only where J determines T U but not the units.
 
     >>> from fullrank.codes import make_code
     >>> code = make_code("cyclic", rows=4, units=3)
@@ -57,15 +52,18 @@ class Decoder:
         self,
         code: Code | Matrix,
         *,
-        target: Target | None = None,
+        target: Matrix | None = None,
         grid: float | None = GRID,
         limit: float = LIMIT,
     ) -> None:
         if grid is not None and (grid <= 0.0 or np.frexp(grid)[0] != 0.5):
             raise CodeError(f"grid must be a power of two or None: {grid}")
         self._matrix = code.matrix if isinstance(code, Code) else np.asarray(code, np.float64)
-        own = code.target if isinstance(code, Code) else "units"
-        self.target: Target = target or own
+        if target is not None:
+            target = checked_target(target, units=self.units)
+        own = code.target if isinstance(code, Code) else each_unit(self.units)
+        self.target: Matrix = own if target is None else target
+        self._target_rank = rank_of(self.target)
         self.grid = grid
         self._limit = limit
         self._coefficients: dict[int, Vector] = {}
@@ -153,12 +151,10 @@ class Decoder:
     @property
     def decodable(self) -> bool:
         """Whether the rows determine the target."""
-        if not self._complete:
-            if self.target == "units":
-                enough = len(self._coefficients) >= self.units
-                self._complete = enough and self.rank == self.units
-            else:
-                self._complete = self._row_space().contains(np.ones(self.units))
+        if not self._complete and len(self._coefficients) >= self._target_rank:
+            self._complete = self.rank == self.units or (
+                self._target_rank < self.units and all(map(self._row_space().contains, self.target))
+            )
         return self._complete
 
     @property
@@ -171,10 +167,7 @@ class Decoder:
 
     @property
     def condition(self) -> float:
-        """Condition of C_J, sigma_1 / sigma_M; inf below full rank.
-
-        For the sum target over the singular values of the row space, inf until decodable.
-        """
+        """Condition of C_J, sigma_1 / sigma_rank; inf until decodable."""
         if not self.decodable:
             return np.inf
         values = np.linalg.svd(self._submatrix(), compute_uv=False)
@@ -199,7 +192,7 @@ class Decoder:
         All rows received are used, sorted, so that the arrival order cannot matter.
 
         Returns:
-            Shape (M, P), or (1, P) for the sum.
+            Shape (K, P).
 
         Raises:
             NotDecodable: The rows do not determine the target, or came without vectors.
@@ -233,13 +226,10 @@ class Decoder:
     def _length(self) -> int:
         return next((v.shape[0] for v in self._vectors.values() if v is not None), 0)
 
-    def _solver(self) -> _Solver:
+    def _solver(self) -> Solver:
         if not self.decodable:
             raise NotDecodable(
                 f"rows {list(self.received)} have rank {self.rank} of {self.units}; "
                 "wait for more rows"
             )
-        rows = self._submatrix()
-        if self.target == "units":
-            return UnitsSolver(rows, self.grid)
-        return SumSolver(rows, self.grid, limit=self._limit)
+        return solver_of(self._submatrix(), self.target, grid=self.grid, limit=self._limit)

@@ -54,7 +54,7 @@ class Cyclic:
         tolerance: s, lost rows that never matter; 0 <= s <= R - M.
 
     >>> code = Cyclic(tolerance=7).build(rows=15, units=8, seed=0)
-    >>> code.tolerance, code.tolerance.certificate, int(code.load.max())
+    >>> code.tolerance, code.certificate, int(code.load.max())
     (7, 'exhaustive', 5)
     >>> (Cyclic().build(rows=4, units=3, seed=0).matrix != 0).astype(int)
     array([[1, 0, 0],

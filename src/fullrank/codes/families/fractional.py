@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.codes.base import Code, Tolerance, register
+from fullrank.codes.targets import sum_of_units
 from fullrank.common.errors import CodeError
 
 
@@ -29,7 +30,7 @@ class Fractional:
            [1., 1., 0.],
            [1., 1., 0.],
            [0., 0., 1.],
-           [0., 0., 1.]]), 'sum')
+           [0., 0., 1.]]), array([[1., 1., 1.]]))
     """
 
     tolerance: int = 1
@@ -53,5 +54,5 @@ class Fractional:
             name="fractional",
             matrix=(group_of_row[:, None] == group_of_unit).astype(np.float64),
             known_tolerance=Tolerance(smallest - 1, "closed form"),
-            target="sum",
+            target=sum_of_units(units),
         )

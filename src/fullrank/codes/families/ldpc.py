@@ -35,7 +35,7 @@ class LDPC:
         gamma: Row blocks of H, the ones in a column; 0 takes the first that gives M.
 
     >>> code = LDPC().build(rows=15, units=8, seed=0)
-    >>> code.matrix.shape, code.tolerance, code.tolerance.certificate, int(code.load.sum())
+    >>> code.matrix.shape, code.tolerance, code.certificate, int(code.load.sum())
     ((15, 8), 1, 'exhaustive', 28)
     """
 

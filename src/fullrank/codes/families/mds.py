@@ -39,7 +39,7 @@ class MDS:
         frames: K, candidates above R = 16.
 
     >>> code = MDS().build(rows=4, units=3, seed=0)
-    >>> code.tolerance, code.tolerance.certificate
+    >>> code.tolerance, code.certificate
     (1, 'exhaustive')
     """
 

@@ -24,7 +24,7 @@ class RandomSparse:
         density: p (xi in [DARL1N]); 0.8 in both papers' experiments.
 
     >>> code = RandomSparse().build(rows=6, units=3, seed=0)
-    >>> code.matrix.shape, code.tolerance.certificate
+    >>> code.matrix.shape, code.certificate
     ((6, 3), 'exhaustive')
     """
 
