@@ -50,8 +50,8 @@ One tree, read in layers; the last that names a key wins:
 
 `fullrank config show --origin` prints the tree and where each value came from. An unknown key is an
 error that names the nearest one. Every run keeps its whole tree in `config.toml`, which is itself a
-file for `--config`. Naming another class (`code.name = "mds"`) drops the parameters that lower
-layers gave to the old one.
+file for `--config`; a `format` later than this version of Fullrank reads is refused. Naming another
+class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
 """
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}

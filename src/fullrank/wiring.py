@@ -24,7 +24,7 @@ def training_of(config: RunConfig) -> Training:
         ConfigError: The configuration names something that does not exist or cannot be.
         EnvironmentFailed: The environment cannot be made.
     """
-    prioritised = config.replay.sampler == "prioritised"
+    prioritised = config.sampling.method == "prioritised"
     return Training(
         seed=config.seed,
         environment=config.environment.name,
@@ -37,7 +37,7 @@ def training_of(config: RunConfig) -> Training:
         steps=config.collect.steps,
         warmup=config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
-        priority_gain=config.replay.priority_gain if prioritised else None,
+        priority_gain=config.sampling.priority_gain if prioritised else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Laws of every sampler that ``replay.sampler`` names."""
+"""Laws of every sampler that ``sampling.method`` names."""
 
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -24,7 +24,7 @@ CAPACITY = 40
 @pytest.fixture(scope="module", params=SAMPLERS)
 def training(request: pytest.FixtureRequest) -> Training:
     """A run with this sampler."""
-    options = {"replay.sampler": request.param, "replay.priority_gain": 2.5}
+    options = {"sampling.method": request.param, "sampling.priority_gain": 2.5}
     return training_of(load(options=options | {"algorithm.hidden": 16}).check().config)
 
 

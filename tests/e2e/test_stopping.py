@@ -15,7 +15,7 @@ ANYWHERE = "127.0.0.1:0"
 
 
 def begin(run_dir: Path, name: str, *extra: str) -> "subprocess.Popen[str]":
-    addresses = [f"{each}={ANYWHERE}" for each in ("replay.listen", "straggler.address")]
+    addresses = [f"{each}={ANYWHERE}" for each in ("replay.listen", "sidecar.address")]
     words = ["serve", name, *settings(*addresses), "--run-dir", str(run_dir), *extra]
     with (run_dir / "log").open("w") as log:
         return start(*words, output=log)

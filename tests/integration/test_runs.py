@@ -24,7 +24,7 @@ pytestmark = pytest.mark.integration
         ("code.name=replication", "learners=6"),
         ("code.name=cyclic", "learners=4", "collect.lag=1"),
         ("code.name=cyclic", "learners=4", "environment.agents=2"),
-        ("code.name=cyclic", "learners=4", "replay.sampler=prioritised"),
+        ("code.name=cyclic", "learners=4", "sampling.method=prioritised"),
     ],
     ids=" ".join,
 )

@@ -144,7 +144,7 @@ async def test_sidecars_beside_each_learner_agree_without_talking(tmp_path: Path
 
 async def test_a_vector_held_for_ever_comes_when_the_fault_is_taken_back(tmp_path: Path) -> None:
     settings = (*UNCODED, "controller.deadline_s=0.5")
-    hold = 'straggler.faults=[{kind="hold", learners=[1], iterations=[2]}]'
+    hold = 'sidecar.faults=[{kind="hold", learners=[1], iterations=[2]}]'
     async with lab(tmp_path, *settings, injected=(hold,)) as (cluster, straggler):
         straggler.learners(3)
         status = await cluster.status_when(

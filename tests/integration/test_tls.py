@@ -132,7 +132,7 @@ async def test_no_role_but_the_controller_s_may_write_to_replay(tmp_path: Path) 
 async def test_no_service_starts_in_plain_text_beyond_loopback(
     tmp_path: Path, service: str
 ) -> None:
-    key = "straggler.address" if service == "straggler" else f"{service}.listen"
+    key = "sidecar.address" if service == "straggler" else f"{service}.listen"
     async with Cluster(tmp_path, resolved(f"{key}=0.0.0.0:0")) as cluster:
         if service == "controller":
             cluster.replay()

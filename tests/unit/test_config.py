@@ -12,18 +12,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.codes import codes
-from fullrank.common.errors import CodeError, ConfigError
+from fullrank.common.errors import CodeError, ConfigError, VersionMismatch
 from fullrank.common.registry import Registry
 from fullrank.config import (
     PluginSettings,
     Resolved,
     RunConfig,
+    as_tables,
     config_digest,
     from_toml,
     load,
     to_toml,
 )
 from fullrank.config import plugins as module
+from fullrank.config.renames import RENAMED
 from fullrank.wiring import code_of
 
 
@@ -233,7 +235,7 @@ def digest(*overrides: str) -> str:
 @pytest.mark.parametrize(
     "override",
     ["seed=1", "environment.agents=4", "algorithm.batch_size=7", "collect.lag=1",
-     "replay.capacity=30000", "replay.capacity_bytes=30000", "replay.sampler=prioritised"],
+     "replay.capacity=30000", "replay.capacity_bytes=30000", "sampling.method=prioritised"],
 )  # fmt: skip
 def test_what_decides_the_committed_bits_decides_the_digest(override: str) -> None:
     assert digest(override) != digest()
@@ -246,6 +248,50 @@ def test_what_decides_the_committed_bits_decides_the_digest(override: str) -> No
 )  # fmt: skip
 def test_what_leaves_the_committed_bits_alone_leaves_the_digest_alone(override: str) -> None:
     assert digest(override) == digest()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("algorithm.noise_limit", "algorithm.max_variance"),
+        ("replay.sampler", "sampling.method"),
+        ("replay.priority_gain", "sampling.priority_gain"),
+        ("straggler.address", "sidecar.address"),
+    ],
+)
+def test_a_renamed_setting_is_refused_with_its_new_name(old: str, new: str, tmp_path: Path) -> None:
+    section, _, key = old.partition(".")
+    path = written(tmp_path, f"[{section}]\n{key} = 1\n")
+    variable = "FULLRANK__" + old.upper().replace(".", "__")
+    for origin, layers in (
+        (str(path), {"config_path": path}),
+        ("--set", {"overrides": [f"{old}=1"]}),
+        (f"environment {variable}", {"environ": {variable: "1"}}),
+    ):
+        with pytest.raises(ConfigError) as refused:
+            load(**layers)
+        expected = f"{old!r} in {origin} is called {new!r} now; rename it there"
+        assert str(refused.value) == expected
+
+
+def test_every_renamed_setting_exists() -> None:
+    tables = as_tables(load(overrides=["algorithm.name=darl1n", "learners=9"]).check().config)
+    for new in RENAMED.values():
+        section, _, key = new.partition(".")
+        assert not key or key in tables[section]
+
+
+@pytest.mark.parametrize("version", ["2", '"1"', "0", "true"])
+def test_a_configuration_of_another_format_is_refused(version: str, tmp_path: Path) -> None:
+    text = to_toml(RunConfig()).replace("format = 1", f"format = {version}", 1)
+    with pytest.raises(VersionMismatch, match=r"config.toml has format .*, .* up to 1"):
+        from_toml(text)
+    with pytest.raises(VersionMismatch, match=r"run.toml has format"):
+        load(written(tmp_path, text))
+
+
+def test_a_configuration_without_a_format_is_read() -> None:
+    assert from_toml(to_toml(RunConfig()).replace("format = 1\n", "")) == RunConfig()
 
 
 @pytest.mark.parametrize("agents", range(1, 13))

@@ -37,7 +37,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         AddressInUse: An address is taken.
     """
     stop = stop or stop_event(launch)
-    settings, run_dir = launch.config.straggler, launch.run_dir
+    settings, run_dir = launch.config.sidecar, launch.run_dir
     control = Control(_configured(launch.resolved))
     security = Security.of(launch.config.tls, Role.LEARNER)
     proxy = Proxy(
@@ -80,4 +80,4 @@ def _present(control: Control) -> Iterator[Family]:
 
 def _configured(resolved: Resolved) -> Injection:
     config = resolved.config
-    return injection_of(config.stragglers, config.straggler.faults, origin=resolved.origin)
+    return injection_of(config.stragglers, config.sidecar.faults, origin=resolved.origin)

@@ -46,7 +46,8 @@ def _annotated(resolved: Resolved) -> Iterator[str]:
         if line.startswith("["):
             table = line.strip("[]") + "."
         key, equals, _ = line.partition(" = ")
-        yield f"{line:{width}}  # {_origin(resolved, table + key)}" if equals else line
+        origin = _origin(resolved, table + key) if equals else ""
+        yield f"{line:{width}}  # {origin}" if origin else line
 
 
 def _origin(resolved: Resolved, key: str) -> str:

@@ -80,7 +80,7 @@ def _faults(texts: list[str]) -> tuple[Fault, ...]:
     for text in texts:
         kind, *pairs = text.split()
         tables.append("{" + ", ".join([f'kind = "{kind}"', *pairs]) + "}")
-    return load(overrides=[f"straggler.faults=[{', '.join(tables)}]"]).config.straggler.faults
+    return load(overrides=[f"sidecar.faults=[{', '.join(tables)}]"]).config.sidecar.faults
 
 
 def _show(injected: Injected, *, as_json: bool) -> None:

@@ -72,7 +72,7 @@ class NotDecodable(FullrankError):
 
 
 class VersionMismatch(FullrankError):
-    """A peer runs another version of Fullrank."""
+    """A peer runs another version of Fullrank, or a later one wrote a file."""
 
     exit_code = 7
 

@@ -1,4 +1,4 @@
-"""Faults that the straggler sidecar injects besides delays, as entries of ``straggler.faults``."""
+"""Faults that the straggler sidecar injects besides delays, as entries of ``sidecar.faults``."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias

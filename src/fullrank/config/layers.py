@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 from pydantic import TypeAdapter, ValidationError
 
 from fullrank.common.errors import ConfigError
+from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
 from fullrank.config.plugins import (
@@ -23,6 +24,7 @@ from fullrank.config.plugins import (
     complete,
     learners_of,
 )
+from fullrank.config.renames import check_name
 from fullrank.config.tree import RunConfig, as_tables
 
 ENVIRONMENT_PREFIX = "FULLRANK__"
@@ -145,6 +147,18 @@ def read_toml(text: str, origin: str) -> JSON:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from error
 
 
+def read_layer(text: str, origin: str) -> Layer:
+    """The leaves of a configuration file.
+
+    Raises:
+        ConfigError: The text is not TOML; the message names the origin and the line.
+        VersionMismatch: The file is of a later format.
+    """
+    table = read_toml(text, origin)
+    check_format(table.pop("format", 1), where=origin)
+    return flatten(table, origin)
+
+
 def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> Layer:
     """The leaves of nested tables."""
     leaves: Layer = {}
@@ -163,7 +177,7 @@ def _file(path: Path) -> Layer:
         raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(f"the configuration {path} is not UTF-8 text") from error
-    return flatten(read_toml(text, str(path)), str(path))
+    return read_layer(text, str(path))
 
 
 def _environment(environ: Mapping[str, str]) -> Layer:
@@ -195,6 +209,7 @@ def _parse(text: str) -> Any:
 
 def _check_key(key: Key, origin: str) -> None:
     dotted, section = ".".join(key), key[0]
+    check_name(dotted, origin)
     if section not in _TABLES:
         raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(section, list(_TABLES))}")
     if section not in _SECTIONS:

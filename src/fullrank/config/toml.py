@@ -7,19 +7,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from fullrank.common.errors import FullrankError
+from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
-from fullrank.config.layers import flatten, read_toml, resolve
+from fullrank.config.layers import read_layer, resolve
 from fullrank.config.tree import RunConfig, as_tables
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")
-_DRAWN = ("capacity", "capacity_bytes", "sampler", "priority_gain")
-"""Of [replay]: what decides which transitions a minibatch has."""
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(config: RunConfig) -> str:
-    """The whole tree; ``from_toml`` gives an equal ``config`` back."""
-    return _document(as_tables(config))
+    """The whole tree and its format version; ``from_toml`` gives an equal ``config`` back."""
+    return _document({"format": FORMAT, **as_tables(config)})
 
 
 def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
@@ -27,8 +26,9 @@ def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
 
     Raises:
         ConfigError: The text is not TOML, or holds an unknown key or an impossible value.
+        VersionMismatch: The text is of a later format.
     """
-    return resolve([flatten(read_toml(text, origin), origin)]).config
+    return resolve([read_layer(text, origin)]).config
 
 
 def read_config(directory: Path) -> RunConfig:
@@ -54,7 +54,12 @@ def config_digest(config: RunConfig) -> str:
     other stopped: codes, learners, stragglers, addresses and deadlines may differ.
     """
     whole = as_tables(config)
-    drawn = {key: whole["replay"][key] for key in _DRAWN}
+    drawn = {  # decides which transitions a minibatch has
+        "capacity": config.replay.capacity,
+        "capacity_bytes": config.replay.capacity_bytes,
+        "sampler": config.sampling.method,
+        "priority_gain": config.sampling.priority_gain,
+    }
     decisive = {key: whole[key] for key in _DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 

@@ -70,6 +70,17 @@ class CollectSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingSettings:
+    """How minibatches are drawn from replay."""
+
+    method: Literal["uniform", "prioritised"] = "uniform"
+    """``uniform``: all transitions alike; ``prioritised``: those with large rewards more often."""
+    priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
+    """With ``prioritised`` a transition in which the largest reward of an agent, in magnitude, is r
+    counts 1 + floor(gain r) times."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """The replay service."""
 
@@ -81,11 +92,6 @@ class ReplaySettings:
     """Transitions held; the oldest go first."""
     capacity_bytes: Count = 16 * 2**30
     """Bytes of transitions held, if that limit is reached before `capacity`."""
-    sampler: Literal["uniform", "prioritised"] = "uniform"
-    """How minibatches are drawn: all transitions alike, or those with large rewards more often."""
-    priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
-    """With ``prioritised`` a transition in which the largest reward of an agent, in magnitude, is r
-    counts 1 + floor(gain r) times."""
     acknowledge: Literal["memory", "fsync"] = "memory"
     """When transitions count as stored: what `memory` takes survives any end of the process, what
     `fsync` takes also that of the machine."""
@@ -175,7 +181,7 @@ class TlsSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StragglerSettings:
+class SidecarSettings:
     """The straggler sidecar, a proxy before the controller that makes learners late on purpose.
 
     Its delay model is the table [stragglers] of its own configuration.
@@ -246,6 +252,7 @@ class RunConfig:
     code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))
     stragglers: PluginSettings = field(default_factory=lambda: PluginSettings(name="none"))
     collect: CollectSettings = field(default_factory=CollectSettings)
+    sampling: SamplingSettings = field(default_factory=SamplingSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)
     monitor: MonitorSettings = field(default_factory=MonitorSettings)
@@ -253,7 +260,7 @@ class RunConfig:
     learner: LearnerSettings = field(default_factory=LearnerSettings)
     health: HealthSettings = field(default_factory=HealthSettings)
     tls: TlsSettings = field(default_factory=TlsSettings)
-    straggler: StragglerSettings = field(default_factory=StragglerSettings)
+    sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)

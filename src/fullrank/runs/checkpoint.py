@@ -22,6 +22,7 @@ from safetensors.numpy import save as save_arrays
 from fullrank.common.durable import sync_directory
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.failpoints import reach
+from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -90,6 +91,7 @@ def load(path: Path) -> Checkpoint:
 
     Raises:
         CheckpointUnusable: Naming the file and what is wrong with it.
+        VersionMismatch: A later version of Fullrank wrote it.
     """
     manifest = read_manifest(path)
     state = _read(path / STATE, most_bytes=manifest["state_bytes"])
@@ -109,6 +111,7 @@ def newest(directory: Path) -> Checkpoint:
 
     Raises:
         CheckpointUnusable: There is none, or every one is damaged.
+        VersionMismatch: A later version of Fullrank wrote the newest readable one.
     """
     passed_over: list[str] = []
     for path in saved(directory):
@@ -139,6 +142,7 @@ def saved(directory: Path) -> list[Path]:
 
 def _manifest(iteration: int, facts: JSON, state: bytes) -> bytes:
     body = {
+        "format": FORMAT,
         "iteration": iteration,
         "facts": facts,
         "state_bytes": len(state),
@@ -152,18 +156,22 @@ def read_manifest(path: Path) -> JSON:
 
     Raises:
         CheckpointUnusable: It is missing, damaged, or not a manifest.
+        VersionMismatch: A later version of Fullrank wrote it.
     """
     file = path / MANIFEST
     try:
         manifest = json.loads(_read(file, most_bytes=_MANIFEST_BYTES))
         stated = manifest.pop("checksum")
-        kinds = [type(manifest[name]) for name in _MEMBERS]
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise CheckpointUnusable(f"{file}: not a manifest: {error}") from error
     if stated != _checksum(_canonical(manifest)):
         raise CheckpointUnusable(f"{file}: damaged, it differs from its own checksum")
-    if kinds != list(_MEMBERS.values()):
-        raise CheckpointUnusable(f"{file}: not a manifest: a member has another type")
+    check_format(manifest.get("format", 1), where=str(file))
+    for name, kind in _MEMBERS.items():
+        if type(manifest.get(name)) is not kind:
+            raise CheckpointUnusable(
+                f"{file}: not a manifest: {name!r} is missing or of another type"
+            )
     body: JSON = manifest
     return body
 

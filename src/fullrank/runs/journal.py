@@ -21,7 +21,7 @@ import google_crc32c
 import numpy as np
 
 from fullrank.common.durable import sync_directory
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, VersionMismatch
 from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
 
@@ -30,7 +30,8 @@ UPDATE_BYTES = 16 * 2**20
 
 _HEADER = struct.Struct("<4sIQII")
 """Mark, bytes of facts, bytes of updates, units, CRC-32C of all but itself."""
-_MARK = b"FRJ1"
+_KIND, _VERSION = b"FRJ", b"1"
+_MARK = _KIND + _VERSION
 _SUFFIX = ".journal"
 
 CUT_SHORT = "cut short"
@@ -113,6 +114,9 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     """The iterations from ``first`` on, without a gap, as the last controller to commit them did.
 
     A later term supersedes all that earlier ones committed from where it began.
+
+    Raises:
+        VersionMismatch: A later version of Fullrank wrote a segment.
     """
     found: dict[int, Entry] = {}
     for segment in _segments(directory):
@@ -222,7 +226,16 @@ class _Reading:
             except _NotWhole as error:
                 self.fault = str(error)
                 return
+            except _OtherVersion as error:
+                raise VersionMismatch(
+                    f"{self._path} has records of format {error}, and this version of Fullrank "
+                    f"reads {_MARK!r}: install the version that wrote it, or a later one"
+                ) from None
             yield entry
+
+
+class _OtherVersion(Exception):
+    """A whole record of another format; the message is its mark."""
 
 
 class _NotWhole(Exception):
@@ -236,13 +249,15 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
         raise _NotWhole(CUT_SHORT)
     mark, text_size, data_size, units, checksum = _HEADER.unpack_from(content, start)
     data, end = body + text_size, body + text_size + data_size
-    if mark != _MARK:
+    if not mark.startswith(_KIND):
         raise _NotWhole("damaged")
     if end > len(content):
         raise _NotWhole(CUT_SHORT)
     lengths = _HEADER.pack(mark, text_size, data_size, units, 0)
     if google_crc32c.value(lengths + content[body:end]) != checksum:
         raise _NotWhole("damaged")
+    if mark != _MARK:
+        raise _OtherVersion(repr(mark))
     try:
         facts = json.loads(content[body:data])
         updates = None

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from fullrank.common.formats import FORMAT
 from fullrank.config import from_toml, load, to_toml
 
 from .conftest import Command
@@ -60,7 +61,7 @@ def test_json_holds_values_and_origins(fullrank: Command) -> None:
     facts = json.loads(fullrank("config", "show", "--json").output)
     expected = load(environ={"FULLRANK__SEED": "5"}).check()
     assert facts["origin"] == expected.origin
-    assert facts["config"] == tomllib.loads(to_toml(expected.config))
+    assert {"format": FORMAT, **facts["config"]} == tomllib.loads(to_toml(expected.config))
 
 
 def test_an_unknown_key_is_one_line_and_code_2(fullrank: Command) -> None:

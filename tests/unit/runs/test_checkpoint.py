@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, VersionMismatch
 from fullrank.runs import checkpoint
-from fullrank.runs.checkpoint import MANIFEST, STATE, newest, save, saved
+from fullrank.runs.checkpoint import MANIFEST, STATE, newest, read_manifest, save, saved
 
 ARRAYS = {
     "policy": np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4),
@@ -171,6 +171,19 @@ def test_a_hostile_manifest_is_refused_by_name(tmp_path: Path, members: dict[str
     hostile(tmp_path / "000030", safetensors({}), **members)
     with pytest.raises(CheckpointUnusable, match=f"{MANIFEST}: not a manifest"):
         newest(tmp_path)
+
+
+def test_a_manifest_of_a_later_format_is_refused_and_not_passed_over(tmp_path: Path) -> None:
+    written(tmp_path, 10)
+    hostile(tmp_path / "000030", safetensors({}), format=2, facts=[])
+    with pytest.raises(VersionMismatch, match=rf"000030/{MANIFEST} has format 2, .* up to 1"):
+        newest(tmp_path)
+
+
+def test_a_manifest_without_a_format_is_read(tmp_path: Path) -> None:
+    hostile(tmp_path / "000030", safetensors({}))
+    assert "format" not in read_manifest(tmp_path / "000030")
+    assert newest(tmp_path).iteration == 30
 
 
 @pytest.mark.parametrize("text", ["[" * 10**6, '{"checksum": ' + "9" * 5000 + "}", '"text"'])

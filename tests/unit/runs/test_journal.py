@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.common.errors import FullrankError, StaleTerm
+from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
 from fullrank.runs.journal import Journal, read
@@ -78,6 +78,20 @@ def test_a_flipped_bit_ends_what_is_believed(
     segment.write_bytes(content)
     damaged = position // (len(content) // 3)
     assert [entry.iteration for entry in read(directory, first=0)] == list(range(damaged))
+
+
+def test_a_whole_record_of_a_later_format_is_refused(tmp_path: Path) -> None:
+    segment = written(tmp_path, term=1, first=0, count=1)
+    content = bytearray(segment.read_bytes())
+    content[3:4] = b"2"
+    size = journal._HEADER.size
+    lengths = journal._HEADER.unpack_from(content)[:-1]
+    checksum = google_crc32c.value(journal._HEADER.pack(*lengths, 0) + bytes(content[size:]))
+    segment.write_bytes(journal._HEADER.pack(*lengths, checksum) + bytes(content[size:]))
+    with pytest.raises(
+        VersionMismatch, match=r"000000-000001.journal has records of format b'FRJ2"
+    ):
+        read(tmp_path, first=0)
 
 
 def test_a_later_term_supersedes_from_where_it_began(tmp_path: Path) -> None:

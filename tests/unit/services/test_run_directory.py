@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tests.unit.services.builders import make_config
 
-from fullrank.common.errors import RunDirectoryInUse, StaleTerm
+from fullrank.common.errors import RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
 from fullrank_controller.persistence.run_directory import hold
 
@@ -20,6 +20,16 @@ def test_the_term_rises_and_the_run_stays(tmp_path: Path) -> None:
         held.append(directory)
     assert [directory.term for directory in held] == [1, 2, 3]
     assert len({directory.run for directory in held}) == 1
+
+
+def test_a_directory_of_a_later_format_is_refused_and_left_alone(tmp_path: Path) -> None:
+    hold(tmp_path, make_config()).lock.close()
+    identity = json.loads((tmp_path / "run.json").read_text())
+    later = json.dumps({**identity, "format": identity["format"] + 1})
+    (tmp_path / "run.json").write_text(later)
+    with pytest.raises(VersionMismatch, match=r"run.json has format 2, .* up to 1"):
+        hold(tmp_path, make_config())
+    assert (tmp_path / "run.json").read_text() == later
 
 
 def test_two_runs_have_two_names(tmp_path: Path) -> None:

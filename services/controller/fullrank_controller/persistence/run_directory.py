@@ -10,6 +10,7 @@ from typing import TextIO
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
+from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config import RunConfig, config_digest, to_toml
 from fullrank.rpc.addresses import withdraw
@@ -74,10 +75,12 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
 
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.
+        VersionMismatch: A later version of Fullrank wrote it.
     """
     path.mkdir(parents=True, exist_ok=True)
     lock = lock_run(path)
     facts = _facts(path / IDENTITY)
+    check_format(facts.get("format", 1), where=str(path / IDENTITY))
     digest = config_digest(config)
     if facts.get("config_digest", digest) != digest:
         raise RunDirectoryInUse(
@@ -86,7 +89,7 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         )
     run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
     replace_text(path / "config.toml", to_toml(config))
-    identity = {"run": run, "term": term, "config_digest": digest}
+    identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
     replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
     reach("term.raised")
     return RunDirectory(path=path, run=run, term=term, lock=lock)

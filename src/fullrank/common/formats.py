@@ -1,0 +1,27 @@
+"""The format version of a configuration file and of what a run directory holds.
+
+``config.toml``, ``run.json`` and the manifests of checkpoints state it; a record of the journal has
+a mark of its own. It rises with every change that an older reader would misunderstand.
+"""
+
+from fullrank.common.errors import VersionMismatch
+
+FORMAT = 1
+"""Written today. A file that states no version was written before there was one, and reads as 1."""
+
+
+def check_format(version: object, *, where: str) -> None:
+    """Refuse a file of a format that this version of Fullrank does not know.
+
+    Args:
+        version: The version that the file states; 1 if it states none.
+        where: Names the file in the message.
+
+    Raises:
+        VersionMismatch: The version is newer than ``FORMAT``, or is no version.
+    """
+    if type(version) is not int or not 1 <= version <= FORMAT:
+        raise VersionMismatch(
+            f"{where} has format {version!r}, and this version of Fullrank reads formats up to "
+            f"{FORMAT}: install the version that wrote it, or a later one"
+        )
