@@ -11,13 +11,13 @@ from scipy.stats import chisquare
 
 from fullrank.common.types import FloatArray
 from fullrank.config import load
-from fullrank.config.tree import ReplaySettings
+from fullrank.config.tree import SamplingSettings
 from fullrank.replay import Memory, Priority, RingFile, Sample, Table
 from fullrank.rpc.messages import sample_message, sample_of
 from fullrank.training.trainer import Training
 from fullrank.wiring import training_of
 
-SAMPLERS = get_args(get_type_hints(ReplaySettings)["sampler"])
+SAMPLERS = get_args(get_type_hints(SamplingSettings)["method"])
 CAPACITY = 40
 
 
