@@ -1,4 +1,4 @@
-"""Laws that every registered algorithm keeps."""
+"""Laws that every algorithm of the library keeps."""
 
 import os
 import subprocess
@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.registries import shipped
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import (
@@ -42,7 +43,7 @@ PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 SEED = 11
 
 
-@pytest.fixture(params=sorted(algorithms))
+@pytest.fixture(params=shipped(algorithms))
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.registries import shipped
 
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
@@ -29,7 +30,7 @@ def built(name: str, rows: int, units: int, seed: int = 0, **params: Any) -> Cod
 def registered() -> list[tuple[str, int, int]]:
     return [
         (name, rows, units)
-        for name, (rows, units) in itertools.product(codes, SIZES)
+        for name, (rows, units) in itertools.product(shipped(codes), SIZES)
         if built(name, rows, units) is not None
     ]
 
@@ -40,7 +41,7 @@ def code_of(name: str, rows: int, units: int, seed: int = 0) -> Code:
     return code
 
 
-@pytest.mark.parametrize("name", list(codes))
+@pytest.mark.parametrize("name", shipped(codes))
 def test_every_code_exists_for_some_size(name: str) -> None:
     assert any(built(name, rows, units) for rows, units in SIZES)
 
@@ -135,13 +136,13 @@ def recovering(code: Code, wanted: str) -> Code:
         pytest.skip("sums only over whole groups of its rows")
 
 
-@pytest.mark.parametrize("name", [n for n in codes if n != "fractional"])
+@pytest.mark.parametrize("name", [n for n in shipped(codes) if n != "fractional"])
 def test_too_few_rows_are_refused_with_the_inequality(name: str) -> None:
     with pytest.raises(CodeError, match=rf"{name} needs rows >= units( \+ tolerance)?: 5 < 8"):
         make_code(name, rows=5, units=8)
 
 
-@pytest.mark.parametrize("name", list(codes))
+@pytest.mark.parametrize("name", shipped(codes))
 def test_no_rows_or_units_are_refused(name: str) -> None:
     with pytest.raises(CodeError, match="needs rows >= 1 and units >= 1"):
         make_code(name, rows=3, units=0)

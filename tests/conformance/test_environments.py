@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.registries import shipped
 
 from fullrank.common.errors import ConfigError
 from fullrank.environments import Environment, environments, make_environment
@@ -23,7 +24,7 @@ Array = np.ndarray[Any, Any]
 Make = Callable[[int], Environment]
 
 
-@pytest.fixture(params=list(environments))
+@pytest.fixture(params=shipped(environments))
 def make(request: pytest.FixtureRequest) -> Make:
     name: str = request.param
     return lambda copies: make_environment(name, copies=copies, **PARAMS.get(name, {}))
@@ -130,6 +131,6 @@ def test_a_copy_plays_as_if_it_were_alone(make: Make) -> None:
 
 
 def test_a_negative_number_of_agents_is_a_configuration_error() -> None:
-    for name in environments:
+    for name in shipped(environments):
         with pytest.raises(ConfigError):
             make_environment(name, agents=-1, copies=1, **PARAMS.get(name, {}))

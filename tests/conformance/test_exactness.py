@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import Any
 
 import pytest
+from tests.registries import shipped
 
 from fullrank.codes import codes, make_code
 from fullrank.common.errors import CodeError
@@ -58,7 +59,7 @@ def learners_for(name: str, units: int) -> int:
 with warnings.catch_warnings(action="ignore"):  # conditions are what this file is about
     CASES = [
         (name, environment, learners)
-        for name in codes
+        for name in shipped(codes)
         for environment, (_, units) in ENVIRONMENTS.items()
         if (learners := learners_for(name, units))
     ]
@@ -77,7 +78,7 @@ def reference(environment: str, seed: int) -> tuple[tuple[str, ...], str]:
 
 
 def test_every_code_that_recovers_single_units_is_tried() -> None:
-    assert {name for name, *_ in CASES} == set(codes) - {"fractional"}
+    assert {name for name, *_ in CASES} == set(shipped(codes)) - {"fractional"}
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

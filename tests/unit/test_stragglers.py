@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy import stats
+from tests.registries import shipped
 
 from fullrank.common.errors import ConfigError
 from fullrank.stragglers import DelayModel, FixedK, HeavyK, delay_models
@@ -31,7 +32,7 @@ def many(delays: DelayModel, *, iterations: int = 200, learners: int = 25) -> ND
     )
 
 
-@pytest.mark.parametrize("name", list(delay_models))
+@pytest.mark.parametrize("name", shipped(delay_models))
 @given(st.integers(0, 2**62), st.integers(0, 10**6), st.integers(1, 40))
 def test_delays_are_pure_and_one_for_each_learner(
     name: str, seed: int, iteration: int, learners: int
@@ -45,7 +46,7 @@ def test_delays_are_pure_and_one_for_each_learner(
     np.testing.assert_array_equal(delays, again)
 
 
-@pytest.mark.parametrize("name", list(delay_models))
+@pytest.mark.parametrize("name", shipped(delay_models))
 def test_another_process_draws_the_same_delays(name: str) -> None:
     code = (
         "from fullrank.stragglers import delay_models\n"

@@ -86,9 +86,11 @@ class WorkRelay(Relay):
     async def _pace(self, size: int) -> None:
         """Take as long as the throttle of now wants for so many bytes."""
         left = float(size)
-        while left > 0.0 and (bytes_per_s := self._gate.bytes_per_s) is not None:
+        while (bytes_per_s := self._gate.bytes_per_s) is not None:
             started = self._clock()
-            with suppress(TimeoutError):
+            try:
                 async with asyncio.timeout(left / bytes_per_s):
                     await self._change.wait()
+            except TimeoutError:
+                return
             left -= (self._clock() - started) * bytes_per_s

@@ -1,23 +1,10 @@
-"""``fullrank chaos`` says how it went, and names the seed of a schedule that broke a promise."""
+"""``fullrank chaos`` sums up its schedules and names the seed of one that broke a promise."""
 
 import pytest
 
 from fullrank.common.errors import InvariantBroken
-from fullrank_faultlab import cli as verb
 from fullrank_faultlab import rehearsal
 from fullrank_faultlab.cli import chaos
-
-
-class Found:
-    """The entry point, where the package is not installed anew."""
-
-    def load(self) -> object:
-        return rehearsal
-
-
-@pytest.fixture(autouse=True)
-def installed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verb, "entry_points", lambda group: {"controller": Found()})
 
 
 def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,7 +3,7 @@
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 TELLING = {"time.time", "time.time_ns", "time.localtime", "time.gmtime"} | {
     f"{owner}.{call}"
     for owner in ("datetime", "date", "datetime.datetime", "datetime.date")

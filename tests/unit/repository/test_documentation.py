@@ -15,7 +15,7 @@ from fullrank.cli.main import build, verbs
 from fullrank.common.errors import FullrankError
 from fullrank.runs.record import METRICS, to_line
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
     page
     for pattern in ("*.md", "docs/*.md", "docs/*/*.md", "services/*/*.md")

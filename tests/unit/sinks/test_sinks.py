@@ -15,7 +15,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.runs.evaluations import Evaluated
 from fullrank.runs.record import METRICS, IterationRecord, MetricsSink, read_records, scalars
-from fullrank.sinks import Aside, open_evaluation_sinks, open_sinks, register
+from fullrank.sinks import Aside, open_evaluation_sinks, open_sinks, sinks
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
@@ -198,7 +198,6 @@ def test_wandb_gets_the_run_s_scalars_and_goes_on_with_the_same_run(
     assert run.finished
 
 
-@register("half")
 @dataclass(frozen=True)
 class Half:
     """A sink that takes no evaluations."""
@@ -216,6 +215,7 @@ def evaluated(iteration: int, mean: float) -> Evaluated:
 def test_evaluations_stand_beside_the_run_s_returns_in_sinks_that_take_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setitem(sinks._classes, "half", Half)
     run, begun = FakeRun(), list[dict[str, object]]()
 
     def init(**settings: object) -> FakeRun:

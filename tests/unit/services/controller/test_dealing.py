@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from tests.unit.services.builders import UNITS, join, make_run
+from tests.unit.services.controller.builders import UNITS, join, make_run
 
 from fullrank.codes import Code, Tolerance
 from fullrank.common.errors import CodeError

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from tests.unit.services.builders import SIZE, UNITS, join, make_run, open_round
+from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run, open_round
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks

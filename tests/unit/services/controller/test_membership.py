@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.services.builders import join, make_config, make_run, open_round
+from tests.unit.services.controller.builders import join, make_config, make_run, open_round
 
 from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb

@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from tests.unit.services.builders import make_config
+from tests.unit.services.controller.builders import make_config
 
 from fullrank.common.errors import RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml

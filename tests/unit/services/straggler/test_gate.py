@@ -9,16 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError, ServiceLost
-from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, to_toml
+from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load, to_toml
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_straggler.gate import Gate
 from fullrank_straggler.injection import Injection, injection_of
 
-from .builders import make_config
-
 SEED, LEARNERS = 5, 4
+OVERRIDES = [f"seed={SEED}", f"learners={LEARNERS}"]
+CONFIGURATION = to_toml(load(None, environ={}, overrides=OVERRIDES).config)
 
 
 def injection(name: str = "none", *faults: Fault, **params: object) -> Injection:
@@ -36,8 +36,7 @@ class Stand:
     def __init__(self, injected: Injection, *, learner: int = 1) -> None:
         self.injected = injected
         self.gate = Gate(lambda: self.injected)
-        config = to_toml(make_config(f"seed={SEED}", f"learners={LEARNERS}"))
-        self.hear(welcome=pb.Welcome(learner=learner, configuration=config))
+        self.hear(welcome=pb.Welcome(learner=learner, configuration=CONFIGURATION))
 
     def hear(self, **said: object) -> None:
         self.gate.hear(pb.ControllerMessage(**said).SerializeToString())  # type: ignore[arg-type]
