@@ -33,7 +33,7 @@ class TooFewRows(CodeError):
         tolerance: s, the losses that the code was asked to survive.
     """
 
-    def __init__(self, name: str, *, rows: int, units: int, tolerance: int) -> None:
+    def __init__(self, name: str, *, rows: int = 0, units: int = 0, tolerance: int = 0) -> None:
         self.name, self.rows, self.units, self.tolerance = name, rows, units, tolerance
         super().__init__(self.inequality("rows", "units"))
 

@@ -16,7 +16,7 @@ def test_each_learner_of_the_local_overlay_dials_its_own_sidecar() -> None:
     proxy, dialled = config_of(sidecar), config_of(main).controller.address
     straggler = tomllib.loads((DEPLOY / "config/straggler.toml").read_text(encoding="utf-8"))
     assert dialled == f"127.0.0.1:{PROXY}"
-    assert straggler["straggler"]["address"] == f"0.0.0.0:{PROXY}"
+    assert straggler["sidecar"]["address"] == f"0.0.0.0:{PROXY}"
     assert proxy.controller.address == f"controller:{TRAINING}"
 
 
