@@ -29,12 +29,13 @@ from scipy import stats
 
 from fullrank.codes import Code, make_code
 from fullrank.codes.families.auto import Auto
+from fullrank.common.types import Times
 from fullrank.config import RunConfig
 from fullrank.planning import candidates
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import Regime, payload_of, play_planned, read_regime
-from fullrank.planning.simulation import play
-from fullrank.planning.traffic import Times
+from fullrank.planning.cluster import Regime, read_regime
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import play, play_planned
+from fullrank.wiring import dimensions_of
 
 ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9
@@ -57,7 +58,8 @@ class Outcome:
 @cache
 def payload(agents: int) -> Payload:
     config = RunConfig()
-    return payload_of(replace(config, environment=replace(config.environment, agents=agents)))
+    config = replace(config, environment=replace(config.environment, agents=agents))
+    return Payload.of(*dimensions_of(config))
 
 
 @cache

@@ -26,7 +26,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, make_environment
-from fullrank.planning.traffic import traffic
+from fullrank.planning.costs import Payload
 from local_services import train
 
 AGENTS = 8
@@ -141,16 +141,10 @@ def ours(rounds: int) -> tuple[float, dict[str, float]]:
 
 
 def formula() -> dict[str, int]:
-    """Bytes of a round by kind, by ``fullrank.planning.traffic``."""
+    """Bytes of a round by kind, by ``fullrank.planning.costs``."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
     algorithm = Constant(specs, seed=0)
-    moved = traffic(
-        np.eye(AGENTS),
-        needs=algorithm.needs,
-        section_sizes=[section.size for section in algorithm.sections],
-        vector_size=max(algorithm.unit_sizes),
-        batch_entries=algorithm.row_size,
-    )
+    moved = Payload.of(algorithm, batch_size=1).traffic(np.eye(AGENTS))
     return {kind: int(getattr(moved, kind).sum()) for kind in FORMULA}
 
 

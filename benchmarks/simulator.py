@@ -21,7 +21,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
 from fullrank.config import RunConfig, load
-from fullrank.planning.simulation import Cluster, simulate
+from fullrank.planning.cluster import Cluster
+from fullrank.planning.simulation import simulate
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, delays_of
 from local_services import train

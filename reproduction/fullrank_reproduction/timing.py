@@ -15,12 +15,11 @@ import numpy as np
 from fullrank.codes import Code, make_code
 from fullrank.codes.families.auto import Auto
 from fullrank.common.seeding import stream
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Times
 from fullrank.config import RunConfig, as_tables, load
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import Regime, play_planned
-from fullrank.planning.simulation import Cluster, simulate
-from fullrank.planning.traffic import Times
+from fullrank.planning.cluster import Cluster, Regime
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import play_planned, simulate
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
 from fullrank.wiring import training_of

@@ -4,6 +4,7 @@ import math
 
 from fullrank.algorithms import (
     AlgorithmConfig,
+    Dimensions,
     IndependentAlgorithmConfig,
     algorithms,
     recipe_in,
@@ -65,6 +66,18 @@ def recipe_of(config: RunConfig) -> AlgorithmConfig:
         agents=world.agents,
         params=world.params,
     )
+
+
+def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
+    """Sizes of the configured algorithm, made without its parameters, and the batch size B.
+
+    Raises:
+        ConfigError: As of ``recipe_of``.
+    """
+    environment = environment_of(config, copies=1)
+    environment.close()
+    algorithm = recipe_of(config)
+    return algorithm.dimensions(environment.agents), algorithm.batch_size
 
 
 def max_variance_of(config: RunConfig) -> float:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.integration.cluster import Cluster, resolved
 
-from fullrank.planning.simulation import Cluster as Machines
+from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
 from fullrank.wiring import code_of, delays_of
 

@@ -20,7 +20,8 @@ from fullrank.algorithms.darl1n import DARL1NConfig
 from fullrank.codes import Code
 from fullrank.codes.analysis import variance
 from fullrank.common.types import JSON
-from fullrank.planning.simulation import Cluster, simulate
+from fullrank.planning.cluster import Cluster
+from fullrank.planning.simulation import simulate
 from fullrank.stragglers import DelayModel
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.published import (

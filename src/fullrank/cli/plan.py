@@ -16,15 +16,13 @@ from fullrank.codes.families.auto import Auto
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig, read_config
-from fullrank.planning import Plan, Planner
-from fullrank.planning.measured import code_of_record, label_of_record, observed
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import dimensions_of, payload_of, play_planned, read_regime
+from fullrank.planning import TUNING, Plan, Planner
+from fullrank.planning.cluster import read_regime
+from fullrank.planning.costs import Payload
+from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
+from fullrank.planning.simulation import play_planned
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring import max_variance_of
-
-LOOKED_AT = 128
-"""Iterations of a run that a plan looks back upon."""
+from fullrank.wiring import dimensions_of, max_variance_of
 
 
 def plan(
@@ -63,12 +61,12 @@ def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
         for before, record in zip([None, *records], records, strict=False)
         if before is None or label_of_record(before) != label_of_record(record)
     ]
-    return _plan(read_config(directory), records[-LOOKED_AT:]), changes
+    return _plan(read_config(directory), records[-TUNING.window :]), changes
 
 
 def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
     dimensions, batch_size = dimensions_of(config)
-    moved, units = Payload.of(dimensions, batch_size=batch_size).traffic, len(dimensions.unit_sizes)
+    moved, units = Payload.of(dimensions, batch_size).traffic, len(dimensions.unit_sizes)
     auto = Auto(**config.code.params) if config.code.name == "auto" else Auto()
     using = label_of_record(records[-1])
     planner = Planner(
@@ -84,7 +82,7 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
         made = (record.code, record.code_rows, record.tolerance)
         if made not in codes:
             codes[made] = code_of_record(record, units=units, seed=config.seed)
-        observation = observed(record, codes[made], moved)
+        observation = observation_of_record(record, codes[made], moved)
         if observation is not None:
             planner.observe(observation)
     return planner.plan(sorted(records[-1].rows))
@@ -96,7 +94,7 @@ def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tu
     environment = replace(defaults.environment, agents=regime.agents)
     played = play_planned(
         lambda _: regime,
-        payload_of(replace(defaults, environment=environment)),
+        Payload.of(*dimensions_of(replace(defaults, environment=environment))),
         auto=Auto(),
         iterations=iterations,
         seed=seed,

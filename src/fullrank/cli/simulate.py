@@ -21,12 +21,12 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import payload_of
-from fullrank.planning.simulation import Cluster, Simulated
+from fullrank.planning.cluster import Cluster
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import delays_of, max_variance_of
+from fullrank.wiring import delays_of, dimensions_of, max_variance_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """What rounds tell about a code; null for a code that never decodes."""
@@ -83,7 +83,7 @@ def simulate(
         latency_s=latency,
         bandwidth=bandwidth,
         replay_bandwidth=bandwidth,
-        payload=Payload() if math.isinf(bandwidth) else payload_of(resolved),
+        payload=Payload() if math.isinf(bandwidth) else Payload.of(*dimensions_of(resolved)),
     )
     if sweep is not None:
         _sweep(sweep, resolved, cluster, code, iterations=iterations)
@@ -186,7 +186,7 @@ def _rounds(
     iterations: int,
     seed: int,
     max_variance: float,
-) -> Simulated | None:
+) -> SimulatedRounds | None:
     """Simulated rounds; None for a code whose rows do not determine the units in float64."""
     try:
         return run(
@@ -196,7 +196,7 @@ def _rounds(
         return None
 
 
-def _facts(code: Code, rounds: Simulated | None) -> JSON:
+def _facts(code: Code, rounds: SimulatedRounds | None) -> JSON:
     """What is printed of a code; without rounds, because it never decodes, its load alone."""
     facts: JSON = {"load_mean": float(code.load.mean()), "load_max": int(code.load.max())}
     if rounds is None:

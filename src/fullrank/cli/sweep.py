@@ -16,7 +16,8 @@ from matplotlib.figure import Figure
 
 from fullrank.codes import Code
 from fullrank.common.errors import FullrankError, NotDecodable
-from fullrank.planning.simulation import Cluster, Simulated, simulate
+from fullrank.planning.cluster import Cluster
+from fullrank.planning.simulation import SimulatedRounds, simulate
 from fullrank.stragglers import FixedK
 
 LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)
@@ -94,7 +95,10 @@ def sweep(
 
 
 def _point(
-    cluster: Cluster, code: Code, late: FixedK, play: Callable[[Cluster, Code, FixedK], Simulated]
+    cluster: Cluster,
+    code: Code,
+    late: FixedK,
+    play: Callable[[Cluster, Code, FixedK], SimulatedRounds],
 ) -> Point | None:
     try:
         rounds = play(cluster, code, late)

@@ -17,6 +17,9 @@ Matrix: TypeAlias = NDArray[np.float64]
 Vector: TypeAlias = NDArray[np.float64]
 """A coded vector y_j, shape (P,)."""
 
+Times: TypeAlias = NDArray[np.float64]
+"""Seconds, of any shape."""
+
 FloatArray: TypeAlias = NDArray[np.float32]
 """Single-precision parameters, updates, observations and transitions."""
 

@@ -1,12 +1,14 @@
 """The planner behind ``code.name = "auto"``: which code suits the times that a run measures.
 
-``Planner`` takes an ``Observation`` an iteration, what services see and no more, and answers with
-a ``Plan``. docs/adr/0009-planner.md has the reasons and what was tried.
+``Planner.observe`` takes an ``Observation`` of each iteration, limited to what services see, and
+``Planner.plan`` returns a ``Plan``. docs/adr/0009-planner.md gives the reasons and the alternatives
+that were tried.
 """
 
 from fullrank.planning.candidates import Candidate, candidates
 from fullrank.planning.forecast import Forecast
 from fullrank.planning.observation import Observation
-from fullrank.planning.planner import EVERY, Plan, Planner
+from fullrank.planning.planner import Plan, Planner
+from fullrank.planning.tuning import TUNING
 
-__all__ = ["EVERY", "Candidate", "Forecast", "Observation", "Plan", "Planner", "candidates"]
+__all__ = ["TUNING", "Candidate", "Forecast", "Observation", "Plan", "Planner", "candidates"]

@@ -1,4 +1,4 @@
-"""When rows that arrive one after another end a round: the rank of every prefix, and its noise."""
+"""Number of arrivals that end a round: from the rank of every prefix of rows, and its variance."""
 
 import math
 from bisect import bisect_left
@@ -19,20 +19,20 @@ from fullrank.common.types import BoolArray, IntArray, Matrix
 
 UNKNOWN = -1
 BATCH = 4096
-"""Sets judged at once."""
+"""Sets of rows tested together."""
 TABLED_ROWS = 16
-"""Up to this many rows every set that was asked for is remembered, two to the power of rows."""
+"""Codes of at most this many rows have a table of all sets, two to the power of rows."""
 BATCHED_ROWS = 32
-"""Up to this many rows sets are judged in batches; beyond, one round at a time is quicker."""
+"""Codes of at most this many rows are tested in batches of sets; beyond, round by round."""
 
 
 class Arrivals:
-    """Which orders of arrival of a code's rows end a round when; remembers sets of few rows.
+    """Number of arrivals that end a round, for any order; caches the results of small codes.
 
     Args:
         matrix: C, shape (R, M).
-        max_variance: Where learners draw samples of their own, the mean of ``decoded_variances``
-            that is waited for; inf where decodability is enough.
+        max_variance: Where learners draw samples of their own, the largest mean of
+            ``decoded_variances`` that ends a round; inf where decodability is enough.
         target: T, shape (K, M), that the rows must span; by default the identity.
 
     >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
@@ -52,15 +52,15 @@ class Arrivals:
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
 
     def needed(self, orders: IntArray) -> IntArray:
-        """Number of rows that end each of K rounds, shape (K,).
+        """Number of arrivals that end each of K rounds, shape (K,).
 
-        Those after which C_J spans T and the noise is within the limit; all if it never is.
+        A round ends when C_J spans T and the variance is within the limit, or with its last row.
 
         Args:
             orders: Rows in order of arrival, shape (K, R') with R' <= R.
 
         Raises:
-            NotDecodable: Not even all rows suffice.
+            NotDecodable: All rows together do not suffice.
         """
         if len(self._matrix) > BATCHED_ROWS:
             limit = self._max_variance
@@ -83,22 +83,22 @@ class Arrivals:
         return least
 
     def _suffices(self, sets: IntArray) -> BoolArray:
-        """Whether each set of rows, as the bits of a number, ends a round."""
+        """Test sets of rows, given as the bits of a number."""
         table = self._table
         if table is None:
             distinct, index = np.unique(sets, return_inverse=True)
-            return self._judged(distinct)[index]
+            return self._tested(distinct)[index]
         new = np.unique(sets[table[sets] == UNKNOWN])
-        table[new] = self._judged(new)
+        table[new] = self._tested(new)
         return np.asarray(table[sets] == 1)
 
-    def _judged(self, sets: IntArray) -> BoolArray:
+    def _tested(self, sets: IntArray) -> BoolArray:
         holds = self._determines if math.isinf(self._max_variance) else self._variance_ok
         batches = np.split(sets, range(BATCH, len(sets), BATCH))
         return np.concatenate([holds(self._rows_of(batch)) for batch in batches])
 
     def _rows_of(self, sets: IntArray) -> Matrix:
-        """C with zeros for the rows that are not in each of n sets, shape (n, R, M)."""
+        """C with zeros for the rows outside each of n sets, shape (n, R, M)."""
         members = (sets[:, None] >> np.arange(len(self._matrix))) & 1
         return np.asarray(members[..., None] * self._matrix)
 
@@ -113,40 +113,40 @@ class Arrivals:
 
 @lru_cache(maxsize=128)
 def arrivals_of(code: Code, max_variance: float) -> Arrivals:
-    """Of a code's matrix; whoever asks again about the same code finds its sets remembered."""
+    """The cached ``Arrivals`` of a code's matrix."""
     return Arrivals(code.matrix, max_variance, code.target)
 
 
 def needed_of(
     matrix: Matrix, order: IntArray, max_variance: float, target: Matrix | None = None
 ) -> int:
-    """``Arrivals.needed`` of one round; further rows never add to the noise, so halving finds it.
+    """``Arrivals.needed`` of one round, by bisection: further rows never add variance.
 
     Raises:
-        NotDecodable: Not even all rows suffice.
+        NotDecodable: All rows together do not suffice.
     """
     first = decodable_after(matrix, order, target)
     if math.isinf(max_variance):
         return first
     rows, counts = matrix[order], range(first, len(order))
 
-    def quiet(count: int) -> bool:
+    def low(count: int) -> bool:
         return bool(
             variance_ok(decoded_variances(rows[:count], target=target).mean(), max_variance)
         )
 
-    return first + bisect_left(counts, True, key=quiet)
+    return first + bisect_left(counts, True, key=low)
 
 
 def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = None) -> int:
     """Number of rows, taken in ``order``, that span T; by default, rank(C_J) = M.
 
-    The number at which ``Round`` turns decodable, found by bisection because elimination row by
-    row takes seconds a round at a thousand units. The structural rank (what the non-zeros alone
-    allow) is never below the rank and much cheaper, so it goes first.
+    ``Round`` becomes decodable at this number. It is found by bisection, since elimination row by
+    row takes seconds a round at a thousand units. The structural rank, an upper bound from the
+    non-zeros alone, is much cheaper and goes first.
 
     Raises:
-        NotDecodable: Not even all rows suffice.
+        NotDecodable: All rows together do not suffice.
     """
     rows, units = matrix[order], matrix.shape[1]
     if target is not None:
@@ -157,7 +157,7 @@ def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = Non
 
 
 def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
-    """The least count in [least, most] at which a property that never ends again holds."""
+    """The least count in [least, most] at which a monotone property holds."""
     failed, count, stride = least - 1, least, 1
     while count > most or not holds(count):
         if count >= most:
@@ -168,7 +168,7 @@ def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
 
 
 def _full_rank(submatrix: Matrix) -> bool:
-    """Whether the columns of C_J are independent, once units that a row holds alone are peeled."""
+    """True if the columns of C_J are independent; units that a row holds alone are peeled first."""
     rest = submatrix
     while (alone := np.count_nonzero(rest, axis=1) == 1).any():
         rest = rest[~alone][:, ~(rest[alone] != 0).any(axis=0)]

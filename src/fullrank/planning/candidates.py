@@ -1,4 +1,4 @@
-"""The codes that a plan may choose from."""
+"""Candidate codes of a plan."""
 
 import warnings
 from collections.abc import Iterator
@@ -12,10 +12,10 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
 
 EXACT_CONDITION = 2.0**17
-"""With kappa below this over M a decode is exact: M 2^-52 kappa |u| < 2^-36, |u| <= 1/2, with a
-factor two to spare."""
+"""Bound on M kappa for an exact decode: M 2^-52 kappa |u| < 2^-36 with |u| <= 1/2, and a factor of
+two to spare."""
 CHECKED_PATTERNS = 500
-"""Loss patterns at full tolerance whose conditions are looked at."""
+"""Loss patterns at full tolerance whose conditions are computed, at most."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -28,29 +28,26 @@ class Candidate:
 
     @property
     def label(self) -> str:
-        """As the command line takes it: ``cyclic,tolerance=2``.
-
-        A family without parameters is its name.
-        """
+        """The form of the command line: ``cyclic,tolerance=2``, or the name without parameters."""
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
 
 @cache
 def candidates(*, rows: int, units: int, seed: int) -> tuple[Candidate, ...]:
-    """Every code for these sizes that survives a loss and decodes exactly after any it tolerates.
+    """All codes of these sizes that survive a loss and decode exactly after any they tolerate.
 
     Families with a ``tolerance`` appear once for each rung of ``ladder``, the others once.
     """
-    found = []
+    options = []
     for name, params in _settings(rows - units):
         code = _built(name, params, rows=rows, units=units, seed=seed)
         if code is not None and code.tolerance >= 1 and _is_exact(code):
-            found.append(Candidate(name=name, params=params, code=code))
-    return tuple(found)
+            options.append(Candidate(name=name, params=params, code=code))
+    return tuple(options)
 
 
 def ladder(most: int) -> list[int]:
-    """Tolerances worth trying up to ``most``: all of the first eight, then in steps of a quarter.
+    """Tolerances to try up to ``most``: the first eight, then steps of a quarter.
 
     >>> ladder(7), ladder(40)
     ([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 15, 18, 22, 27, 33, 40])
@@ -66,8 +63,8 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
         if name == "auto":
             continue
         family = codes.get(name)
-        known = {field.name for field in fields(family)}  # type: ignore[arg-type]
-        if "tolerance" in known:
+        names = {field.name for field in fields(family)}  # type: ignore[arg-type]
+        if "tolerance" in names:
             yield from ((name, {"tolerance": tolerance}) for tolerance in ladder(spare))
         else:
             yield name, {}
@@ -75,7 +72,7 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _built(name: str, params: dict[str, Any], *, rows: int, units: int, seed: int) -> Code | None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about conditions, which are looked at here
+        warnings.simplefilter("ignore")  # about conditions, which are tested here
         try:
             return make_code(
                 name, rows=rows, units=units, seed=seed, target=each_unit(units), **params
@@ -85,5 +82,5 @@ def _built(name: str, params: dict[str, Any], *, rows: int, units: int, seed: in
 
 
 def _is_exact(code: Code) -> bool:
-    found = condition_statistics(code, code.tolerance, limit=CHECKED_PATTERNS)
-    return found.worst < EXACT_CONDITION / code.units
+    conditions = condition_statistics(code, code.tolerance, limit=CHECKED_PATTERNS)
+    return conditions.worst < EXACT_CONDITION / code.units

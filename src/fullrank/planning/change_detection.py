@@ -1,4 +1,4 @@
-"""Whether recent rounds and paces are what they were before, and if not, since when."""
+"""Change detection in round times and paces: has there been a change, and how long ago."""
 
 from collections.abc import Sequence
 
@@ -6,66 +6,52 @@ import numpy as np
 from scipy.special import chdtrc, gammaincc, ndtr
 from scipy.stats import rankdata
 
-from fullrank.planning.traffic import Times
-
-LOOKED_BACK = 40
-"""Rounds that are compared with their forecasts."""
-UNLIKELY = 1e-5
-"""Rounds as improbable as this contradict their forecasts: they are looked at hundreds of times."""
-APART = 0.03
-"""And the share by which their mean must be off: less is no reason to forget."""
-OLDER = 8
-"""A learner's earlier paces that later ones are compared with, at least."""
-NEWER = 3
-"""Iterations at another pace that are no hiccup."""
-FINEST = 1 / 1024
-"""A forecast of some hundred scenarios knows no probability more finely."""
+from fullrank.common.types import Times
+from fullrank.planning.tuning import TUNING
 
 
-def contradicting(recent: Sequence[tuple[float, float]], mean_s: float) -> int:
-    """How many of the latest rounds, taken together, contradict what was forecast; 0 for none.
+def rounds_since_change(recent: Sequence[tuple[float, float]], mean_s: float) -> int:
+    """Number of latest rounds that together contradict their forecasts; 0 for none.
 
-    Ranks of rounds that are as forecast are uniform in [0, 1]. Two tests look at the latest n, for
-    every n: their mean, which tells when most rounds change a little, and the sum of -log(1 - rank)
-    [Fisher32], which tells when a few are longer than nearly all that was forecast. The n that
-    chance explains least is where the change was.
+    Ranks of rounds that agree with their forecasts are uniform in [0, 1]. Two tests are applied to
+    the latest n rounds, for every n: the mean rank, which shows small changes of most rounds, and
+    the sum of -log(1 - rank) [Fisher32], which shows a few rounds longer than nearly all forecast
+    ones. The change is at the n that chance explains least.
 
     Args:
-        recent: Of each round the share of its forecast that was quicker, and its seconds; newest
-            last.
-        mean_s: The mean that is forecast now.
+        recent: Rank of each round among its forecast, and its seconds; newest last.
+        mean_s: Mean of the present forecast.
     """
     rank, round_s = np.array(recent)[::-1].T  # newest first
-    rank = np.clip(rank, FINEST, 1 - FINEST)
+    rank = np.clip(rank, TUNING.finest_rank, 1 - TUNING.finest_rank)
     count = np.arange(1, len(rank) + 1)
     shifted = ndtr(-np.abs(np.cumsum(rank - 0.5)) * np.sqrt(12 / count))
     longer = gammaincc(count, np.cumsum(-np.log1p(-rank)))
-    apart = np.abs(np.cumsum(round_s) / count / mean_s - 1.0) > APART
+    apart = np.abs(np.cumsum(round_s) / count / mean_s - 1.0) > TUNING.least_shift
     chance = np.where(apart, np.minimum(shifted, longer), 1.0)
-    return int(chance.argmin()) + 1 if chance.min() < UNLIKELY else 0
+    return int(chance.argmin()) + 1 if chance.min() < TUNING.unlikely else 0
 
 
-def repaced(pace_s: Times) -> int:
-    """How many of the latest iterations show learners at another pace than before; 0 for none.
+def iterations_since_pace_change(pace_s: Times) -> int:
+    """Number of latest iterations in which learners have another pace than before; 0 for none.
 
-    For every n, the latest n paces of each learner are compared with its earlier ones by their
-    ranks [Mann47]; the squares of all learners are added. The n that chance explains least is where
-    the change was.
+    For every n, the latest n paces of each learner are compared with its earlier ones by rank
+    [Mann47], and the squares are summed over the learners. The change is at the n that chance
+    explains least.
 
     Args:
-        pace_s: Seconds a unit in K iterations of one code, newest last, nan where it was not seen,
+        pace_s: Seconds a unit in K iterations of one code, newest last, nan where unobserved,
             shape (K, N).
     """
-    seen = np.isfinite(pace_s)[::-1]
+    observed = np.isfinite(pace_s)[::-1]
     ranks = np.nan_to_num(rankdata(pace_s, axis=0, nan_policy="omit"))[::-1]
-    total = seen.sum(axis=0)
-    newer, mean = np.cumsum(seen, axis=0), (total + 1) / 2
+    total = observed.sum(axis=0)
+    newer, mean = np.cumsum(observed, axis=0), (total + 1) / 2
     spread = newer * (total - newer) * (total + 1) / 12
-    told = (newer > 0) & (total - newer >= OLDER)
-    square = np.divide(
-        (np.cumsum(ranks, axis=0) - newer * mean) ** 2, spread, out=np.zeros(told.shape), where=told
-    )
-    chance = np.where(told.any(axis=1), chdtrc(told.sum(axis=1), square.sum(axis=1)), 1.0)
-    chance[: NEWER - 1] = 1.0
-    chance[LOOKED_BACK:] = 1.0
-    return int(chance.argmin()) + 1 if chance.size and chance.min() < UNLIKELY else 0
+    enough = (newer > 0) & (total - newer >= TUNING.earlier_paces)
+    deviation = np.cumsum(ranks, axis=0) - newer * mean
+    square = np.divide(deviation**2, spread, out=np.zeros(enough.shape), where=enough)
+    chance = np.where(enough.any(axis=1), chdtrc(enough.sum(axis=1), square.sum(axis=1)), 1.0)
+    chance[: TUNING.later_paces - 1] = 1.0
+    chance[TUNING.tested_rounds :] = 1.0
+    return int(chance.argmin()) + 1 if chance.size and chance.min() < TUNING.unlikely else 0

@@ -1,56 +1,103 @@
-"""Regimes: a cluster and its stragglers as a TOML file, to plan for and to measure plans with."""
+"""Clusters in virtual time: machines, the links between them, and both as a regime file."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from heapq import heappop, heappush
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.algorithms import Dimensions
-from fullrank.codes import Code
-from fullrank.codes.families.auto import Auto
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.config import PluginSettings, RunConfig, complete_stragglers
+from fullrank.common.types import IntArray, Times
+from fullrank.config import PluginSettings, complete_stragglers
 from fullrank.config.layers import read_toml
-from fullrank.planning import EVERY, Observation, Plan, Planner
-from fullrank.planning.payload import Payload
-from fullrank.planning.simulation import Cluster, Played, play
-from fullrank.planning.traffic import Times
+from fullrank.planning.costs import Payload, Traffic
 from fullrank.stragglers import DelayModel, delay_models
-from fullrank.wiring import environment_of, recipe_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Links:
+    """Links between the services; by default transfers take no time."""
+
+    latency_s: float = 0.0
+    """Delay of a message, one way, between any two machines."""
+    bandwidth: float = float("inf")
+    """The controller's in each direction, bytes/s, shared equally by its open streams."""
+    replay_bandwidth: float = float("inf")
+    """The replay service's, outgoing, shared alike."""
+
+    def ready_s(self, moved: Traffic) -> Times:
+        """Time at which each learner has its parameters and the minibatch, shape (R,)."""
+        at_once = np.zeros(len(moved.sample))
+        parameters_s = finish_times(at_once, moved.parameters, self.bandwidth) + self.latency_s
+        asked_s = at_once + 2 * self.latency_s  # the assignment, then the request to replay
+        samples_s = finish_times(asked_s, moved.sample, self.replay_bandwidth) + self.latency_s
+        return np.maximum(parameters_s, samples_s)
+
+    def arrival_s(self, done_s: Times, moved: Traffic) -> Times:
+        """Arrivals of the coded vectors sent at ``done_s``, both of shape (R,)."""
+        replies = moved.digests + moved.coded
+        return finish_times(done_s, replies, self.bandwidth) + self.latency_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cluster(Links):
+    """Machines and links of a run; with the defaults computing and transfers take no time."""
+
+    unit_s: float | tuple[float, ...] = 0.0
+    """Seconds a unit: one number, or one for each learner."""
+    spread: float = 0.0
+    """Standard deviation of the logarithm of a learner's computing time in an iteration; the mean
+    stays load x ``unit_s``."""
+    payload: Payload = field(default_factory=Payload)
+
+    def __post_init__(self) -> None:
+        times = np.atleast_1d(self.unit_s)
+        if not (np.isfinite(times).all() and (times >= 0).all()):
+            raise ConfigError(f"unit_s must be finite and not negative: {self.unit_s}")
+        if self.spread < 0 or self.latency_s < 0:
+            raise ConfigError(
+                f"spread = {self.spread} and latency_s = {self.latency_s} must not be negative"
+            )
+        if not (self.bandwidth > 0 and self.replay_bandwidth > 0):
+            raise ConfigError(
+                f"bandwidth = {self.bandwidth} and replay_bandwidth = {self.replay_bandwidth} "
+                "must be positive"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Regime:
-    """The keys of a regime file; ``[stragglers]`` is as in a run's configuration."""
+    """Keys of a regime file; ``[stragglers]`` has the form of a run's configuration."""
 
     learners: int
     """N."""
     agents: int
     """M."""
     unit_s: float | tuple[float, ...]
-    """Seconds that one unit takes: everywhere, or on each learner."""
+    """Seconds a unit: one number, or one for each learner."""
     spread: float = 0.0
     """Standard deviation of the logarithm of a learner's computing time, per iteration."""
     latency_s: float = 0.0
-    """Of any message, one way."""
+    """Delay of a message, one way."""
     bandwidth: float = float("inf")
-    """Of the controller and of replay, bytes/s each way."""
+    """The controller's and the replay service's, bytes/s each way."""
     stragglers: Mapping[str, Any] = field(default_factory=lambda: {"name": "none"})
     """Delay model and its parameters."""
 
     @property
     def delays(self) -> DelayModel:
-        """The delay model; ``ConfigError`` if it cannot be."""
+        """The delay model; ``ConfigError`` if its settings are invalid."""
         params = dict(self.stragglers)
         settings = complete_stragglers(PluginSettings(name=params.pop("name"), params=params))
         return delay_models.build(settings.name, **settings.params)
 
     def cluster(self, payload: Payload) -> Cluster:
-        """Machines and wires that move this payload."""
+        """The machines and links, moving this payload."""
         return Cluster(
             unit_s=self.unit_s,
             spread=self.spread,
@@ -65,94 +112,52 @@ def read_regime(path: Path) -> Regime:
     """Read a regime file.
 
     Raises:
-        ConfigError: It cannot be read, or holds an unknown key or an impossible value.
+        ConfigError: The file is unreadable, or has an unknown key or an invalid value.
     """
     try:
         table = read_toml(path.read_text(encoding="utf-8"), str(path))
     except OSError as error:
         raise ConfigError(f"cannot read {path}: {error.strerror}") from error
-    known = [each.name for each in fields(Regime)]
+    keys = [key.name for key in fields(Regime)]
     for key in table:
-        if key not in known:
-            raise ConfigError(f"{path}: unknown key {key!r}{nearest(key, known)}")
+        if key not in keys:
+            raise ConfigError(f"{path}: unknown key {key!r}{nearest(key, keys)}")
     try:
         regime = TypeAdapter(Regime).validate_python(table)
     except ValidationError as error:
         first = error.errors()[0]
-        key = ".".join(str(each) for each in first["loc"][:1])
+        key = ".".join(str(part) for part in first["loc"][:1])
         raise ConfigError(f"{path}: {key}: {first['msg']}") from error
     regime.delays.delays(seed=0, iteration=0, learners=regime.learners)
     return regime
 
 
-def payload_of(config: RunConfig) -> Payload:
-    """What the configured algorithm moves."""
-    dimensions, batch_size = dimensions_of(config)
-    return Payload.of(dimensions, batch_size=batch_size)
+def finish_times(start_s: Times, sizes: IntArray, bandwidth: float) -> Times:
+    """End of each transfer on a link that open streams share equally, shape (n,).
 
-
-def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
-    """Sizes of the configured algorithm, and B; of its parameters only the sizes are made."""
-    environment = environment_of(config, copies=1)
-    environment.close()
-    algorithm = recipe_of(config)
-    return algorithm.dimensions(environment.agents), algorithm.batch_size
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRun:
-    """A run with ``code.name = "auto"`` in virtual time."""
-
-    round_s: Times
-    """Shape (iterations,)."""
-    changes: tuple[tuple[int, Plan], ...]
-    """The iteration from which each other code was used, and the plan that says why."""
-    last: Plan
-
-
-def play_planned(
-    regime_at: Callable[[int], Regime],
-    payload: Payload,
-    *,
-    auto: Auto,
-    iterations: int,
-    seed: int,
-) -> PlannedRun:
-    """Play a run that plans as it goes and sees only what services see.
+    All open streams are served at one rate, so they end in the order of their size plus the bytes
+    served per stream until they opened.
 
     Args:
-        regime_at: The regime of an iteration; learners and agents are those of the first.
-        payload: What an iteration moves.
-        auto: Settings of the planner.
-        iterations: Rounds to play.
-        seed: Keys stragglers, the spread of computing times and the planner.
+        start_s: Start of each transfer, shape (n,).
+        sizes: Bytes, shape (n,).
+        bandwidth: Bytes/s of the link.
     """
-    learners = range(regime_at(0).learners)
-    planner = Planner(auto, units=regime_at(0).agents, seed=seed, moved=payload.traffic)
-    plan = planner.plan(learners)
-    round_s, changes = [], []
-    for start in range(0, iterations, EVERY):
-        regime, code = regime_at(start), plan.candidate.code
-        steps = range(start, min(start + EVERY, iterations))
-        played = play(regime.cluster(payload), code, regime.delays, iterations=steps, seed=seed)
-        round_s.append(played.round_s)
-        for index in range(len(steps)):
-            planner.observe(seen(played, index, code))
-        plan = planner.plan(learners)
-        if plan.changed:
-            changes.append((start + EVERY, plan))
-    return PlannedRun(round_s=np.concatenate(round_s), changes=tuple(changes), last=plan)
-
-
-def seen(played: Played, index: int, code: Code) -> Observation:
-    """What services see of a round that was played."""
-    received = np.zeros(len(played.learners), dtype=np.bool_)
-    received[played.order[index, : played.needed[index]]] = True
-    return Observation(
-        learners=tuple(played.learners.tolist()),
-        load=code.load[played.learners],
-        compute_s=np.where(received, played.compute_s[index], np.nan),
-        arrival_s=np.where(received, played.arrival_s[index], np.nan),
-        round_s=float(played.round_s[index]),
-        moved=played.moved,
-    )
+    finish_s = start_s.copy()
+    if np.isinf(bandwidth):
+        return finish_s
+    openings = [(float(start_s[index]), int(index)) for index in np.argsort(start_s, kind="stable")]
+    open_streams: list[tuple[float, int]] = []  # (bytes served per stream at its end, stream)
+    served, now = 0.0, 0.0
+    for (opens, index), (next_opens, _) in pairwise([*openings, (float("inf"), -1)]):
+        now = opens
+        heappush(open_streams, (served + float(sizes[index]), index))
+        while open_streams:
+            rate = bandwidth / len(open_streams)
+            ends = now + (open_streams[0][0] - served) / rate
+            if ends > next_opens:
+                served += (next_opens - now) * rate
+                break
+            served, ending = heappop(open_streams)
+            now = finish_s[ending] = ends
+    return finish_s

@@ -1,61 +1,147 @@
-"""What outlives the window: how late the late ones were, and how fast each learner is.
+"""The history that a plan rests on: a window of iterations, and late cases that outlive it."""
 
-A code that waits for nobody shows no lateness; what an earlier one showed is kept for a while.
-"""
-
-from collections.abc import Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Sequence
+from itertools import compress
 
 import numpy as np
 
-from fullrank.common.types import LearnerId
-from fullrank.planning.machines import Cases
-from fullrank.planning.observation import Observation
-from fullrank.planning.traffic import Times
-
-FORGET = 0.97
-"""Weight of a case over that of one an iteration newer."""
-REMEMBERED = 2e-4
-"""Prior share of all that is remembered: it explains only what nothing in the window does."""
-KEPT = 128
-"""Cases kept at most, the newest."""
-LATE = 0.25
-"""Cases are kept whose delay is above this share of the typical computing time."""
+from fullrank.common.types import LearnerId, Times
+from fullrank.planning.delay_model import Cases
+from fullrank.planning.observation import Observation, Window
+from fullrank.planning.tuning import TUNING
 
 
-class Memory:
-    """Cases and paces of iterations that have left the window."""
+class History:
+    """The newest iterations, more of them for codes that were observed less often.
+
+    A code that waits for few learners cuts off lateness; iterations of a code that waited for more
+    stay until rounds contradict them.
+    """
+
+    def __init__(self) -> None:
+        self._window: deque[Observation] = deque()
+        self._total = 0
+        self.earlier = EarlierCases()
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    @property
+    def total(self) -> int:
+        """Number of all observations, also of forgotten ones."""
+        return self._total
+
+    @property
+    def newest(self) -> Observation:
+        """The last observation."""
+        return self._window[-1]
+
+    def append(self, observation: Observation) -> None:
+        """Add an iteration; drop the oldest ones of the code with the most, if there are too many.
+
+        The number is limited by ``Tuning.window`` and ``Tuning.window_returns``.
+        """
+        self._window.append(observation)
+        self._total += 1
+        returns = TUNING.window_returns // len(observation.learners)
+        while len(self._window) > min(TUNING.window, max(TUNING.first, returns)):
+            codes = self._codes()
+            self._retire(codes.index(max(codes, key=Counter(codes).__getitem__)))
+
+    def keep(self, newest: int) -> None:
+        """Retire all but so many iterations."""
+        while len(self._window) > newest:
+            self._retire(0)
+
+    def _retire(self, index: int) -> None:
+        observation = self._window[index]
+        del self._window[index]
+        self.earlier.retire(observation, now=self._total - len(self._window) + index)
+
+    def _codes(self) -> list[bytes]:
+        """A key of each iteration's code: its loads."""
+        return [observation.load.tobytes() for observation in self._window]
+
+    def window(self, learners: Sequence[LearnerId]) -> Window:
+        """All iterations, for the present learners."""
+        return Window.of(self._window, learners)
+
+    def paces_of_newest_code(self, learners: Sequence[LearnerId]) -> Times:
+        """Seconds a unit in the iterations of the newest code, shape (K', N)."""
+        codes = self._codes()
+        same = [code == codes[-1] for code in codes]
+        window = Window.of(list(compress(self._window, same)), learners)
+        return np.asarray(window.compute_s / np.maximum(window.load, 1))
+
+    def since_of_newest_code(self, count: int) -> int:
+        """Number of latest iterations that include ``count`` of the newest code."""
+        codes = self._codes()
+        same = np.flatnonzero([code == codes[-1] for code in codes])
+        return len(codes) - int(same[-count])
+
+    def weights(self) -> Times:
+        """Weights of the iterations by age, shape (K,).
+
+        An iteration ages by newer ones of its code, and more slowly by those of other codes: a code
+        that waited for many is not outdated by rounds that waited for few.
+        """
+        codes = np.unique(self._codes(), return_inverse=True)[1]
+        steps = np.where(codes[:, None] == codes, 1.0, TUNING.ageing_by_other_codes)
+        ages = np.asarray(np.triu(steps, k=1).sum(axis=1))
+        return np.asarray(TUNING.ageing**ages)
+
+    def groups(self) -> Collection[list[int]]:
+        """Indices of the iterations, grouped by learners, loads and bytes."""
+        groups: dict[object, list[int]] = {}
+        for index, observation in enumerate(self._window):
+            load, parameters = observation.load.tobytes(), observation.moved.parameters.tobytes()
+            groups.setdefault((observation.learners, load, parameters), []).append(index)
+        return groups.values()
+
+    def __getitem__(self, index: int) -> Observation:
+        return self._window[index]
+
+
+class EarlierCases:
+    """Late cases and paces of iterations that have left the window.
+
+    A code that waits for few shows no lateness; late returns under earlier codes are kept for a
+    while with little weight.
+    """
 
     def __init__(self) -> None:
         self._unit_s: dict[LearnerId, float] = {}
         self._cases: list[tuple[int, float, float]] = []
 
     def unit_s(self, learners: Sequence[LearnerId]) -> Times:
-        """Seconds a unit as last known, nan where nothing is, shape (N,)."""
+        """The last estimates of seconds a unit, nan where there are none, shape (N,)."""
         return np.array([self._unit_s.get(learner, np.nan) for learner in learners])
 
+    def update(self, learners: Sequence[LearnerId], unit_s: Times) -> None:
+        """Store estimates of seconds a unit."""
+        self._unit_s.update(zip(learners, unit_s.tolist(), strict=True))
+
     def extend(self, cases: Cases, *, now: int) -> Cases:
-        """The cases of the window, and with little weight those remembered."""
+        """The cases of the window and, with little weight, the earlier ones."""
         if not self._cases:
             return cases
         when, pace, delay_s = np.array(self._cases).T
-        weight = FORGET ** (now - when)
-        weight *= REMEMBERED * cases.weight.sum() / max(1.0, weight.sum())
+        weight = TUNING.case_ageing ** (now - when)
+        weight *= TUNING.earlier_cases_share * cases.weight.sum() / max(1.0, weight.sum())
         return Cases(
             weight=np.concatenate([cases.weight, weight]),
             pace=np.concatenate([cases.pace, pace]),
             delay_s=np.concatenate([cases.delay_s, delay_s]),
         )
 
-    def learn(self, learners: Sequence[LearnerId], unit_s: Times) -> None:
-        """Note the typical seconds a unit."""
-        self._unit_s.update(zip(learners, unit_s.tolist(), strict=True))
-
     def retire(self, observation: Observation, *, now: int) -> None:
-        """Keep the late ones of an iteration that leaves the window.
+        """Keep the late cases of an iteration that leaves the window.
 
-        Their delay is what their overhead exceeds the least overhead of the round by.
+        A delay is the overhead of a return beyond the least one of its round.
         """
         overhead_s = observation.arrival_s - observation.compute_s
         delay_s = overhead_s - np.nanmin(overhead_s)
-        late = delay_s[delay_s > LATE * np.nanmedian(observation.compute_s)]
-        self._cases = [*self._cases, *((now, 1.0, float(each)) for each in late)][-KEPT:]
+        late = delay_s[delay_s > TUNING.late_share * np.nanmedian(observation.compute_s)]
+        cases = [*self._cases, *((now, 1.0, float(delay)) for delay in late)]
+        self._cases = cases[-TUNING.earlier_cases :]

@@ -1,30 +1,32 @@
-"""What services see of an iteration."""
+"""Observations of iterations, limited to what services see; the planner's only input."""
 
-from collections import deque
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 
-from fullrank.common.types import IntArray, LearnerId
-from fullrank.planning.traffic import Times, Traffic
+from fullrank.codes import Code, codes, make_code
+from fullrank.common.types import IntArray, LearnerId, Matrix, Times
+from fullrank.planning.costs import Traffic
+from fullrank.runs.record import IterationRecord
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observation:
     """One iteration, learner by learner; arrays of shape (n,) over ``learners``.
 
-    A learner that was still out at the commit is censored: it took longer than ``round_s``.
+    A learner that has not arrived at the commit is censored: it took longer than ``round_s``.
     """
 
     learners: tuple[LearnerId, ...]
-    """Who held a row with a unit."""
+    """Learners that held a row with a unit."""
     load: IntArray
-    """Units that each was assigned."""
+    """Units assigned to each learner."""
     compute_s: Times
-    """Reported computing time; nan where it was still out."""
+    """Reported computing times; nan where censored."""
     arrival_s: Times
-    """From the assignment to the arrival of its coded vector; nan where it was still out."""
+    """From the assignment to the arrival of the coded vector; nan where censored."""
     round_s: float
     """From the assignment to the commit."""
     moved: Traffic
@@ -35,7 +37,7 @@ class Observation:
 class Window:
     """K iterations, newest last, as arrays of shape (K, N) over the present learners.
 
-    Where a learner was not there, ``load`` is 0 and the times are nan.
+    For a learner that was absent ``load`` is 0 and the times are nan.
     """
 
     load: IntArray
@@ -45,17 +47,60 @@ class Window:
     """Shape (K,)."""
 
     @classmethod
-    def of(cls, observations: deque[Observation], learners: Sequence[LearnerId]) -> "Window":
-        """The observations as seen from the present learners."""
+    def of(cls, observations: Collection[Observation], learners: Sequence[LearnerId]) -> "Window":
+        """The columns of the present learners."""
         shape = (len(observations), len(learners))
         load = np.zeros(shape, dtype=np.int64)
         compute_s, arrival_s = np.full(shape, np.nan), np.full(shape, np.nan)
         column = {learner: index for index, learner in enumerate(learners)}
-        for row, seen in enumerate(observations):
-            known = [index for index, each in enumerate(seen.learners) if each in column]
-            columns = [column[seen.learners[index]] for index in known]
-            load[row, columns] = seen.load[known]
-            compute_s[row, columns] = seen.compute_s[known]
-            arrival_s[row, columns] = seen.arrival_s[known]
-        round_s = np.array([seen.round_s for seen in observations])
+        for row, observation in enumerate(observations):
+            ids = observation.learners
+            present = [index for index, learner in enumerate(ids) if learner in column]
+            columns = [column[ids[index]] for index in present]
+            load[row, columns] = observation.load[present]
+            compute_s[row, columns] = observation.compute_s[present]
+            arrival_s[row, columns] = observation.arrival_s[present]
+        round_s = np.array([observation.round_s for observation in observations])
         return cls(load=load, compute_s=compute_s, arrival_s=arrival_s, round_s=round_s)
+
+
+def observation_of_record(
+    record: IterationRecord, code: Code, moved: Callable[[Matrix], Traffic]
+) -> Observation | None:
+    """Observation of a recorded iteration; None if rows were added in it or its times are missing.
+
+    Args:
+        record: The iteration.
+        code: Its code.
+        moved: Bytes that each row of a matrix moves.
+    """
+    if record.attempt > 0 or not record.arrival_s:
+        return None
+    learners = tuple(sorted(record.rows))
+    rows = [record.rows[learner] for learner in learners]
+    return Observation(
+        learners=learners,
+        load=code.load[rows],
+        compute_s=np.array([record.compute_s.get(learner, np.nan) for learner in learners]),
+        arrival_s=np.array([record.arrival_s.get(learner, np.nan) for learner in learners]),
+        round_s=max(record.arrival_s.values()),
+        moved=moved(code.matrix[rows]),
+    )
+
+
+def label_of_record(record: IterationRecord) -> str:
+    """The recorded code in the form of the command line, for example ``cyclic,tolerance=2``."""
+    params = [f"{key}={value}" for key, value in _params_of(record).items()]
+    return ",".join([record.code, *params])
+
+
+def code_of_record(record: IterationRecord, *, units: int, seed: int) -> Code:
+    """The code of a recorded iteration, built again; parameters but the tolerance are defaults."""
+    return make_code(
+        record.code, rows=record.code_rows, units=units, seed=seed, **_params_of(record)
+    )
+
+
+def _params_of(record: IterationRecord) -> dict[str, Any]:
+    names = {field.name for field in fields(codes.get(record.code))}  # type: ignore[arg-type]
+    return {"tolerance": record.tolerance} if "tolerance" in names else {}

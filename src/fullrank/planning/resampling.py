@@ -1,37 +1,28 @@
-"""Scenarios out of the past: what of it was chance is dealt anew, what was not stays as it was.
+"""Resample past iterations, preserving systematic differences between learners.
 
-Rare coincidences decide between codes, for example three of fifteen late at once. An iteration
-that happened tells of one; where chance says who is late, it tells of all that look like it, and
-where learners are late independently, all returns together tell how often several coincide.
+Rare coincidences decide between codes, for example three of fifteen learners late at once, and a
+past iteration shows one of them. Where the late learners are random, each iteration stands for all
+its permutations; where learners are late independently, returns of all iterations are combined.
 """
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, IntArray
-from fullrank.planning.machines import Scenarios
-from fullrank.planning.traffic import Times
-
-UNEQUAL = 3.0
-"""Variance between learners over that by chance, above which some are late more than others:
-beyond the 99.9th percentile for fifteen learners."""
-MOST_LATE = 5.0
-"""Lateness in units that counts as the most."""
-INDEPENDENT = (0.6, 1.6)
-"""Variance of the number of late learners over the binomial one, if they are late independently:
-within three standard deviations of 1 for a hundred iterations."""
+from fullrank.common.types import BoolArray, IntArray, Times
+from fullrank.planning.delay_model import Scenarios
+from fullrank.planning.tuning import TUNING
 
 
-def resampled(past: Scenarios, *, count: int, draws: np.random.Generator) -> Scenarios:
-    """``count`` equally likely scenarios; the pace of each learner stays its own."""
+def resample(past: Scenarios, *, count: int, draws: np.random.Generator) -> Scenarios:
+    """``count`` equally likely scenarios; each learner keeps its typical pace."""
     typical_s = np.average(past.unit_s, axis=0, weights=past.weight)
     iteration = _iterations(past.weight, count, draws)[:, None]
-    going = ~past.stopped
-    learner = np.broadcast_to(np.arange(len(going)), (count, len(going))).copy()
-    late = lateness(past)[:, going]
+    active = ~past.stopped
+    learner = np.broadcast_to(np.arange(len(active)), (count, len(active))).copy()
+    late = lateness(past)[:, active]
     if exchangeable(late, past.weight):
         if independent(late > 0, past.weight):
             iteration = draws.choice(len(past.weight), size=learner.shape, p=past.weight)
-        learner[:, going] = draws.permuted(learner[:, going], axis=1)
+        learner[:, active] = draws.permuted(learner[:, active], axis=1)
     return Scenarios(
         weight=np.full(count, 1.0 / count),
         unit_s=(past.unit_s / typical_s)[iteration, learner] * typical_s,
@@ -42,36 +33,36 @@ def resampled(past: Scenarios, *, count: int, draws: np.random.Generator) -> Sce
 
 
 def _iterations(weight: Times, count: int, draws: np.random.Generator) -> IntArray:
-    """Each iteration in proportion to its weight, without more chance than needed."""
+    """Systematic sample of the iterations in proportion to their weights."""
     levels = (np.arange(count) + draws.random()) / count
     picked = np.searchsorted(np.cumsum(weight), levels)
     return np.minimum(picked, len(weight) - 1).astype(np.int64)
 
 
 def lateness(past: Scenarios) -> Times:
-    """In coarse steps of a unit's time, shape (K, N): small differences are no lateness."""
+    """Lateness in whole units of computing time, so that small differences do not count, (K, N)."""
     typical_s = np.average(past.unit_s, axis=0, weights=past.weight)
     excess_s = past.delay_s + past.unit_s - typical_s
-    return np.clip(np.rint(excess_s / np.median(typical_s)), 0.0, MOST_LATE)
+    return np.clip(np.rint(excess_s / np.median(typical_s)), 0.0, TUNING.most_late)
 
 
 def exchangeable(late: Times, weight: Times) -> bool:
-    """Whether chance explains how unequally late the learners were, shapes (K, N) and (K,).
+    """True if chance explains the differences in lateness, of shape (K, N), between learners.
 
-    The variance of the learners' mean lateness is compared with what dealing the lateness within
-    each iteration at random would give.
+    Compares the variance of the learners' mean lateness with that of a random permutation within
+    each iteration, weighted with ``weight`` of shape (K,).
     """
     if late.shape[1] < 2:
         return False
     by_chance = float(weight**2 @ late.var(axis=1, ddof=1))
-    return float((weight @ late).var(ddof=1)) <= UNEQUAL * by_chance
+    return float((weight @ late).var(ddof=1)) <= TUNING.unequal * by_chance
 
 
 def independent(late: BoolArray, weight: Times) -> bool:
-    """Whether the number of late learners varies as if each were late on its own."""
+    """True if the number of late learners varies as if they were late independently."""
     number = late.sum(axis=1)
     mean = float(weight @ number)
     binomial = mean * (1.0 - mean / late.shape[1])
     variance = float(weight @ (number - mean) ** 2)
-    least, most = INDEPENDENT
+    least, most = TUNING.independent
     return bool(least * binomial <= variance <= most * binomial)

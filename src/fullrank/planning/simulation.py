@@ -1,65 +1,43 @@
-"""Training rounds in virtual time: what a code gains on a cluster that one does not have.
+"""Training rounds in virtual time, to see what a code gains on clusters that are not at hand.
 
-Computing, network and stragglers are simulated, rank(C_J) = M is real, and so is the noise where
-learners draw samples of their own. Rounds are independent: the commit of an iteration reaches every
-learner at the latest with the next assignment, and whoever still computes, sleeps or sends then
-drops it and starts anew.
+Computing times, transfers and stragglers are simulated; the rank of C_J is real, and so is the
+variance where learners draw samples of their own. Rounds are independent: a commit reaches every
+learner at the latest with the next assignment, and a learner that still computes, sleeps or sends
+then drops its work.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from fullrank.codes import Code
+from fullrank.codes.families.auto import Auto
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, IntArray
+from fullrank.common.types import BoolArray, IntArray, Times
 from fullrank.planning.arrival import arrivals_of
-from fullrank.planning.payload import Payload
-from fullrank.planning.traffic import Times, Traffic, Wires
+from fullrank.planning.cluster import Cluster, Regime
+from fullrank.planning.costs import Payload, Traffic
+from fullrank.planning.observation import Observation
+from fullrank.planning.planner import Plan, Planner
+from fullrank.planning.tuning import TUNING
 from fullrank.stragglers import DelayModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cluster(Wires):
-    """The machines and wires under a run; the defaults cost nothing."""
-
-    unit_s: float | tuple[float, ...] = 0.0
-    """Seconds that one unit takes: everywhere, or on each learner."""
-    spread: float = 0.0
-    """Standard deviation of the logarithm of a learner's computing time, per iteration; its mean
-    stays load x ``unit_s``."""
-    payload: Payload = field(default_factory=Payload)
-
-    def __post_init__(self) -> None:
-        times = np.atleast_1d(self.unit_s)
-        if not (np.isfinite(times).all() and (times >= 0).all()):
-            raise ConfigError(f"unit_s must be finite and not negative: {self.unit_s}")
-        if self.spread < 0 or self.latency_s < 0:
-            raise ConfigError(
-                f"spread = {self.spread} and latency_s = {self.latency_s} must not be negative"
-            )
-        if not (self.bandwidth > 0 and self.replay_bandwidth > 0):
-            raise ConfigError(
-                f"bandwidth = {self.bandwidth} and replay_bandwidth = {self.replay_bandwidth} "
-                "must be positive"
-            )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Simulated:
-    """K simulated rounds. Learners without a unit to compute are neither received nor late."""
+class SimulatedRounds:
+    """Results of K rounds; learners without a unit are neither received nor late."""
 
     round_s: Times
     """From the assignment to the commit, shape (K,)."""
     received: tuple[IntArray, ...]
-    """J of each round as learners in order of arrival."""
+    """J of each round: learners in order of arrival."""
     late: tuple[IntArray, ...]
-    """Learners whose rows the commit did not wait for, ascending."""
+    """Learners of each round that arrive after the commit, ascending."""
     waited: BoolArray
-    """Whether the row that ended the round came from a delayed learner, shape (K,)."""
+    """True where the last needed row came from a delayed learner, shape (K,)."""
     sent_bytes: int
     """Parameters sent by the controller in one round."""
 
@@ -72,20 +50,20 @@ def simulate(
     iterations: int,
     seed: int,
     max_variance: float = math.inf,
-) -> Simulated:
+) -> SimulatedRounds:
     """Run K = ``iterations`` rounds; equal arguments give equal results.
 
     Args:
-        cluster: Machines and wires.
+        cluster: Machines and links.
         code: C, one row a learner.
-        delay_model: Who delays its return after computing, and by how long.
+        delay_model: Delays of the learners after they have computed.
         iterations: K.
-        seed: Keys the stragglers as in a real run, and the spread of the computing times.
-        max_variance: As of ``Arrivals``; without it a round ends at rank M.
+        seed: Key of the stragglers, as in a real run, and of the spread of computing times.
+        max_variance: Limit of ``Arrivals``; inf ends a round at rank M.
 
     Raises:
-        ConfigError: ``cluster.unit_s`` is not for this number of learners.
-        NotDecodable: Not even all rows determine the units.
+        ConfigError: ``cluster.unit_s`` has another number of learners.
+        NotDecodable: All rows together do not determine the units.
     """
     played = play(
         cluster,
@@ -100,18 +78,18 @@ def simulate(
         for order, count in zip(played.order, played.needed, strict=True)
     )
     last = played.order[np.arange(iterations), played.needed - 1]
-    return Simulated(
+    return SimulatedRounds(
         round_s=played.round_s,
         received=received,
-        late=tuple(np.setdiff1d(played.learners, each) for each in received),
+        late=tuple(np.setdiff1d(played.learners, learners) for learners in received),
         waited=played.delay_s[np.arange(iterations), last] > 0,
         sent_bytes=int(played.moved.parameters.sum()),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Played:
-    """K rounds as they happened to the n learners that hold a row with a unit."""
+class Timeline:
+    """K rounds of the n learners that hold a row with a unit."""
 
     learners: IntArray
     """Shape (n,), ascending."""
@@ -120,11 +98,11 @@ class Played:
     delay_s: Times
     """Shape (K, n)."""
     arrival_s: Times
-    """Since the assignment, had the round not been committed before; shape (K, n)."""
+    """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
     order: IntArray
     """Positions in ``learners`` in order of arrival, shape (K, n)."""
     needed: IntArray
-    """Arrivals after which the round was committed, shape (K,)."""
+    """Number of arrivals at the commit, shape (K,)."""
     moved: Traffic
 
     @property
@@ -142,23 +120,25 @@ def play(
     iterations: Sequence[int],
     seed: int,
     max_variance: float = math.inf,
-) -> Played:
-    """Play the given iterations; other arguments and errors as for ``simulate``."""
+) -> Timeline:
+    """Simulate the given iterations; other arguments and errors are those of ``simulate``."""
     learners = np.flatnonzero(code.load)
     moved = cluster.payload.traffic(code.matrix[learners])
     ready_s = cluster.ready_s(moved)
-    compute_s = np.array([_compute_s(cluster, code, each, seed)[learners] for each in iterations])
+    compute_s = np.array(
+        [_compute_s(cluster, code, iteration, seed)[learners] for iteration in iterations]
+    )
     delay_s = np.array(
         [
-            delay_model.delays(seed=seed, iteration=each, learners=code.rows)[learners]
-            for each in iterations
+            delay_model.delays(seed=seed, iteration=iteration, learners=code.rows)[learners]
+            for iteration in iterations
         ]
     )
     arrival_s = np.array(
         [cluster.arrival_s(done_s, moved) for done_s in ready_s + compute_s + delay_s]
     )
     order = np.argsort(arrival_s, axis=1, kind="stable")
-    return Played(
+    return Timeline(
         learners=learners,
         compute_s=compute_s,
         delay_s=delay_s,
@@ -176,3 +156,62 @@ def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times
         raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.rows} rows")
     normal = stream(seed, "compute", iteration).standard_normal(code.rows)
     return np.asarray(code.load * unit_s * np.exp(cluster.spread * (normal - cluster.spread / 2)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRun:
+    """A run with ``code.name = "auto"`` in virtual time."""
+
+    round_s: Times
+    """Shape (iterations,)."""
+    changes: tuple[tuple[int, Plan], ...]
+    """Changes of code: the first iteration of each, and its plan."""
+    last: Plan
+
+
+def play_planned(
+    regime_at: Callable[[int], Regime],
+    payload: Payload,
+    *,
+    auto: Auto,
+    iterations: int,
+    seed: int,
+) -> PlannedRun:
+    """Simulate a run that plans as it goes, from observations that services could make.
+
+    Args:
+        regime_at: Regime of an iteration; learners and agents are those of the first.
+        payload: Sizes of what an iteration moves.
+        auto: Settings of the planner.
+        iterations: Number of rounds.
+        seed: Key of the stragglers, of the spread of computing times and of the planner.
+    """
+    learners = range(regime_at(0).learners)
+    planner = Planner(auto, units=regime_at(0).agents, seed=seed, moved=payload.traffic)
+    plan = planner.plan(learners)
+    round_s, changes = [], []
+    for start in range(0, iterations, TUNING.interval):
+        regime, code = regime_at(start), plan.candidate.code
+        steps = range(start, min(start + TUNING.interval, iterations))
+        played = play(regime.cluster(payload), code, regime.delays, iterations=steps, seed=seed)
+        round_s.append(played.round_s)
+        for index in range(len(steps)):
+            planner.observe(observation_of(played, index, code))
+        plan = planner.plan(learners)
+        if plan.changed:
+            changes.append((start + TUNING.interval, plan))
+    return PlannedRun(round_s=np.concatenate(round_s), changes=tuple(changes), last=plan)
+
+
+def observation_of(played: Timeline, index: int, code: Code) -> Observation:
+    """The part of a simulated round that services would see."""
+    received = np.zeros(len(played.learners), dtype=np.bool_)
+    received[played.order[index, : played.needed[index]]] = True
+    return Observation(
+        learners=tuple(played.learners.tolist()),
+        load=code.load[played.learners],
+        compute_s=np.where(received, played.compute_s[index], np.nan),
+        arrival_s=np.where(received, played.arrival_s[index], np.nan),
+        round_s=float(played.round_s[index]),
+        moved=played.moved,
+    )

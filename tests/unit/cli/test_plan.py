@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from fullrank.config import load, to_toml
-from fullrank.planning.regimes import read_regime
+from fullrank.planning.cluster import read_regime
 from fullrank.runs.record import to_line
 
 from .conftest import Command

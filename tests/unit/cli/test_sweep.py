@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from fullrank.cli.sweep import DELAYS, LEARNERS, draw, sweep
 from fullrank.codes import Code, make_code
-from fullrank.planning.payload import Payload
-from fullrank.planning.simulation import Cluster
+from fullrank.planning.cluster import Cluster
+from fullrank.planning.costs import Payload
 from fullrank.stragglers import FixedK
 
 PAYLOAD = Payload(

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from fullrank.common.types import Vector
-from fullrank.planning.surprise import LOOKED_BACK, contradicting, repaced
-from fullrank.planning.traffic import Times
+from fullrank.common.types import Times, Vector
+from fullrank.planning import TUNING
+from fullrank.planning.change_detection import iterations_since_pace_change, rounds_since_change
 
 
 def uniform(rounds: int, *, seed: int) -> Vector:
@@ -12,11 +12,11 @@ def uniform(rounds: int, *, seed: int) -> Vector:
 
 def since(ranks: Vector, *, seconds: float = 2.0) -> int:
     """Rounds of these ranks that took ``seconds`` each; the forecast is one second."""
-    return contradicting([(float(rank), seconds) for rank in ranks], 1.0)
+    return rounds_since_change([(float(rank), seconds) for rank in ranks], 1.0)
 
 
 def test_rounds_as_forecast_hardly_ever_contradict() -> None:
-    alarms = [since(uniform(LOOKED_BACK, seed=seed)) > 0 for seed in range(500)]
+    alarms = [since(uniform(TUNING.tested_rounds, seed=seed)) > 0 for seed in range(500)]
     assert sum(alarms) <= 2
 
 
@@ -28,11 +28,11 @@ def test_few_rounds_beyond_the_forecast_are_enough(rank: float, enough: int) -> 
 
 
 def test_most_rounds_a_little_quicker_are_noticed() -> None:
-    assert since(0.4 * uniform(LOOKED_BACK, seed=0), seconds=0.8) > 20
+    assert since(0.4 * uniform(TUNING.tested_rounds, seed=0), seconds=0.8) > 20
 
 
 def test_a_few_rounds_longer_than_all_that_was_forecast_are_noticed() -> None:
-    ranks = 0.9 * uniform(LOOKED_BACK, seed=0)
+    ranks = 0.9 * uniform(TUNING.tested_rounds, seed=0)
     ranks[[-19, -15, -10, -4, -1]] = 1.0
     assert since(ranks) == 19
 
@@ -46,7 +46,7 @@ def test_the_rounds_before_the_change_are_told_from_those_after() -> None:
 
 
 def test_a_change_that_moves_the_mean_by_little_is_no_reason_to_forget() -> None:
-    assert since(np.ones(LOOKED_BACK), seconds=1.02) == 0
+    assert since(np.ones(TUNING.tested_rounds), seconds=1.02) == 0
 
 
 LEARNERS = 15
@@ -61,7 +61,7 @@ def paces(iterations: int, *, seed: int) -> Times:
 
 
 def test_paces_that_only_scatter_hardly_ever_count_as_changed() -> None:
-    alarms = [repaced(paces(100, seed=seed)) > 0 for seed in range(200)]
+    alarms = [iterations_since_pace_change(paces(100, seed=seed)) > 0 for seed in range(200)]
     assert sum(alarms) <= 1
 
 
@@ -73,7 +73,7 @@ def test_learners_of_half_the_pace_are_noticed_and_since_when(
     for seed in range(50):
         pace = paces(100, seed=seed)
         pace[-iterations:, :learners] *= 2.0
-        found.append(repaced(pace))
+        found.append(iterations_since_pace_change(pace))
     assert np.median(found) == pytest.approx(iterations, abs=1)
     assert min(found) > 0
 
@@ -81,9 +81,11 @@ def test_learners_of_half_the_pace_are_noticed_and_since_when(
 def test_a_hiccup_of_two_iterations_is_no_change() -> None:
     pace = paces(100, seed=0)
     pace[-2:] *= 10.0
-    assert repaced(pace) == 0
+    assert iterations_since_pace_change(pace) == 0
 
 
 def test_learners_seen_too_seldom_tell_nothing() -> None:
-    assert repaced(np.full((50, LEARNERS), np.nan)) == 0
-    assert repaced(np.append(np.ones((7, 2)), np.full((9, 2), 9.0), axis=0)) == 0
+    assert iterations_since_pace_change(np.full((50, LEARNERS), np.nan)) == 0
+    assert (
+        iterations_since_pace_change(np.append(np.ones((7, 2)), np.full((9, 2), 9.0), axis=0)) == 0
+    )

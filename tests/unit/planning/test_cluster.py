@@ -5,9 +5,9 @@ import pytest
 
 from fullrank.codes import make_code
 from fullrank.common.errors import ConfigError
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import read_regime, seen
-from fullrank.planning.simulation import play
+from fullrank.planning.cluster import read_regime
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import observation_of, play
 
 REGIMES = sorted(Path("benchmarks/regimes").glob("*.toml"))
 
@@ -51,7 +51,7 @@ def test_services_see_no_more_than_what_arrived() -> None:
     code = make_code("cyclic", rows=15, units=8, tolerance=3)
     played = play(regime.cluster(Payload()), code, regime.delays, iterations=range(5), seed=1)
     for index in range(5):
-        observation = seen(played, index, code)
+        observation = observation_of(played, index, code)
         received = np.isfinite(observation.arrival_s)
         assert received.sum() == played.needed[index]
         assert np.nanmax(observation.arrival_s) == observation.round_s == played.round_s[index]

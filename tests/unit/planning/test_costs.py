@@ -4,18 +4,19 @@ from hypothesis import strategies as st
 
 from fullrank.codes import support
 from fullrank.common.updates import DIGEST_BYTES
-from fullrank.planning.traffic import Traffic, sections_of, traffic
+from fullrank.planning.costs import Payload, Traffic, sections_of
 
-SIZES = [5, 7, 11, 13]
+SIZES = (5, 7, 11, 13)
 NEEDS = {0: [0, 3], 1: [1, 3], 2: [2, 3]}
 
 
 def of(*rows: set[int]) -> Traffic:
     """Traffic of a matrix with these supports."""
     matrix = np.array([[float(unit in row) for unit in NEEDS] for row in rows])
-    return traffic(
-        matrix, needs=NEEDS.__getitem__, section_sizes=SIZES, vector_size=9, batch_entries=100
+    payload = Payload(
+        section_sizes=SIZES, needs=NEEDS.__getitem__, vector_size=9, batch_entries=100
     )
+    return payload.traffic(matrix)
 
 
 def test_a_shared_section_is_sent_once() -> None:

@@ -1,14 +1,14 @@
 import numpy as np
 import pytest
 
-from fullrank.planning.machines import (
+from fullrank.common.types import Times
+from fullrank.planning.delay_model import (
     Scenarios,
-    completed,
+    completed_cases,
     scenarios,
     typical_unit_s,
 )
 from fullrank.planning.observation import Window
-from fullrank.planning.traffic import Times
 
 RNG = np.random.default_rng(0)
 ROUNDS, LEARNERS = 200, 10
@@ -33,7 +33,7 @@ def filled(window: Window) -> Scenarios:
     return scenarios(
         window,
         weight,
-        cases=completed(window, weight, unit_s, none),
+        cases=completed_cases(window, weight, unit_s, none),
         unit_s=unit_s,
         transfer_s=none,
         draws=np.random.default_rng(1),

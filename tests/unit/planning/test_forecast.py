@@ -1,21 +1,13 @@
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from fullrank.planning import candidates
-from fullrank.planning.forecast import (
-    FREE,
-    Forecast,
-    fitted_wires,
-    forecast,
-    shared_link,
-    travelled,
-)
-from fullrank.planning.machines import Scenarios
-from fullrank.planning.payload import Payload
-from fullrank.planning.simulation import Cluster, play
-from fullrank.planning.traffic import Wires, finish_times
+from fullrank.planning.cluster import Cluster, Links
+from fullrank.planning.costs import Payload
+from fullrank.planning.delay_model import Scenarios
+from fullrank.planning.forecast import Forecast, forecast
+from fullrank.planning.link_model import FREE, arrival_times, fit_links
+from fullrank.planning.simulation import play
 from fullrank.stragglers import Exponential
 
 PAYLOAD = Payload(
@@ -24,20 +16,6 @@ PAYLOAD = Payload(
     vector_size=25,
     batch_entries=10,
 )
-
-
-@given(data=st.data(), bandwidth=st.floats(0.5, 50), count=st.integers(1, 6))
-def test_many_rounds_on_a_link_are_each_as_one(
-    data: st.DataObject, bandwidth: float, count: int
-) -> None:
-    starts = st.lists(st.floats(0, 5), min_size=count, max_size=count)
-    start_s = np.array(data.draw(st.lists(starts, min_size=1, max_size=4)))
-    sizes = np.array(data.draw(st.lists(st.integers(1, 99), min_size=count, max_size=count)))
-    np.testing.assert_allclose(
-        shared_link(start_s, sizes, bandwidth),
-        [finish_times(each, sizes, bandwidth) for each in start_s],
-        rtol=1e-6,
-    )
 
 
 @pytest.mark.parametrize(
@@ -59,25 +37,25 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: 
             stopped=np.zeros(6, dtype=np.bool_),
             evidence=30.0,
         )
-        wires = Wires(bandwidth=bandwidth, replay_bandwidth=bandwidth)
-        found = forecast(candidate, played.moved, likely, wires, max_variance=max_variance)
-        np.testing.assert_allclose(found.round_s, played.round_s)
+        links = Links(bandwidth=bandwidth, replay_bandwidth=bandwidth)
+        found = forecast(candidate, played.moved, likely, links, max_variance=max_variance)
+        np.testing.assert_array_equal(found.round_s, played.round_s)
         assert found.mean_s == pytest.approx(played.round_s.mean())
 
 
 def test_the_bandwidth_is_found_from_the_least_overhead() -> None:
-    true = Wires(bandwidth=3e4, replay_bandwidth=3e4)
+    true = Links(bandwidth=3e4, replay_bandwidth=3e4)
     code = candidates(rows=6, units=4, seed=0)[0].code
     moved, busy_s = PAYLOAD.traffic(code.matrix), np.multiply(0.01, code.load, dtype=np.float64)
-    overhead_s = (travelled(busy_s[None], moved, true)[0] - busy_s).min()
-    fitted = fitted_wires(np.full(5, overhead_s), busy_s, moved)
+    overhead_s = (arrival_times(busy_s[None], moved, true)[0] - busy_s).min()
+    fitted = fit_links(np.full(5, overhead_s), busy_s, moved)
     assert fitted.bandwidth == pytest.approx(3e4, rel=0.01)
 
 
 def test_wires_that_cost_nothing_are_not_looked_into() -> None:
     code = candidates(rows=6, units=4, seed=0)[0].code
     assert (
-        fitted_wires(
+        fit_links(
             np.full(5, 1e-5),
             np.multiply(0.1, code.load, dtype=np.float64),
             PAYLOAD.traffic(code.matrix),

@@ -4,9 +4,8 @@ from tests.unit.planning.worlds import late, planned, regime
 
 from fullrank.codes.families.auto import Auto
 from fullrank.common.types import Matrix
-from fullrank.planning import EVERY, Observation, Planner, candidates
-from fullrank.planning.planner import CHANGES, REFILL
-from fullrank.planning.traffic import Traffic
+from fullrank.planning import TUNING, Observation, Planner, candidates
+from fullrank.planning.costs import Traffic
 
 NOBODY = regime(stragglers={"name": "none"})
 
@@ -25,7 +24,7 @@ def test_with_nobody_late_the_least_load_stays() -> None:
 def test_long_delays_of_many_raise_the_tolerance() -> None:
     run = planned(late(7))
     first, _ = run.changes[0]
-    assert first <= 2 * EVERY
+    assert first <= 2 * TUNING.interval
     assert run.last.candidate.params["tolerance"] >= 5
     assert np.median(run.round_s[20:]) < 0.6
 
@@ -52,16 +51,16 @@ def test_equal_observations_give_equal_plans() -> None:
 def test_changes_are_rationed(seed: int) -> None:
     nervous = [late(7), NOBODY, late(3), NOBODY, late(7), NOBODY]
     run = planned(*nervous, iterations=180, seed=seed)
-    assert len(run.changes) <= CHANGES + 180 / REFILL
+    assert len(run.changes) <= TUNING.changes + 180 / TUNING.refill
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_who_lowers_the_tolerance_may_raise_it_again_at_once(seed: int) -> None:
     nervous = [late(7), NOBODY, late(7), NOBODY, late(3), NOBODY]
     run = planned(*nervous, iterations=240, seed=seed)
-    left, before, using = float(CHANGES), 0, 1
+    left, before, using = float(TUNING.changes), 0, 1
     for iteration, plan in run.changes:
-        left = min(CHANGES, left + (iteration - before) / REFILL) - 1.0
+        left = min(TUNING.changes, left + (iteration - before) / TUNING.refill) - 1.0
         tolerance = plan.candidate.code.tolerance
         assert left >= 1.0 - 1e-9 or tolerance >= using
         before, using = iteration, tolerance
@@ -80,7 +79,7 @@ def test_the_plan_names_the_times_it_compared() -> None:
 
 
 def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
-    """Learners 0..5 hold cyclic(1) of three units; those that stopped never come back."""
+    """Learners 0 to 5 hold cyclic(1) of three units; stopped ones send nothing."""
     code = candidates(rows=6, units=3, seed=0)[0].code
     for _ in range(iterations):
         here = np.array([learner not in stopped for learner in range(6)])

@@ -1,8 +1,8 @@
 import numpy as np
 
-from fullrank.planning.luck import exchangeable, independent, lateness, resampled
-from fullrank.planning.machines import Scenarios
-from fullrank.planning.traffic import Times
+from fullrank.common.types import Times
+from fullrank.planning.delay_model import Scenarios
+from fullrank.planning.resampling import exchangeable, independent, lateness, resample
 
 RNG = np.random.default_rng(0)
 EQUAL = np.full(100, 0.01)
@@ -24,7 +24,7 @@ def test_chance_lateness_is_dealt_anew_and_stays_joint() -> None:
     for row in delay_s:
         row[RNG.choice(8, 2, replace=False)] = 5.0
     assert exchangeable(lateness(past(delay_s)), EQUAL)
-    drawn = resampled(past(delay_s), count=400, draws=np.random.default_rng(2))
+    drawn = resample(past(delay_s), count=400, draws=np.random.default_rng(2))
     assert (drawn.delay_s.sum(axis=1) == 10.0).all()
     patterns = {tuple(row) for row in drawn.delay_s}
     assert len(patterns) == 28  # all pairs of eight
@@ -34,7 +34,7 @@ def test_those_who_are_always_late_stay_those() -> None:
     delay_s = np.zeros((100, 8))
     delay_s[:, [2, 5]] = 5.0
     assert not exchangeable(lateness(past(delay_s)), EQUAL)
-    drawn = resampled(past(delay_s), count=50, draws=np.random.default_rng(2))
+    drawn = resample(past(delay_s), count=50, draws=np.random.default_rng(2))
     np.testing.assert_array_equal(drawn.delay_s, delay_s[:50])
 
 
@@ -51,6 +51,6 @@ def test_independent_lateness_makes_coincidences_that_were_not_seen() -> None:
     delay_s[RNG.permutation(100)[:80], np.arange(80) % 8] = 5.0  # at most one at a time
     delay_s[:8, :] = 0.0
     delay_s[:8, [0, 4]] = 5.0
-    drawn = resampled(past(delay_s), count=2000, draws=np.random.default_rng(2))
+    drawn = resample(past(delay_s), count=2000, draws=np.random.default_rng(2))
     together = (drawn.delay_s > 0).sum(axis=1)
     assert (together > 2).any() == independent(delay_s > 0, EQUAL)

@@ -10,9 +10,9 @@ from fullrank.codes import Code, make_code
 from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.environments import make_environment
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
-from fullrank.planning.payload import Payload
-from fullrank.planning.simulation import Cluster, simulate
-from fullrank.planning.traffic import finish_times
+from fullrank.planning.cluster import Cluster, finish_times
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import simulate
 from fullrank.rounds.independent import IndependentRound
 from fullrank.rounds.round import Round, Verdict
 from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
@@ -120,7 +120,7 @@ def test_a_shared_link_wastes_nothing_and_favours_nobody(
     start_s, size = np.array(starts), np.array(sizes)
     finish_s = finish_times(start_s, size, bandwidth)
     np.testing.assert_array_equal(finish_times(start_s, size, np.inf), start_s)
-    # Integrate an equal split over the time between events: everybody has got its size.
+    # Integrate an equal split over the time between events: each transfer gets its size.
     events = np.unique(np.concatenate([start_s, finish_s]))
     middle, width = (events[1:] + events[:-1]) / 2, np.diff(events)
     opened = (start_s[:, None] <= middle) & (middle < finish_s[:, None])
@@ -241,7 +241,7 @@ def test_thousands_of_learners_are_simulated(name: str, params: dict[str, Any], 
 def test_a_payload_is_what_the_algorithm_moves() -> None:
     environment = make_environment("cooperative_navigation", copies=1)
     algorithm = MADDPGConfig(hidden=16, batch_size=64).dimensions(environment.agents)
-    cluster = Cluster(payload=Payload.of(algorithm, batch_size=64))
+    cluster = Cluster(payload=Payload.of(algorithm, 64))
     uncoded = make_code("uncoded", rows=4, units=3)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
     sizes = {(section.role, section.unit): section.size for section in algorithm.sections}

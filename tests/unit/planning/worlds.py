@@ -1,8 +1,9 @@
-"""Runs that plan, in virtual time."""
+"""Planned runs in virtual time."""
 
 from fullrank.codes.families.auto import Auto
-from fullrank.planning.payload import Payload
-from fullrank.planning.regimes import PlannedRun, Regime, play_planned
+from fullrank.planning.cluster import Regime
+from fullrank.planning.costs import Payload
+from fullrank.planning.simulation import PlannedRun, play_planned
 
 
 def regime(**keys: object) -> Regime:
@@ -17,7 +18,7 @@ def late(k: int, delay_s: float = 2.0) -> Regime:
 
 
 def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRun:
-    """One regime after the other, each for as long."""
+    """One regime after the other, each for the same number of iterations."""
     each = iterations // len(regimes)
     return play_planned(
         lambda iteration: regimes[min(iteration // each, len(regimes) - 1)],

@@ -12,7 +12,7 @@ TORCH_FREE = [
     "fullrank.rounds.round",
     "fullrank.planning.simulation",
     "fullrank.stragglers",
-    "fullrank.planning.traffic",
+    "fullrank.planning.planner",
     "fullrank.common.updates",
     "fullrank.cli",
     "fullrank_replay.server",

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fullrank.algorithms import Algorithm
 from fullrank.codes import support
 from fullrank.common.types import Matrix, UnitIndex, Vector
-from fullrank.planning.traffic import sections_of
+from fullrank.planning.costs import sections_of
 from fullrank.replay import Sample
 from fullrank.rpc.codec import (
     CONTROLLER_CHUNKS,

@@ -5,9 +5,9 @@ import logging
 
 from fullrank.codes.families.auto import START, Auto
 from fullrank.config import PluginSettings, RunConfig
-from fullrank.planning import EVERY, Planner
-from fullrank.planning.measured import observed
-from fullrank.planning.payload import Payload
+from fullrank.planning import TUNING, Planner
+from fullrank.planning.costs import Payload
+from fullrank.planning.observation import observation_of_record
 from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
 from fullrank.wiring import max_variance_of
@@ -48,11 +48,11 @@ class Planning:
 
     async def note(self, record: IterationRecord, current: Deal) -> None:
         """Take a committed iteration; now and then plan the next ones."""
-        observation = observed(record, current.code, self._payload.traffic)
+        observation = observation_of_record(record, current.code, self._payload.traffic)
         if observation is not None:
             self._planner.observe(observation)
         learners = [member.learner for member in self._run.roster.eligible]
-        if (record.iteration + 1) % EVERY or len(learners) <= self._run.units:
+        if (record.iteration + 1) % TUNING.interval or len(learners) <= self._run.units:
             return
         self._run.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
         chosen = plan.candidate
@@ -74,5 +74,5 @@ def planning_of(
     """The planning of a run whose code is ``auto``, else None."""
     if config.code.name != "auto":
         return None
-    payload = Payload.of(training.algorithm, batch_size=training.batch_size)
+    payload = Payload.of(training.algorithm, training.batch_size)
     return Planning(config, run, membership, payload)
