@@ -1,14 +1,15 @@
-"""Nothing wrong is committed that digests can show, and nobody is named wrongly.
+"""Claim: no error that digests can show is committed, and no honest learner is named.
 
-For every exact code, rounds with the rows of a random set J that decodes:
+For every exact code, rounds receive the rows of random decodable sets J:
 
-* a bit flipped anywhere in one learner's vector: caught before the commit, or without effect on the
-  committed bits; its learner named wherever the other rows still have rank M;
-* a wrong computation under a digest that fits: never committed where two learners reported the
-  unit (elsewhere late digests and audits must find it, docs/adr/0016-audit-and-rollback.md);
-* a clean round: committed, and nobody is named.
+* one bit of one learner's vector is flipped: the round catches it before the commit, or the
+  committed bits are unaffected; the learner is named if the other rows have rank M;
+* one learner miscomputes a unit and reports the matching digest: the update is not committed if two
+  learners reported the unit (otherwise late digests and audits must find it,
+  docs/adr/0016-audit-and-rollback.md);
+* all learners are right: the round commits and names no learner.
 
-Prints one markdown table; exits with 1 if any of it fails once.
+Prints one Markdown table; exits with 1 if any trial fails.
 
     python benchmarks/audit.py --trials 10000
 """
@@ -39,7 +40,7 @@ CODES: dict[str, dict[str, Any]] = {
     "ldgm": {},
 }
 SHARE = 5
-"""Of all trials, one in so many is a wrong computation, and one a clean round, beside the flips."""
+"""For every so many flips there is one miscomputation and one clean round."""
 
 
 def main() -> None:
@@ -48,9 +49,9 @@ def main() -> None:
     trials = parser.parse_args().trials
     print(
         f"{trials} flipped bits for each code of {ROWS} rows and {UNITS} units.\n\n"
-        "| code | flips caught, or without effect | learner named, of those that can be "
-        "| wrong computations caught, of those reported twice | reported once, and committed "
-        "| named wrongly | false alarms, of clean rounds |\n|---|---|---|---|---|---|---|"
+        "| code | flips caught or harmless / all | culprits named / nameable "
+        "| miscomputations caught / reported twice | committed, reported once "
+        "| wrongly named | false alarms / clean rounds |\n|---|---|---|---|---|---|---|"
     )
     failed = False
     clean = 0
@@ -76,7 +77,7 @@ def main() -> None:
 
 
 def measured(code: Code, trials: int) -> Counter[str]:
-    """Outcomes of all kinds of trials."""
+    """Count the outcomes of all kinds of trials."""
     generator = np.random.default_rng([code.rows, code.units, int(code.load.sum())])
     count: Counter[str] = Counter()
     for received in sets(code, trials, generator):
@@ -88,13 +89,13 @@ def measured(code: Code, trials: int) -> Counter[str]:
 
 
 def sets(code: Code, trials: int, generator: np.random.Generator) -> Iterator[list[int]]:
-    """Random sets J of rank M, in order of arrival."""
-    made = 0
-    while made < trials:
+    """Yield random sets J of rank M, in order of arrival."""
+    count = 0
+    while count < trials:
         received = generator.permutation(code.rows)[: generator.integers(UNITS, code.rows + 1)]
         working = [int(row) for row in received if code.load[row]]
         if rank(code, working) == UNITS:
-            made += 1
+            count += 1
             yield working
 
 
@@ -103,7 +104,7 @@ def rank(code: Code, rows: list[int]) -> int:
 
 
 def draw(generator: np.random.Generator) -> FloatArray:
-    """Updates of several scales, a fifth of the entries zero, shape (M, ENTRIES)."""
+    """Draw updates of several scales, a fifth of the entries zero, shape (M, ENTRIES)."""
     scale = 10.0 ** generator.uniform(-9, -1, (UNITS, 1))
     updates = generator.standard_normal((UNITS, ENTRIES)) * scale
     updates[generator.random(updates.shape) < 0.2] = 0.0
@@ -115,7 +116,7 @@ def encoded(code: Code, row: int, updates: FloatArray) -> Matrix:
 
 
 def hand_in(round_: Round, code: Code, row: int, updates: FloatArray, coded: Matrix) -> None:
-    """What the learner of this row reports and sends; learners are known by their rows."""
+    """Report the row's digests and offer its vector; the learner has the number of its row."""
     for unit in support(code.matrix[row]):
         round_.report(unit, unit_digest(updates[unit]), learner=row)
     round_.offer(learner=row, row=row, coded=coded)
@@ -126,16 +127,16 @@ def opened(code: Code) -> Round:
 
 
 def is_true(decision: Decision, updates: FloatArray) -> bool:
-    """Committed, and the true bits."""
-    found = decision.updates
-    committed = decision.verdict is Verdict.COMMIT and found is not None
-    return bool(committed and found is not None and found.tobytes() == updates.tobytes())
+    """Whether the decision commits the true bits."""
+    decoded = decision.updates
+    committed = decision.verdict is Verdict.COMMIT and decoded is not None
+    return bool(committed and decoded is not None and decoded.tobytes() == updates.tobytes())
 
 
 def flipped(
     code: Code, received: list[int], count: Counter[str], generator: np.random.Generator
 ) -> None:
-    """One bit of one entry of one learner's vector."""
+    """Flip one bit of one entry of one learner's vector."""
     updates, culprit = draw(generator), int(generator.choice(received))
     round_ = opened(code)
     count["flips"] += 1
@@ -147,7 +148,7 @@ def flipped(
             changed = not np.array_equal(coded, encoded(code, row, updates))  # -0.0 is 0.0
         try:
             hand_in(round_, code, row, updates, coded)
-        except InvalidContribution:  # not finite any more: refused at the door, by name
+        except InvalidContribution:  # no longer finite: refused on arrival, by name
             count["harmless"] += 1
             return
     decision = round_.decide()
@@ -162,7 +163,7 @@ def flipped(
 def miscomputed(
     code: Code, received: list[int], count: Counter[str], generator: np.random.Generator
 ) -> None:
-    """One learner computes one entry of one unit wrong, and reports and sends what it computed."""
+    """One learner errs in one entry of a unit, and reports and sends the wrong result."""
     updates, culprit = draw(generator), int(generator.choice(received))
     unit = int(generator.choice(support(code.matrix[culprit])))
     wrong = updates.copy()
@@ -170,8 +171,8 @@ def miscomputed(
     wrong = snap(wrong)
     round_ = opened(code)
     for row in received:
-        own = wrong if row == culprit else updates
-        hand_in(round_, code, row, own, encoded(code, row, own))
+        computed = wrong if row == culprit else updates
+        hand_in(round_, code, row, computed, encoded(code, row, computed))
     decision = round_.decide()
     count["named wrongly"] += decision.culprit not in (None, culprit)
     caught = decision.verdict is not Verdict.COMMIT or is_true(decision, updates)
@@ -185,7 +186,7 @@ def miscomputed(
 def clean(
     code: Code, received: list[int], count: Counter[str], generator: np.random.Generator
 ) -> None:
-    """Everybody is right."""
+    """All learners are right."""
     updates, round_ = draw(generator), opened(code)
     for row in received:
         hand_in(round_, code, row, updates, encoded(code, row, updates))

@@ -1,4 +1,4 @@
-"""What a round moves, over bare gRPC streams: the same bytes between the same peers."""
+"""Bare gRPC streams that carry the bytes of a round between the same number of processes."""
 
 import asyncio
 import multiprocessing
@@ -15,10 +15,10 @@ from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.v1.tensor_pb2 import Chunk
 
 MARK = b"\1"
-"""Ends the last message of an answer."""
+"""Last byte of an answer."""
 DEFAULTS = [("grpc.so_reuseport", 0)]
 SAMPLE_BYTES = 4 * 832
-"""A minibatch of one transition."""
+"""Size of a minibatch of one transition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +26,7 @@ class Bare:
     """A workload for bare streams."""
 
     protobuf: bool
-    """Messages with a ``bytes`` field, encoded for every stream; otherwise bytes as they are."""
+    """Encode protobuf messages with a ``bytes`` field for every stream; else send raw bytes."""
     rounds: int
     share: int
     """Bytes to each client in a round."""
@@ -35,16 +35,16 @@ class Bare:
     clients: int
 
     def encode(self) -> Callable[[bytes], bytes] | None:
-        """How a stream encodes what it writes."""
+        """Serialiser of a stream, None for raw bytes."""
         return (lambda data: Chunk(data=data).SerializeToString()) if self.protobuf else None
 
     def decode(self) -> Callable[[bytes], bytes] | None:
-        """How a stream decodes what it reads."""
+        """Deserialiser of a stream, None for raw bytes."""
         return (lambda message: Chunk.FromString(message).data) if self.protobuf else None
 
 
 def bare(load: Bare) -> float:
-    """Median time of the same bytes between the same peers over bare streams."""
+    """Median seconds of a round of the same bytes over bare streams."""
     context = multiprocessing.get_context("spawn")
     pipes = [context.Pipe() for _ in range(2)]
     servers = [
@@ -66,9 +66,9 @@ def bare(load: Bare) -> float:
 
 
 def _pieces(total: int) -> list[bytes]:
-    """Messages of the size that a round uses; the last ends with a mark."""
-    whole = [bytes(min(CHUNK_BYTES, total - start)) for start in range(0, total, CHUNK_BYTES)]
-    return [*whole[:-1], whole[-1][:-1] + MARK]
+    """Cut ``total`` bytes into messages as a round does; the last one ends with a mark."""
+    chunks = [bytes(min(CHUNK_BYTES, total - start)) for start in range(0, total, CHUNK_BYTES)]
+    return [*chunks[:-1], chunks[-1][:-1] + MARK]
 
 
 def _bare_server(pipe: Connection, load: Bare, echo: bool) -> None:
@@ -88,7 +88,7 @@ async def _listen(load: Bare, work: Callable[..., Any]) -> tuple[Any, int]:
 
 
 async def _serve_echo(pipe: Connection, load: Bare) -> None:
-    """Stands for replay: a small answer to each small request."""
+    """Stand in for replay: answer each small request with a small message."""
     left = asyncio.Semaphore(0)
 
     async def work(requests: AsyncIterator[bytes], context: Any) -> None:
@@ -104,7 +104,7 @@ async def _serve_echo(pipe: Connection, load: Bare) -> None:
 
 
 async def _serve_rounds(pipe: Connection, load: Bare) -> None:
-    """Stands for the controller: write a share to every stream, read every answer."""
+    """Stand in for the controller: write a share to every stream, read every answer."""
     ready, finished = asyncio.Semaphore(0), asyncio.Semaphore(0)
     turns = [asyncio.Event() for _ in range(load.rounds)]
     pieces = _pieces(load.share)
@@ -140,7 +140,7 @@ def _bare_client(port: int, echo: int, load: Bare) -> None:
 
 
 async def _dial_bare(port: int, echo: int, load: Bare) -> None:
-    """Stands for a learner: read a share, fetch a small minibatch, answer."""
+    """Stand in for a learner: read a share, fetch a small minibatch, answer."""
     expected, pieces = len(_pieces(load.share)), _pieces(load.answer)
     coders = {"request_serializer": load.encode(), "response_deserializer": load.decode()}
     async with (

@@ -1,9 +1,10 @@
-"""Claim: on every robot task each trained side beats the random policy.
+"""Claim: on every particle task each trained side beats the random policy.
 
-Each seed is trained, adversaries by DDPG. Then each side plays greedily against random opponents,
-and a random side against the same opponents, on the same initial states: in a game of two sides
-what one gains the other may lose, so sides are judged one by one. The difference of the mean
-returns is paired by seed; the claim holds if its 90 % bootstrap interval lies above 0.
+Each seed is trained, with adversaries learning by DDPG. Then each side plays greedily against
+random opponents, and a random side plays the same opponents from the same initial states: in a
+contest the gain of one side may be the loss of the other, so sides are judged one by one. The
+difference of the mean returns is paired by seed; the claim holds if its 90 % bootstrap interval
+lies above 0.
 
     OMP_NUM_THREADS=1 python benchmarks/beats_random.py --seeds 5 --processes 2
 """
@@ -30,7 +31,7 @@ EVALUATION_SEED, OPPONENT_SEED = 1000, 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """A task at a size that trains in a minute."""
+    """A task small enough to train in a minute."""
 
     name: str
     agents: int
@@ -76,9 +77,9 @@ def main() -> int:
     with ProcessPoolExecutor(arguments.processes) as pool:
         for task in tasks:
             seeds = range(arguments.seeds)
-            found = list(pool.map(play, [task] * len(seeds), seeds))
-            for side in found[0]:
-                values = np.array([each[side] for each in found])
+            by_seed = list(pool.map(play, [task] * len(seeds), seeds))
+            for side in by_seed[0]:
+                values = np.array([gain[side] for gain in by_seed])
                 mean, low, high = bootstrap(values, share=0.90)
                 shown = ", ".join(f"{value:.1f}" for value in values)
                 print(
@@ -93,7 +94,7 @@ def main() -> int:
 
 
 def gains(task: Task, seed: int, *, iterations: int, episodes: int) -> dict[str, float]:
-    """By side: mean return of the trained policies less that of random ones, opponents random."""
+    """Gain of each side: mean return trained minus mean return random, opponents random."""
     config = configuration(task, seed, iterations)
     run = LocalRun(config, coded=False)
     try:
@@ -110,7 +111,7 @@ def gains(task: Task, seed: int, *, iterations: int, episodes: int) -> dict[str,
 
 
 def configuration(task: Task, seed: int, iterations: int) -> RunConfig:
-    """Of one seed; a learning rate of 0.003 suits the small networks on all tasks."""
+    """Configuration of one seed; a learning rate of 0.003 suits the small networks."""
     overrides = [
         f"seed={seed}",
         f"iterations={iterations}",
@@ -125,7 +126,7 @@ def configuration(task: Task, seed: int, iterations: int) -> RunConfig:
 def side_returns(
     config: RunConfig, playing: Sequence[str], trained: Act, *, episodes: int
 ) -> dict[str, float]:
-    """Mean return of each side, where the sides ``playing`` act as trained and others at random."""
+    """Mean return of each side; the sides ``playing`` act as trained, the others at random."""
     environment = environment_of(config, copies=episodes)
     random = random_actions(environment.agents, seed=OPPONENT_SEED)
     act = mixed(environment.agents, playing, trained, random)
@@ -134,11 +135,11 @@ def side_returns(
 
 
 def mixed(agents: Sequence[AgentSpec], playing: Sequence[str], act: Act, others: Act) -> Act:
-    """The one's actions in the columns of the sides that play, the other's elsewhere."""
-    own = np.repeat([agent.side in playing for agent in agents], [a.action.size for a in agents])
+    """Take actions of ``act`` for the sides ``playing`` and of ``others`` for the rest."""
+    plays = np.repeat([agent.side in playing for agent in agents], [a.action.size for a in agents])
 
     def together(observation: FloatArray) -> FloatArray:
-        return np.where(own, act(observation), others(observation))
+        return np.where(plays, act(observation), others(observation))
 
     return together
 

@@ -1,13 +1,13 @@
-"""Claim: 720 faults in one life of one system break no promise; 95 % of rounds commit at first try.
+"""Claim: 720 faults in one long run break no promise; 95 % of rounds commit at the first attempt.
 
-Replay, controller and learners are processes of this machine. One fault follows the other while
-they train, drawn from a seed: a process is killed, told to stop or frozen, a line to controller or
-replay is cut, silent, slow or all but closed, a learner's vectors are changed on their way
-(`fullrank chaos --services`). Who ended is started again, as a supervisor would; who ended by
-itself is counted. A judge hears what the services note while they do; in the end every digest and
-the parameters must be those of the run that nothing befell. At first try means: committed by the
-term that opened it, without a row assigned once more. Memory is shown and not judged, for services
-that are young again and again scatter: soak.py judges it.
+Replay, controller and learners are processes of this machine. While they train, faults drawn from a
+seed follow one another: a process is killed, stopped or frozen, a connection to controller or
+replay is cut, silenced, slowed or throttled to a byte a second, a learner's vectors are changed in
+transit (`fullrank chaos --services`). A supervisor restarts processes that ended, and counts those
+that ended by themselves. The invariants are checked during the run; at its end every digest and the
+parameters must equal those of the undisturbed run. A round commits at the first attempt if the term
+that opened it commits it without reassigning a row. Memory is reported and not judged, because
+restarted services scatter: soak.py judges it.
 
     python benchmarks/chaos_soak.py --faults 720 --iterations 7200
 """
@@ -33,18 +33,18 @@ from soak import WARM_UP, services
 
 CLAIM = 0.95
 EVERY = 5
-"""Faults between two looks."""
+"""Faults between two checks."""
 
 
 class Tries:
-    """Counts the iterations that were committed, and those whose rows were assigned once."""
+    """Counts committed iterations, and those whose rows were assigned only once."""
 
     def __init__(self) -> None:
         self.committed = self.at_first = 0
         self._tries: Counter[int] = Counter()
 
     def hear(self, noted: Iterable[Event]) -> None:
-        """Go on with what a controller noted."""
+        """Count the events of a controller."""
         for event in noted:
             if isinstance(event, Assigned):
                 self._tries[event.iteration] += 1
@@ -54,17 +54,17 @@ class Tries:
 
 
 class Watch:
-    """Looks at a run that goes on: at what it notes, and at what memory it takes."""
+    """Checks the events of a live run and samples the memory of its processes."""
 
     def __init__(self, run_dir: Path, judge: Judge) -> None:
         self._run_dir, self._judge = run_dir, judge
         self._noted = follow(run_dir)
         self.tries = Tries()
         self.pss: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
-        """By service: iterations committed, and the mean proportional set size then, bytes."""
+        """By service: committed iterations and the mean proportional set size then, bytes."""
 
     def look(self) -> list[str]:
-        """What broke a promise since the last look."""
+        """Violations since the last check."""
         noted = next(self._noted)
         self.tries.hear(noted.controller)
         self._measure()
@@ -80,7 +80,7 @@ class Watch:
 
 
 def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[Misfortune], Watch, list[str]]:
-    """Disturb a run to its end or its first violation; what befell it, how it went, what broke."""
+    """Inject faults until the run ends or breaks a promise; return faults, watch, violations."""
     reference = undisturbed(arguments.iterations)
     watch, injected = Watch(run_dir, Judge(reference.digests)), list[Misfortune]()
     run = disturbed(
@@ -102,7 +102,7 @@ def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[Misfortune]
 
 
 def growth(looks: list[tuple[int, float]], iterations: int) -> float:
-    """Bytes in a hundred iterations, after the first fifth."""
+    """Bytes per hundred iterations, after the first fifth."""
     steady = [look for look in looks if look[0] >= WARM_UP * iterations]
     if len(steady) < 2:
         return float("nan")

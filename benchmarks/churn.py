@@ -1,8 +1,8 @@
-"""Elastic: 100 joins and leaves within 500 iterations lose none and change no bit.
+"""Claim: 100 joins and leaves within 500 iterations lose no iteration and change no bit.
 
 Services in one process over loopback, `cyclic` with tolerance 1, six learners of which half come
-and go: every fifth iteration one or two die without a word, or one joins. The run is compared with
-the same run in one process, to which nothing happens.
+and go: every fifth iteration one or two die without notice, or one joins. The reference is the same
+configuration in one process with a fixed set of learners.
 
     python benchmarks/churn.py --iterations 500 --changes 100
 """
@@ -41,7 +41,7 @@ SETTINGS = (
     "checkpoint.every=100",
     "metrics.sinks=[]",
 )
-"""Rounds of some milliseconds: changes fall into every part of an iteration."""
+"""Rounds of a few milliseconds, so that changes strike every part of an iteration."""
 
 
 class Crowd:
@@ -54,11 +54,11 @@ class Crowd:
         self.changes: Counter[str] = Counter()
 
     def join(self) -> None:
-        """One more."""
+        """Add a learner."""
         self._present.append(asyncio.create_task(attach(self._launch, asyncio.Event())))
 
     def change(self) -> None:
-        """One or two die, or one joins, as chance and their number will have it."""
+        """Kill one or two learners or add one, at random within the limits on their number."""
         count = len(self._present)
         dying = int(self._draw.integers(0, 3)) if count > LEAST else 0
         if count >= 2 * LEARNERS:
@@ -71,14 +71,14 @@ class Crowd:
             self.changes["joins"] += 1
 
     async def dismiss(self) -> None:
-        """All end."""
+        """End all learners."""
         for task in self._present:
             task.cancel()
         await asyncio.gather(*self._present, return_exceptions=True)
 
 
 async def churned(settings: Resolved, run_dir: Path, *, changes: int, seed: int) -> Counter[str]:
-    """Run to the end while learners come and go; how many did."""
+    """Run to the end while learners come and go; return the number of changes."""
     launch = Launch(resolved=settings, run_dir=run_dir)
     stop = asyncio.Event()
     services = [
@@ -100,7 +100,7 @@ async def churned(settings: Resolved, run_dir: Path, *, changes: int, seed: int)
 
 
 async def _committed(services: "list[asyncio.Task[None]]", run_dir: Path, iterations: int) -> None:
-    """Return when so many iterations are committed; raise what a service failed with."""
+    """Wait until so many iterations are committed; raise the error of a failed service."""
     client: ControllerClient | None = None
     while True:
         for service in services:
@@ -119,7 +119,7 @@ async def _committed(services: "list[asyncio.Task[None]]", run_dir: Path, iterat
 
 
 def report(records: list[IterationRecord], changes: Counter[str], *, reference: list[str]) -> bool:
-    """Print what happened; whether the claim holds."""
+    """Print the outcome; return whether the claim holds."""
     equal = [record.update_digest for record in records] == reference
     whole = [record.iteration for record in records] == list(range(len(reference)))
     print("| | |\n|---|---|")
@@ -129,7 +129,7 @@ def report(records: list[IterationRecord], changes: Counter[str], *, reference: 
     print(f"| epochs | {len({record.epoch for record in records})} |")
     print(f"| iterations to which rows were added | {sum(r.attempt > 0 for r in records)} |")
     print(f"| exact | {sum(record.exact for record in records)} |")
-    print(f"| digests as in the run to which nothing happened | {'all' if equal else 'NOT all'} |")
+    print(f"| digests equal those of the undisturbed run | {'all' if equal else 'NOT all'} |")
     holds = equal and whole
     print("\nno iteration lost, no bit differs" if holds else "\nlost iterations or other bits")
     return holds
@@ -140,14 +140,15 @@ def main() -> int:
     parser.add_argument("--iterations", type=int, default=500)
     parser.add_argument("--changes", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    given = parser.parse_args()
-    overrides = [f"iterations={given.iterations}", *SETTINGS]
+    options = parser.parse_args()
+    overrides = [f"iterations={options.iterations}", *SETTINGS]
     settings = load(None, environ={}, overrides=overrides).check()
-    reference = [each.update_digest for each in LocalRun(settings.config).train()]
+    reference = [iteration.update_digest for iteration in LocalRun(settings.config).train()]
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(scratch) / "run"
         run_dir.mkdir()
-        changes = asyncio.run(churned(settings, run_dir, changes=given.changes, seed=given.seed))
+        run = churned(settings, run_dir, changes=options.changes, seed=options.seed)
+        changes = asyncio.run(run)
         records = list(read_records(run_dir / "metrics.jsonl"))
     return int(not report(records, changes, reference=reference))
 

@@ -1,15 +1,14 @@
-"""Claim: Coded DARL1N's rounds do not show the stragglers' delay; uncoded ones do.
+"""Claim: Coded DARL1N's covered rounds do not show the stragglers' delay; uncoded rounds do.
 
 Real services on loopback: 12 agents of Food Collection, 24 learners that make their own samples,
-each late by 1 s with probability eta in every iteration, by itself (``bernoulli``). Compute of
-0.2 s a unit is emulated; networks and batches are small, so that the real one is within it on two
-cores. A round is covered where the code has rank 12 without the rows of the late; it then has to
-last as long as the heaviest row computes that rank 12 needs, the lightest coming first; what it
-lasts beyond that is the price of sending, decoding and two busy cores. The claim holds if the
-median covered round is within 1.10 of the same round with the price that is paid without
-stragglers, if every other round lasts longer than the delay, and if all runs commit equal digests,
-of which one over all iterations is shown. ``uncoded`` covers a round only if none of its twelve
-learners is late.
+each delayed by 1 s with probability eta in every iteration (``bernoulli``). Compute of 0.2 s a unit
+is emulated; networks and batches are small enough for two cores to finish within it. A round is
+covered if the rows of the learners in time have rank 12. It should last as long as the heaviest row
+that rank 12 needs, taking the lightest rows first; the rest is the price of sending, decoding and
+two busy cores. The claim holds if the median covered round is within 1.10 of the same round at the
+price paid without stragglers, if every other round outlasts the delay, and if all runs commit equal
+digests (the table shows one digest over all iterations). ``uncoded`` covers a round only if none of
+its twelve learners is late.
 
     OMP_NUM_THREADS=1 python benchmarks/coded_darl1n.py --rounds 12
 """
@@ -45,23 +44,23 @@ class Measured:
 
     round_s: NDArray[np.float64]
     computing_s: NDArray[np.float64]
-    """Until those that are not late have computed enough; inf where they do not suffice."""
+    """Computing time of the learners in time until rank M; inf if they never reach it."""
     digest: str
-    """Of all committed updates."""
+    """Digest of all committed updates."""
 
     @property
     def covered_s(self) -> NDArray[np.float64]:
-        """Times of covered rounds."""
+        """Seconds of covered rounds."""
         return self.round_s[np.isfinite(self.computing_s)]
 
     @property
     def others_s(self) -> NDArray[np.float64]:
-        """Times of the other rounds."""
+        """Seconds of the other rounds."""
         return self.round_s[np.isinf(self.computing_s)]
 
     @property
     def beyond_s(self) -> float:
-        """What covered rounds last beyond computing, in the median."""
+        """Median seconds of covered rounds beyond computing."""
         return median(self.covered_s - self.computing_s[np.isfinite(self.computing_s)])
 
 
@@ -82,7 +81,9 @@ def main() -> int:
             median_s, least_s = median(run.covered_s), run.others_s.min(initial=np.inf)
             ratio = median_s / (median_s - run.beyond_s + plain.beyond_s)
             times_s = (median_s, run.beyond_s, ratio, run.covered_s.max(initial=-np.inf), least_s)
-            figures = " | ".join(f"{each:.3f}" if np.isfinite(each) else "" for each in times_s)
+            figures = " | ".join(
+                f"{time_s:.3f}" if np.isfinite(time_s) else "" for time_s in times_s
+            )
             covered = f"{len(run.covered_s)} of {arguments.rounds}"
             print(f"| {code} | {eta} | {covered} | {figures} | {run.digest[:12]} |", flush=True)
             if ratio > CLAIM or least_s < DELAY_S:
@@ -93,7 +94,7 @@ def main() -> int:
 
 
 def median(times_s: NDArray[np.float64]) -> float:
-    """NaN of none."""
+    """Median, NaN if there is none."""
     return float(np.median(times_s)) if times_s.size else float("nan")
 
 
@@ -128,7 +129,7 @@ def measure(code: tuple[str, ...], eta: float, rounds: int) -> Measured:
 
 
 def computing_s(config: RunConfig, record: IterationRecord, matrix: NDArray[np.float64]) -> float:
-    """When the learners that are not late have computed rows of full rank; inf if they never do."""
+    """Seconds until the learners in time have computed rows of full rank; inf if never."""
     delays = delays_of(config).delays(seed=SEED, iteration=record.iteration, learners=LEARNERS)
     in_time = matrix[[row for learner, row in record.rows.items() if delays[learner] == 0.0]]
     units = np.count_nonzero(in_time, axis=1)

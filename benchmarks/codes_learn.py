@@ -1,15 +1,14 @@
-"""Learners' own samples teach more through dense codes where J is chosen for its noise.
+"""Claim: with independent samples, dense codes learn more if rounds wait for a low variance.
 
-Food Collection, 6 agents on 12 learners, each of which draws its own samples
-(``algorithm.data=independent``), B of each unit in an iteration. An iteration is committed at rank
-M alone, as in [DARL1N], or, where that makes a difference, once the predicted variance of its
-gradients is at most the default of ``algorithm.max_variance``. The policies are judged every ten
-iterations, without exploration; the return is the mean of the last five. *Gain* is the return over
-that of the same code and seed at rank M alone. *Keyed* is the mode in which holders of a unit share
-its samples, so that every code and J commit the same bits. Who is late is drawn without regard to
-rows, so what is learnt does not depend on it, but how long it takes does: *waits* is the share of
-rounds that need a late learner, if each is late with probability 0.2 and with 0.5. Claim: every
-dense code (``mds``, ``random_sparse``) gains by the limit in every seed.
+Food Collection, 6 agents on 12 learners, each of which draws its own B samples of each unit
+(``algorithm.data=independent``). An iteration commits at rank M alone, as in [DARL1N], or, where it
+makes a difference, once the predicted variance of its gradients is at most the default of
+``algorithm.max_variance``. Policies are evaluated greedily every ten iterations; the return is the
+mean of the last five evaluations. *Gain* is the return above that of the same code and seed at rank
+M alone. In mode *keyed* the holders of a unit share its samples, so every code and J commit the
+same bits. Lateness is drawn independently of rows: it does not change learning, but it changes
+times. *Waits* is the share of rounds that need a late learner when each is late with probability
+0.2 or 0.5. The claim holds if every dense code (``mds``, ``random_sparse``) gains in every seed.
 
     OMP_NUM_THREADS=1 python benchmarks/codes_learn.py --seeds 0 1 2 --processes 2
 """
@@ -38,7 +37,7 @@ ROUNDS = 1000
 
 
 class Way(NamedTuple):
-    """A code, and the noise at which its iterations are committed; None where nobody has any."""
+    """A code and the variance at which its iterations commit; None for keyed samples."""
 
     code: str
     limit: float | None
@@ -51,12 +50,12 @@ class Way(NamedTuple):
 
 
 class Learnt(NamedTuple):
-    """A seed's training."""
+    """Outcome of training with one seed."""
 
     rows: float
-    """Received in the median iteration."""
+    """Rows received in the median iteration."""
     variance: float
-    """Of the median iteration, in that of one learner's own gradient."""
+    """Median variance, relative to one learner's own gradient."""
     first: float
     """Return before the first update."""
     last: float
@@ -64,7 +63,7 @@ class Learnt(NamedTuple):
 
 def train(way: Way, seed: int, iterations: int) -> Learnt:
     """Train in one process; learners answer in random order."""
-    own = {"algorithm.data": "independent", "algorithm.max_variance": way.limit}
+    independent = {"algorithm.data": "independent", "algorithm.max_variance": way.limit}
     options = {
         "seed": seed,
         "iterations": iterations + 1,
@@ -77,18 +76,18 @@ def train(way: Way, seed: int, iterations: int) -> Learnt:
         "learners": AGENTS if way.code == "uncoded" else LEARNERS,
         "stragglers.name": "exponential",
         "stragglers.mean_s": 1.0,
-        **({} if way.limit is None else own),
+        **({} if way.limit is None else independent),
     }
     rows, variances, returns = [], [], []
-    for each in LocalRun(load(options=options).check().config):
-        rows.append(len(each.received))
-        variances.append(each.variance or 0.0)
-        returns += [] if each.return_mean is None else [each.return_mean]
+    for iteration in LocalRun(load(options=options).check().config):
+        rows.append(len(iteration.received))
+        variances.append(iteration.variance or 0.0)
+        returns += [] if iteration.return_mean is None else [iteration.return_mean]
     return Learnt(median(rows), median(variances), returns[0], fmean(returns[-JUDGED:]))
 
 
 def waits(code: Code, limit: float, eta: float) -> float:
-    """Share of rounds that the learners in time cannot end."""
+    """Share of rounds that the learners in time cannot complete."""
     working = code.matrix[code.load > 0]
     waited = 0
     for number in range(ROUNDS):
@@ -99,7 +98,7 @@ def waits(code: Code, limit: float, eta: float) -> float:
 
 
 def report(way: Way, runs: Sequence[Learnt], plain: Sequence[Learnt]) -> None:
-    """Print a row."""
+    """Print a row of the table."""
     returns = sorted(run.last for run in runs)
     gains = sorted(run.last - other.last for run, other in zip(runs, plain, strict=True))
     shares = "- | -"
@@ -126,22 +125,24 @@ def main() -> int:
     ways += [Way(code, LIMIT) for code in DENSE]
     print("| code | commit at | rows | variance | return | gain | waits, 0.2 | waits, 0.5 |")
     print("|---|---|---|---|---|---|---|---|")
-    found: dict[Way, list[Learnt]] = {}
+    results: dict[Way, list[Learnt]] = {}
     with ProcessPoolExecutor(asked.processes) as pool:
         pending = {
             way: [pool.submit(train, way, seed, asked.iterations) for seed in asked.seeds]
             for way in ways
         }
         for way, runs in pending.items():
-            found[way] = [run.result() for run in runs]
-            plain = found[way] if way.limit is None else found[Way(way.code, math.inf)]
-            report(way, found[way], plain)
-    begun = fmean(run.first for run in found[ways[0]])
+            results[way] = [run.result() for run in runs]
+            plain = results[way] if way.limit is None else results[Way(way.code, math.inf)]
+            report(way, results[way], plain)
+    begun = fmean(run.first for run in results[ways[0]])
     print(f"\nBefore the first update the return is {begun:.1f}.")
     gains = [
-        quiet.last - noisy.last
+        waiting.last - hasty.last
         for code in DENSE
-        for quiet, noisy in zip(found[Way(code, LIMIT)], found[Way(code, math.inf)], strict=True)
+        for waiting, hasty in zip(
+            results[Way(code, LIMIT)], results[Way(code, math.inf)], strict=True
+        )
     ]
     return int(min(gains) <= 0.0)
 

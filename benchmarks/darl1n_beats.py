@@ -1,11 +1,11 @@
-"""Claim: on the tasks of the arena, sides trained by DARL1N beat random play and what they were.
+"""Claim: in the arenas, sides trained by DARL1N beat random play and their untrained selves.
 
-6 and 12 agents. Each seed is trained, both sides of a contest; starts have velocities then
-(``moving_start``), as the authors'. Then the team of Food Collection, and the good side of
-Grassland and Adversarial Battle, play greedily on the tasks as they are. Beside random play on the
-same initial states, opponents are random; beside the untrained policies, opponents are untrained
-ones: the authors' adversaries are not published for every M, so their returns are not compared
-with. The claim holds if both differences of the mean returns, paired by seed, have their 90 %
+6 and 12 agents. Each seed trains both sides of a contest, with initial velocities
+(``moving_start``) as the authors have. Then the team of Food Collection, and the good side of
+Grassland and Adversarial Battle, play greedily on the plain tasks. They are compared with random
+play on the same initial states against random opponents, and with the untrained policies against
+untrained opponents; the authors publish no adversaries for most M, so their returns are not
+compared. The claim holds if both differences of the mean returns, paired by seed, have 90 %
 bootstrap intervals above 0.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_beats.py --seeds 5
@@ -26,15 +26,15 @@ from fullrank.runs.statistics import bootstrap
 from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
 
 SIDES = {"food_collection": "team", "grassland": "good", "adversarial_battle": "good"}
-"""Who is judged in each task."""
+"""The side that is judged in each task."""
 BATCH_SIZE = 128
-"""With 12 agents and a seed that is not judged, 400 updates of so many samples take three quarters
-of the time of 300 of twice as many; Grassland then gains 41 over random play instead of 31,
+"""Measured with 12 agents and a seed that is not judged: 400 updates of 128 samples take three
+quarters of the time of 300 updates of 256; over random play Grassland then gains 41 instead of 31,
 Adversarial Battle 47 instead of 53."""
 
 
 class Gains(NamedTuple):
-    """One seed's mean return of the judged side after training, less that without."""
+    """Mean return of the judged side after training with one seed, and its gains."""
 
     trained: float
     """Against random opponents."""
@@ -58,8 +58,8 @@ def main() -> int:
     short = []
     for task, agents in product(arguments.tasks, arguments.agents):
         configs = [configuration(task, agents, seed, arguments.iterations) for seed in seeds]
-        found = [gains(config, arguments.episodes) for config in configs]
-        trained, *judged = (np.array(values) for values in zip(*found, strict=True))
+        by_seed = [gains(config, arguments.episodes) for config in configs]
+        trained, *judged = (np.array(values) for values in zip(*by_seed, strict=True))
         intervals = [bootstrap(values, share=0.90) for values in judged]
         figures = [
             f"{interval} | {', '.join(f'{value:.1f}' for value in values)}"
@@ -76,7 +76,7 @@ def main() -> int:
 
 
 def configuration(task: str, agents: int, seed: int, iterations: int) -> RunConfig:
-    """Of one seed."""
+    """Configuration of one seed."""
     options = {
         "seed": seed,
         "iterations": iterations,
@@ -92,7 +92,7 @@ def configuration(task: str, agents: int, seed: int, iterations: int) -> RunConf
 
 
 def gains(config: RunConfig, episodes: int) -> Gains:
-    """Train one seed, and play beside and against the others."""
+    """Train one seed and compare it with random and untrained play."""
     untrained = LocalRun(config, coded=False).training.algorithm.act_greedily
     run = LocalRun(config, coded=False)
     run.train()
@@ -100,9 +100,9 @@ def gains(config: RunConfig, episodes: int) -> Gains:
     name, count = config.environment.name, config.environment.agents
     side = SIDES[name]
 
-    def played(own: Act, others: Act) -> float:
+    def played(judged: Act, others: Act) -> float:
         environment = make_environment(name, agents=count, copies=episodes)
-        act = mixed(agents, [side], own, others)
+        act = mixed(agents, [side], judged, others)
         played = evaluate_and_close(environment, act, episodes, EVALUATION_SEED)
         return float(played.side_returns[side].mean())
 

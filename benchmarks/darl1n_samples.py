@@ -1,10 +1,10 @@
-"""Claim: in equal time, single steps from anywhere teach DARL1N as much as whole episodes do.
+"""Claim: in equal time, single steps from resets teach DARL1N as much as whole episodes do.
 
-For the same CPU seconds of training in one process, seed by seed, Ising with 9 agents and Food
-Collection with 3 are learned from samples of either kind, B = 512 of each unit in every iteration.
-Steps from anywhere start with velocities (``moving_start``), of which episodes need none. After
-half of the time and after all of it the policies play greedily 200 episodes of the task as it is.
-The claim holds if the mean over the seeds of the last return is not less for the single steps.
+For the same CPU seconds in one process, seed by seed, Ising with 9 agents and Food Collection with
+3 are learned from samples of either kind, B = 512 of each unit in every iteration. Single steps
+start with velocities (``moving_start``), which episodes do not need. After half of the time and
+after all of it the policies play 200 greedy episodes of the plain task. The claim holds if the mean
+of the last returns over the seeds is not lower for single steps.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_samples.py --seeds 0 1 2
 """
@@ -21,11 +21,11 @@ from fullrank.training.rollouts import Act, evaluate_and_close
 
 EVALUATION_SEED, EPISODES = 1000, 200
 TASKS = {"ising": (9, 6.0), "food_collection": (3, 10.0)}
-"""Agents and CPU seconds."""
+"""Agents and CPU seconds of each task."""
 
 
 class Point(NamedTuple):
-    """A place on a learning curve."""
+    """A point of a learning curve."""
 
     iterations: int
     mean_return: float
@@ -35,9 +35,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     seeds = parser.parse_args().seeds
-    print(
-        "| task | M | samples | seed | before | half of the time | all of it | CPU s | iterations |"
-    )
+    print("| task | M | samples | seed | before | half of the time | all | CPU s | iterations |")
     print("|---|---|---|---|---|---|---|---|---|")
     less = []
     for task, (agents, cpu_s) in TASKS.items():
@@ -62,7 +60,7 @@ def main() -> int:
 
 
 def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
-    """Of one seed."""
+    """Configuration of one seed."""
     options = {
         "seed": seed,
         "iterations": 1_000_000,
@@ -80,7 +78,7 @@ def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
 
 
 def curve(config: RunConfig, cpu_s: float) -> tuple[Point, Point, Point]:
-    """Before training, after half of the CPU seconds and after all."""
+    """Evaluate before training, after half of the CPU seconds and after all."""
     run = LocalRun(config, coded=False)
     act, iterations, points = run.training.algorithm.act_greedily, 0, []
     training, used_s = iter(run), 0.0
@@ -96,7 +94,7 @@ def curve(config: RunConfig, cpu_s: float) -> tuple[Point, Point, Point]:
 
 
 def played(config: RunConfig, act: Act) -> float:
-    """The mean return of the task as it is."""
+    """Mean return of the plain task."""
     settings = config.environment
     environment = make_environment(settings.name, agents=settings.agents, copies=EPISODES)
     return float(evaluate_and_close(environment, act, EPISODES, EVALUATION_SEED).returns.mean())

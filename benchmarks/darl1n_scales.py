@@ -1,16 +1,16 @@
-"""Claim: DARL1N's time of an iteration grows no faster than linearly in M to 96, MADDPG's does.
+"""Claim: up to M = 96, DARL1N's iteration time grows at most linearly in M; MADDPG's grows faster.
 
 Fig. 2 of [DARL1N] as `fullrank reproduce darl1n` times it, in CPU seconds: Food Collection at one
-density (24 agents and pieces of food in a square of side 5), in which agents see the six nearest
-pieces and up to six neighbours, so that an observation is as long in any team. An iteration of
-MADDPG and MFAC has 4 copies x 25 steps of the environment, the updates of all units, Adam and the
-targets, on one processor; one of DARL1N has a machine for each learner, as in the paper: B samples
-and the update of a unit by the learner that takes longest, Adam and the targets, without what the
-network takes. B = 256 in all. Beside it is DARL1N on one processor, all units in turn. A round has
-an iteration of every method and team, in turns; medians, and the exponent of M with its 95 %
-interval over the rounds, for all teams and for those of 24 to 96, by which it is judged: in smaller
-arenas most of the team is around every agent. Exits with 1 if the interval of DARL1N's reaches
-above 1.1 or into that of another method.
+density (24 agents and pieces of food in a square of side 5). Agents see the six nearest pieces and
+up to six neighbours, so an observation is equally long in any team. An iteration of MADDPG and MFAC
+is 4 copies x 25 environment steps, the updates of all units, Adam and the targets, on one
+processor. An iteration of DARL1N has a machine for each learner, as in the paper: B samples and one
+unit's update by the slowest learner, Adam and the targets, without the network. B = 256 throughout.
+Beside it stands DARL1N on one processor, all units in turn. A round runs an iteration of every
+method and team, in turn. The table shows medians and the exponent of M with its 95 % interval over
+the rounds, for all teams and for those of 24 to 96, by which the claim is judged: in smaller arenas
+most of the team is near every agent. Exits with 1 if DARL1N's interval reaches above 1.1 or into
+that of another method.
 
     OMP_NUM_THREADS=1 python benchmarks/darl1n_scales.py
 """

@@ -1,9 +1,9 @@
-"""Claim: in Ising, EPC begins 16 agents at the optimum; from scratch they have yet to learn it.
+"""Claim: in Ising, EPC starts 16 agents at the optimum; trained from scratch they do not reach it.
 
-For each seed three teams of 9 spins learn, and of the best two three teams of 16 are made. Judged
-is the best of these before its first update: it must pay at least 0.95 of the optimum, 52 M an
-episode of 26 steps, in more seeds than not. Beside it a team of 16 learns from scratch, as long as
-one of 9 did. Then, in Food Collection, what an update costs beside one of MADDPG, on the same
+For each seed three teams of 9 spins learn, and the best two seed three teams of 16. The best of
+these is judged before its first update: it must earn at least 0.95 of the optimum, 52 M an episode
+of 26 steps, in most seeds. Beside it a team of 16 learns from scratch for as long as a team of 9
+did. Then the cost of an update in Food Collection is compared with MADDPG's on the same
 transitions.
 
     OMP_NUM_THREADS=1 python benchmarks/epc.py --seeds 0 1 2
@@ -33,7 +33,7 @@ SHARE = 0.95
 SMALL, LARGE = 9, 16
 COSTED = (6, 12, 24)
 SETTLING = 10
-"""Updates of the larger teams."""
+"""Updates of the larger teams after the first evaluation."""
 PRACTICE = Practice(warmup=500, evaluate_every=10, learning=ActorCriticConfig(batch_size=32))
 
 
@@ -50,10 +50,10 @@ def main() -> int:
 
 
 def grows(seeds: list[int], iterations: int) -> bool:
-    """Whether most seeds' teams begin near the optimum."""
+    """Whether the teams of most seeds start near the optimum."""
     print(
-        f"{LARGE} agents, whose optimum is {52 * LARGE}, by EPC before their first update, and "
-        f"from scratch; updates and CPU seconds until {SHARE} of the optimum was paid:\n"
+        f"Returns of {LARGE} agents (optimum {52 * LARGE}) by EPC before their first update, and "
+        f"from scratch; updates and CPU seconds until {SHARE} of the optimum:\n"
     )
     print(f"| seed | best of {SMALL} | EPC | from scratch, most | after |")
     print("|---|---|---|---|---|")
@@ -68,12 +68,12 @@ def grows(seeds: list[int], iterations: int) -> bool:
             reached(alone.points),
         )
         print("|", seed, "|", " | ".join(facts), "|", flush=True)
-    print(f"\n{near} of {len(seeds)} teams begin at {SHARE} of the optimum or more")
+    print(f"\n{near} of {len(seeds)} teams start at {SHARE} of the optimum or more")
     return near > len(seeds) / 2
 
 
 def teams(seed: int, iterations: int) -> tuple[Run, Run, Run]:
-    """The best small team, the large one that begins best, and the one from scratch."""
+    """Train the best small team, the large team that starts best, and one from scratch."""
     curriculum = Curriculum(
         environment="ising",
         params={"extra_step": True},
@@ -94,7 +94,7 @@ def teams(seed: int, iterations: int) -> tuple[Run, Run, Run]:
 
 
 def reached(points: tuple[Point, ...]) -> str:
-    """When a run first paid enough."""
+    """Updates and CPU seconds until a run first reached the share, or ``never``."""
     for point in points:
         if point.mean_return >= SHARE * 52 * LARGE:
             return f"{point.iteration} updates, {point.seconds:.0f} s"
@@ -109,12 +109,12 @@ def costs(batch: int) -> None:
     for agents in COSTED:
         epc, maddpg = methods(agents, batch)
         times = [(cpu_s(epc, turn), cpu_s(maddpg, turn)) for turn in range(4)][1:]
-        slow, fast = (statistics.median(own) for own in zip(*times, strict=True))
+        slow, fast = (statistics.median(column) for column in zip(*times, strict=True))
         print(f"| {agents} | {slow:.2f} | {fast:.4f} | {slow / fast:.0f} |", flush=True)
 
 
 def methods(agents: int, batch: int) -> tuple[Callable[[int], None], Callable[[int], None]]:
-    """Updates of a team by EPC and by MADDPG, as functions of the iteration."""
+    """Build a team's update by EPC and by MADDPG, as functions of the iteration."""
     curriculum = Curriculum(
         environment="food_collection", stages=(Stage(agents=agents, iterations=1),)
     )

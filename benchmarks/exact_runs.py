@@ -1,9 +1,9 @@
-"""Claim: runs under stragglers are bit for bit the runs without, whatever the code.
+"""Claim: runs under stragglers equal the runs without, bit for bit, for every code.
 
-For each size and seed, coded runs in which learners straggle in every iteration must have the
-update digests of the centralised run at every iteration and its parameters (with targets and Adam's
-moments) at the end. Each learner computes its own units by itself. Prints a markdown table; exit
-status 1 if anything differs.
+For each size and seed, coded runs with stragglers in every iteration must have the update digests
+of the centralised run at every iteration, and its parameters (with targets and Adam's moments) at
+the end. Each learner computes its own units by itself. Prints a Markdown table; exits with 1 if any
+bit differs.
 
     python benchmarks/exact_runs.py --iterations 50 --seeds 0 1 2
 """
@@ -28,7 +28,7 @@ LEARNERS = {3: 6, 8: 15}
 
 
 class Result(NamedTuple):
-    """What a run committed."""
+    """Digests and totals of a run."""
 
     digests: list[str]
     parameters: str

@@ -1,6 +1,6 @@
-"""How fast is the model update? Against TorchRL, against the machine's limit, and per unit.
+"""Claim: the model update is 2.5 times as fast as TorchRL's, near the peak and linear in units.
 
-One thread, process CPU time, alternating with the peer: ratios survive a machine that others use.
+One thread, process CPU time, alternating with the peer, so that ratios survive a busy machine.
 
 1. All 8 agents at the sizes of cooperative navigation, sampling from 10^6 transitions included,
    against TorchRL's DDPG loss wired as BenchMARL wires it (``torchrl_maddpg.py``; skipped if
@@ -43,7 +43,7 @@ class Workload:
     capacity: int
 
     def gflop(self) -> float:
-        """Products that one update of all agents needs, 2 m n k each, simultaneous semantics.
+        """Work of one update of all agents in GFLOP, 2 m n k a product, simultaneous semantics.
 
         Per transition and agent: target policy, target critic and critic forward; the critic's
         weight gradients and its input gradients except into the joint input; the policy forward;
@@ -63,7 +63,7 @@ COOPERATIVE = Workload(agents=8, observation=48, hidden=64, batch=1024, capacity
 WIDE = Workload(agents=32, observation=192, hidden=1024, batch=512, capacity=2_000)
 
 
-class Ours:
+class Fullrank:
     """An algorithm, a replay table, and the two halves of an iteration."""
 
     def __init__(self, load: Workload) -> None:
@@ -83,7 +83,7 @@ class Ours:
         self._load, self._iteration = load, 0
 
     def learn(self, units: Sequence[int]) -> None:
-        """A learner's half: gather the minibatch, compute the units."""
+        """Run a learner's half: gather the minibatch, compute the units."""
         self._iteration += 1
         sample = Sample(
             table="transitions",
@@ -98,11 +98,11 @@ class Ours:
             self._decoded[unit, : len(update)] = update
 
     def apply(self) -> None:
-        """The controller's half: the optimiser and the targets."""
+        """Run the controller's half: the optimiser and the targets."""
         self.algorithm.apply(self._decoded)
 
     def update(self) -> None:
-        """Both halves for all units."""
+        """Run both halves for all units."""
         self.learn(range(self._load.agents))
         self.apply()
 
@@ -130,7 +130,7 @@ def cpu_time_s(action: Callable[[], object]) -> float:
 
 
 def gemm_peak() -> float:
-    """GFLOP/s of the best float32 product: 2048^3 under every exact kernel, best of five."""
+    """Measure the float32 peak in GFLOP/s: 2048^3 under every exact kernel, best of five."""
     a, b = torch.randn(2048, 2048), torch.randn(2048, 2048)
     best = float("inf")
     for kernel in (Kernel("default"), Kernel("onednn")):
@@ -141,15 +141,15 @@ def gemm_peak() -> float:
 
 
 def claim(what: str, *, holds: bool) -> bool:
-    """Print one line; pass its truth on."""
+    """Print one line and return ``holds``."""
     print(f"\nclaim: {what}: {'holds' if holds else 'FAILS'}\n")
     return holds
 
 
 def against_torchrl(rounds: int) -> bool:
-    """Claim 1."""
+    """Judge claim 1, the ratio to TorchRL."""
     load = COOPERATIVE
-    players = {"fullrank": Ours(load).update}
+    players = {"fullrank": Fullrank(load).update}
     if importlib.util.find_spec("torchrl"):
         from torchrl_maddpg import make_update
 
@@ -183,14 +183,14 @@ def against_torchrl(rounds: int) -> bool:
 
 
 def against_peak(rounds: int) -> bool:
-    """Claim 2, about the units, which learners compute; the controller's half is shown too."""
-    ours, peaks = Ours(WIDE), []
+    """Judge claim 2 on the learners' half; print the controller's half, too."""
+    team, peaks = Fullrank(WIDE), []
     units, optimiser = [], []
-    ours.update()
+    team.update()
     for _ in range(rounds):
         peaks.append(gemm_peak())
-        units.append(cpu_time_s(lambda: ours.learn(range(WIDE.agents))))
-        optimiser.append(cpu_time_s(ours.apply))
+        units.append(cpu_time_s(lambda: team.learn(range(WIDE.agents))))
+        optimiser.append(cpu_time_s(team.apply))
     peak, gflop = max(peaks), WIDE.gflop()
     print("| 32 agents, hidden 1024, batch 512 | s, median | GFLOP/s | of peak |")
     print("| --- | --- | --- | --- |")
@@ -207,12 +207,12 @@ def against_peak(rounds: int) -> bool:
 
 
 def per_unit(rounds: int) -> bool:
-    """Claim 3; what is left at k = 0 is shared by all units: the sample and M target actions."""
-    ours = Ours(replace(COOPERATIVE, capacity=50_000))
+    """Judge claim 3; all units share the intercept: the sample and M target actions."""
+    team = Fullrank(replace(COOPERATIVE, capacity=50_000))
     times: dict[int, list[float]] = {count: [] for count in (1, 2, 3, 4, 6, 8)}
     for _ in range(3 * rounds):
         for count, values in times.items():
-            values.append(cpu_time_s(partial(ours.learn, range(count))))
+            values.append(cpu_time_s(partial(team.learn, range(count))))
     medians = {count: statistics.median(values[1:]) for count, values in times.items()}
     counts, seconds = np.array(list(medians)), np.array(list(medians.values()))
     slope, shared = np.polyfit(counts, seconds, 1)

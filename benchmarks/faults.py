@@ -1,9 +1,9 @@
-"""Claim: whatever dies, lies or is cut off, nothing acknowledged is lost and no bit differs.
+"""Claim: crashes, lies and partitions lose no acknowledged data and change no bit.
 
-One table of every promise under faults with what shows it: tests that kill real processes, and the
-benchmarks beside this one. Each part runs a program, whose last line is what was found. All parts
-take two hours and a quarter; they can be run one by one, for what each found last is kept in
-runs/faults. Without a name nothing is run.
+One table of every promise under faults with its evidence: tests that kill real processes, and the
+benchmarks beside this one. Each part runs a program, whose last line is the finding. All parts take
+two and a quarter hours; they can be run one by one, since runs/faults keeps the latest finding of
+each. Without a name no part is run.
 
     python benchmarks/faults.py
     python benchmarks/faults.py crashes churn
@@ -25,44 +25,44 @@ PYTEST = ("-m", "pytest", "-q", "--timeout=300")
 INTEGRATION, E2E = "tests/integration", "tests/e2e"
 PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
     "crashes": (
-        "kill -9 of the controller at 22 failpoints: at most the running iteration is redone, the "
-        "end is byte-identical, nothing else restarts",
+        "kill -9 of the controller at 22 failpoints: at most the running iteration is repeated, "
+        "the end is byte-identical, no other process restarts",
         (*PYTEST, f"{E2E}/test_crashes.py"),
     ),
     "replay": (
-        "kill -9 of replay twenty times while it writes: nothing acknowledged is lost",
+        "twenty times kill -9 of replay while it writes: no acknowledged row is lost",
         (*PYTEST, f"{E2E}/test_replay_crashes.py"),
     ),
     "disk": (
-        "a disk that is full loses nothing: with room again it goes on",
+        "a full disk loses no row: once there is room, the run continues",
         (*PYTEST, f"{E2E}/test_full_disk.py"),
     ),
     "fencing": (
-        "a controller followed by another commits nothing more",
+        "a superseded controller commits nothing more",
         (*PYTEST, f"{E2E}/test_fencing.py", f"{INTEGRATION}/test_fencing.py"),
     ),
     "learners": (
-        "learners that die, fall silent, lie, repeat themselves or forge an identity are refused, "
-        "or without effect",
+        "learners that die, fall silent, lie, repeat messages or forge an identity are refused or "
+        "without effect",
         (*PYTEST, f"{INTEGRATION}/test_faults.py", f"{INTEGRATION}/test_membership.py"),
     ),
     "colluders": (
-        "two that collude on the same wrong bits outvote one that is right; a third that is right, "
-        "or the controller, finds them out and takes back what was committed",
+        "two learners that collude on the same wrong bits outvote an honest one; a second honest "
+        "one or the controller exposes them, and the commit is rolled back",
         (*PYTEST, "tests/unit/audit/test_proof.py", f"{INTEGRATION}/test_audits.py"),
     ),
     "silence": (
-        "who dials and says nothing, or stops half-way, is sent away and holds up nobody",
+        "a peer that dials and stays silent, or stops half-way, is dropped and delays no other",
         (*PYTEST, f"{INTEGRATION}/test_slow_peers.py"),
     ),
     "floods": (
-        "messages too large and calls too many are refused in bounded memory; others are served",
+        "oversized messages and excess calls are refused in bounded memory; others are served",
         (*PYTEST, f"{E2E}/test_replay_floods.py", f"{INTEGRATION}/test_limits.py"),
     ),
     "partitions": (
-        "connections that are cut, fall silent in one direction or both, or pass a byte a second "
-        "heal by themselves, and who moved is found: nobody restarts, nothing is committed twice; "
-        "lost packets and clocks that jump change nothing",
+        "connections that are cut, silent in one direction or both, or throttled to a byte a "
+        "second recover by themselves, and moved services are found: no process restarts, no "
+        "iteration is committed twice; lost packets and jumping clocks change no bit",
         (
             *PYTEST,
             f"{INTEGRATION}/test_partitions.py",
@@ -72,47 +72,47 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
     ),
     "dying": (
-        "as many learners as are tolerated may die in every round, and it takes no longer",
+        "as many learners as are tolerated may die in every round without making it longer",
         ("benchmarks/dying_learners.py",),
     ),
     "services": (
-        "ten runs of real processes that are killed, frozen and cut off end as the undisturbed one",
+        "ten runs of real processes, killed, frozen and cut off, end as the undisturbed one",
         ("benchmarks/schedules.py", "--services", "--schedules", "10", "--processes", "1"),
     ),
     "long": (
-        "720 faults in one life of one system of real processes break no promise, and 95 % of its "
-        "rounds are committed at first try",
+        "720 faults in one long run of real processes break no promise, and 95 % of its rounds "
+        "commit at the first attempt",
         ("benchmarks/chaos_soak.py",),
     ),
-    "churn": ("100 joins and leaves in 500 iterations lose none", ("benchmarks/churn.py",)),
+    "churn": ("100 joins and leaves in 500 iterations lose none of them", ("benchmarks/churn.py",)),
     "lies": (
-        "a flipped bit is caught or without effect and its learner named, liars are found out, and "
-        "nobody is named wrongly, in 10,000 trials for each code and 16,000 clean rounds",
+        "a flipped bit is caught or harmless and its learner named, lies are exposed, and no "
+        "honest learner is named, in 10,000 trials for each code and 16,000 clean rounds",
         ("benchmarks/audit.py",),
     ),
     "schedules": (
-        "10,000 seeded schedules in virtual time break no promise",
+        "10,000 seeded fault schedules in virtual time break no promise",
         ("benchmarks/schedules.py",),
     ),
     "malformed": (
-        "1,000,000 malformed messages crash, hang and grow nothing",
+        "1,000,000 malformed messages cause no crash, hang or growth",
         ("benchmarks/fuzz.py",),
     ),
-    "soak": ("1,000 iterations with 15 learners: nothing grows", ("benchmarks/soak.py",)),
+    "soak": ("1,000 iterations with 15 learners: no service grows", ("benchmarks/soak.py",)),
     "trust": (
-        "journal, checksums, digests, audit and mutual TLS together cost 5 % of a round at most",
+        "journal, checksums, digests, audit and mutual TLS cost at most 5 % of a round",
         ("benchmarks/cost_of_trust.py",),
     ),
 }
-"""By name: a promise, and the words after ``python`` that show it."""
+"""By name: a promise, and the arguments of ``python`` that show it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a part found last."""
+    """Latest outcome of a part."""
 
     holds: bool
-    """Whether the promise was kept."""
+    """Whether the promise held."""
     last: str
     minutes: float
     commit: str
@@ -121,12 +121,12 @@ class Finding:
 def run(words: Sequence[str]) -> Finding:
     """Run a part's program."""
     started = time.monotonic()
-    done = subprocess.run(
+    process = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, check=False
     )
     return Finding(
-        holds=done.returncode == 0,
-        last=(done.stdout.strip().splitlines() or ["nothing"])[-1],
+        holds=process.returncode == 0,
+        last=(process.stdout.strip().splitlines() or ["nothing"])[-1],
         minutes=(time.monotonic() - started) / 60,
         commit=_commit(),
     )
@@ -153,7 +153,7 @@ def main() -> int:
 
 
 def report() -> int:
-    """Print the table of all parts; 1 if a promise is not known to be kept."""
+    """Print the table of all parts; return 1 unless every promise is known to hold."""
     print("| promise | shown by | found | minutes | commit |")
     print("|---|---|---|---|---|")
     short = []

@@ -1,15 +1,14 @@
-"""Claim: while a service is flooded, what others ask of it takes at most twice as long.
+"""Claim: a flooded service answers other clients in at most twice their usual time.
 
-Replay, with rows of the default run, and a controller that waits for learners. One process floods
-one of them over a connection of its own: with messages of 64 MiB, with metadata or with compressed
-messages that it does not take, or with as many calls at once as it can make. A client asks replay
-for minibatches, or the controller for its status, one after the other. Turns with each flood and
-without follow one another, and the 99th percentiles of what the client waited in them are compared.
-A flood begins with the first call that is refused: calls without number are served for a burst
-before, and the longest that somebody waited until then stands beside. It has the processor when
-nobody else wants it, as if it came from another machine; its calls that have ended are counted.
-Even so the slowest of what others ask takes up to twice as long beside a process that computes and
-calls nobody as alone, so there is one in the turns without a flood.
+The services are replay, with rows of the default run, and a controller that waits for learners. One
+process floods one of them over its own connection: with messages of 64 MiB, with metadata or
+compressed messages that it rejects, or with as many simultaneous calls as possible. A client asks
+replay for minibatches, or the controller for its status, one call after the other. Turns with each
+flood and without alternate, and the 99th percentiles of the client's waits are compared. A flood
+counts from its first refused call: a burst of calls is served before, and the longest wait until
+then stands in a column of its own. The flooding process has idle priority, as if it ran on another
+machine; its completed calls are counted. Even so the slowest calls take up to twice as long beside
+a process that only computes, so such a process runs in the turns without a flood.
 
     python benchmarks/floods.py
 """
@@ -48,7 +47,7 @@ CLAIM = 2.0
 ROWS, ROW_SIZE, BATCH = 5_000, 132, 1024
 CONTEXT = multiprocessing.get_context("spawn")
 PAUSE_S = 5e-3
-"""Between two things that the client asks for."""
+"""Pause between two calls of the client, seconds."""
 LARGE = bytes(64 * 2**20)
 METHODS = {
     "replay": "/fullrank.v1.ReplayService/Append",
@@ -73,7 +72,7 @@ async def flood(
     compression: grpc.Compression = grpc.Compression.NoCompression,
     metadata: tuple[tuple[str, str], ...] = (),
 ) -> None:
-    """Call again and again, whatever the answer."""
+    """Call without end, whatever the answer."""
     async with grpc.aio.insecure_channel(address, options=UNLIMITED) as channel:
         call: Any = channel.unary_unary(method)
 
@@ -88,18 +87,18 @@ async def flood(
 
 
 def yielding() -> None:
-    """Take the processor when nobody wants it: the least priority would keep others from it."""
+    """Run at idle priority only: the lowest normal one would still take time from others."""
     os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
 
 
 def flooding(address: str, service: str, kind: str, begun: Event, ended: Counter) -> None:
-    """A process that floods."""
+    """Run as a process that floods."""
     yielding()
     asyncio.run(flood(address, METHODS[service], begun, ended, **FLOODS[kind]))
 
 
 def computing(begun: Event) -> None:
-    """A process that computes and calls nobody."""
+    """Run as a process that computes and makes no calls."""
     yielding()
     begun.set()
     while True:
@@ -108,7 +107,7 @@ def computing(begun: Event) -> None:
 
 @contextmanager
 def beside(target: Callable[..., None], *arguments: object) -> Iterator[None]:
-    """Have another process do this."""
+    """Run a function in another process meanwhile."""
     process = CONTEXT.Process(target=target, args=arguments, daemon=True)
     process.start()
     yield
@@ -117,26 +116,26 @@ def beside(target: Callable[..., None], *arguments: object) -> Iterator[None]:
 
 
 async def waits(ask: Ask, calls: int) -> list[float]:
-    """What each of so many calls took, seconds."""
-    found = []
+    """Measure the waits of so many calls, seconds."""
+    times_s = []
     for _ in range(calls):
         started = time.perf_counter()
         await ask()
-        found.append(time.perf_counter() - started)
+        times_s.append(time.perf_counter() - started)
         await asyncio.sleep(PAUSE_S)
-    return found
+    return times_s
 
 
 async def until(begun: Event, ask: Ask) -> list[float]:
-    """What the calls took until the other process has begun."""
-    found = []
+    """Measure the waits of calls until the other process has begun, seconds."""
+    times_s = []
     while not begun.is_set():
-        found += await waits(ask, 1)
-    return found
+        times_s += await waits(ask, 1)
+    return times_s
 
 
 async def client_of(service: str, address: str) -> Ask:
-    """What another client asks for."""
+    """Call that another client makes to the service."""
     if service == "controller":
         return ControllerClient(address).status
     replay, out = ReplayClient(address, deadline_s=60.0), np.empty((BATCH, ROW_SIZE), np.float32)
@@ -154,13 +153,13 @@ async def client_of(service: str, address: str) -> Ask:
 
 
 class Stretch:
-    """What calls took while a service was flooded in one way.
+    """Waits of calls while a service is flooded in one way.
 
     Attributes:
-        burst: Until the first call of the flood was refused, seconds.
-        waits: From then on.
-        ended: Calls of the flood that ended.
-        lasted_s: For so long.
+        burst: Waits until the first call of the flood was refused, seconds.
+        waits: Waits from then on, seconds.
+        ended: Completed calls of the flood.
+        lasted_s: Duration of the flood.
     """
 
     def __init__(self) -> None:
@@ -181,7 +180,7 @@ class Stretch:
 
 
 async def computed(ask: Ask, calls: int) -> list[float]:
-    """What calls take without a flood, beside a process that computes."""
+    """Measure the waits of calls without a flood, beside a process that computes."""
     begun = CONTEXT.Event()
     with beside(computing, begun):
         await until(begun, ask)
@@ -193,7 +192,7 @@ def p99_ms(waits: list[float]) -> float:
 
 
 async def compare(service: str, address: str, turns: int, calls: int) -> bool:
-    """Print a line for each flood; whether the claim holds for all."""
+    """Print a line for each flood; return whether the claim holds for all."""
     ask = await client_of(service, address)
     await waits(ask, calls)
     alone: list[float] = []
@@ -231,7 +230,7 @@ def main() -> int:
 
 
 def measured(service: str, turns: int, calls: int) -> bool:
-    """Start what the service needs and flood it; whether the claim holds."""
+    """Start and flood a service; return whether the claim holds."""
     settings = load(overrides=["collect.warmup=64", "metrics.sinks=[]"])
     names = ["replay"] if service == "replay" else ["replay", "controller"]
     with tempfile.TemporaryDirectory() as scratch:

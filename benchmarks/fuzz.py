@@ -1,11 +1,12 @@
-"""Claim: a million malformed messages and files crash nothing, hang nothing and leave no memory.
+"""Claim: a million malformed messages and files cause no crash, no hang and no memory growth.
 
 Valid messages and files are flipped, cut, spliced, stretched or replaced by noise, from a seed, and
-given to whatever reads them: each stream's intake, replay, the sidecar, and every file that a
-service opens. A reader may take what comes or refuse it with an error of its own; any other
-exception, a second on one message, or memory that grows falls short. Memory is read a hundred times
-while a reader is tried; a line through the readings may rise by less than 1 MiB from the first to
-the last. A reader that keeps every message, and must be seen to grow, shows that this tells.
+given to their readers: both ends of a learner's stream, replay, the sidecar, and every file that a
+service opens. A reader may accept its input or refuse it with an error of its own; any other
+exception, a message that takes a second, or growing memory falsifies the claim. Memory is read a
+hundred times for each reader; a line through the readings may rise by less than 1 MiB from the
+first to the last. A reader that keeps every message must be seen to grow, which validates the
+method.
 
     python benchmarks/fuzz.py --messages 1000000
 """
@@ -52,31 +53,31 @@ HANG_S = 1
 GROWTH_BYTES = 2**20
 READINGS = 100
 WARM_UP = 0.2
-"""Share of the messages after which memory must be constant."""
+"""Share of the messages before memory is judged."""
 KEPT = 100_000
-"""Messages that are given to the reader that keeps them."""
+"""Messages for the reader that keeps them."""
 HEAD_BYTES = 16 * 2**10
-"""Of a file, so much is malformed; a table has megabytes of rows behind it."""
+"""Malformed part of a file; a table has megabytes of rows behind it."""
 FILE_SHARE = 0.05
-"""A file is slower to try than a message."""
+"""Share of the messages for all files, which are slower to read."""
 UNITS, SIZE, SEEDS = 3, 4, range(4)
 Reader = Callable[[bytes], object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """Something that reads bytes which it does not trust."""
+    """A reader of untrusted bytes, and valid inputs."""
 
     read: Reader
     valid: Sequence[bytes]
 
 
 class Hang(Exception):
-    """A message took too long."""
+    """A message that takes too long."""
 
 
 def mutated(valid: Sequence[bytes], draws: random.Random) -> bytes:
-    """A malformed message made of valid ones."""
+    """Make a malformed message of valid ones."""
     data = bytearray(draws.choice(valid))
     for _ in range(draws.randint(1, 4)):
         place, kind = draws.randrange(len(data) + 1), draws.randrange(6)
@@ -97,7 +98,7 @@ def mutated(valid: Sequence[bytes], draws: random.Random) -> bytes:
 
 
 def a_run() -> Run:
-    """A run with an open round, whose rows learners hold."""
+    """Make a run with an open round whose rows are assigned."""
     run = Run(
         name="run",
         term=2,
@@ -116,8 +117,8 @@ def a_run() -> Run:
     return run
 
 
-def intake() -> Target:
-    """What a learner says, and what of it reaches the round."""
+def learner_stream() -> Target:
+    """A learner's messages, up to the round."""
     run = a_run()
     ids = run.ids
     header = controller_pb2.Coded(ids=ids, row=1, batch_digest=bytes(16), compute_s=0.1)
@@ -148,8 +149,8 @@ def intake() -> Target:
     return Target(read=read, valid=valid)
 
 
-def dictation() -> Target:
-    """What a controller says."""
+def controller_stream() -> Target:
+    """A controller's messages, as a learner parses them."""
     welcome = controller_pb2.Welcome(run="r", term=1, configuration="seed = 1\n", lease=bytes(16))
     agent = controller_pb2.Agent(name="a", observation_size=3)
     agent.discrete.n = 5
@@ -185,7 +186,7 @@ def a_sample() -> Sample:
 
 
 def replay() -> Target:
-    """Requests to replay, as the servicer takes them apart."""
+    """Requests to replay, as the servicer parses them."""
     table = Table(Memory(16, 3), capacity=16)
     rows = np.ones((8, 3), np.float32)
     append = replay_pb2.AppendRequest(table="t", first_position=0, rows=rows.tobytes())
@@ -222,7 +223,7 @@ def replay() -> Target:
 
 
 def sidecar() -> Target:
-    """What passes a sidecar, and what it is told to inject."""
+    """Messages through a sidecar, and the faults that it is asked to inject."""
     fault = straggler_pb2.Fault(learners=[1])
     fault.corrupt.byte = 3
     model = straggler_pb2.DelayModel(name="fixed_k")
@@ -241,17 +242,17 @@ def sidecar() -> Target:
         for each in said.faults.faults:
             decode_fault(each)
 
-    return Target(read=read, valid=[request.SerializeToString(), *intake().valid])
+    return Target(read=read, valid=[request.SerializeToString(), *learner_stream().valid])
 
 
 def configuration() -> Target:
-    """A run's configuration."""
+    """The configuration of a run, as TOML."""
     text = to_toml(load(None, environ={}).config).encode()
     return Target(read=lambda data: from_toml(data.decode(errors="replace")), valid=[text])
 
 
 def in_file(path: Path, read: Callable[[], object]) -> Target:
-    """A reader of a file, whose first part is what is malformed; what follows must be zeros."""
+    """Read a file with a malformed head; the rest must be zeros."""
     whole = path.read_bytes()
     head = whole[:HEAD_BYTES]
     zeros = len(whole) - len(head)
@@ -265,17 +266,17 @@ def in_file(path: Path, read: Callable[[], object]) -> Target:
         try:
             read()
         finally:
-            write(head)  # for whoever reads its neighbours
+            write(head)  # the other readers of this directory need it whole
 
     return Target(read=overwritten, valid=[head])
 
 
 def files(scratch: Path) -> dict[str, Target]:
-    """Every file that a service reads again after a crash."""
-    own = journal.Journal(scratch / "journal", term=1, first=0, confirm=lambda: None)
+    """All files that a service reads after a crash."""
+    log = journal.Journal(scratch / "journal", term=1, first=0, confirm=lambda: None)
     for iteration in SEEDS:
-        own.append(iteration, facts={"a": iteration}, updates=np.ones((2, 3), np.float32))
-    own.close()
+        log.append(iteration, facts={"a": iteration}, updates=np.ones((2, 3), np.float32))
+    log.close()
     [segment] = (scratch / "journal").iterdir()
     saved = checkpoint.save(
         scratch / "checkpoints", iteration=1, arrays={"a": np.ones(3)}, facts={}, keep=1
@@ -289,7 +290,7 @@ def files(scratch: Path) -> dict[str, Target]:
     history = scratch / "history" / "controller.jsonl"
     metrics = scratch / "metrics.jsonl"
     metrics.write_bytes(b'{"iteration": 1, "term": 1}\n')
-    found = {
+    readers = {
         "journal": (segment, lambda: journal.read(scratch / "journal", first=0)),
         "manifest": (saved / checkpoint.MANIFEST, lambda: checkpoint.load(saved)),
         "state": (saved / checkpoint.STATE, lambda: checkpoint.load(saved)),
@@ -297,12 +298,12 @@ def files(scratch: Path) -> dict[str, Target]:
         "table": (table, lambda: Store(scratch, sync=False)),
         "metrics": (metrics, lambda: read_records(metrics)),
     }
-    return {name: in_file(path, read) for name, (path, read) in found.items()}
+    return {name: in_file(path, read) for name, (path, read) in readers.items()}
 
 
 @contextmanager
 def refusals() -> Iterator[None]:
-    """What a reader may raise: an error of ours, or that these bytes are no message."""
+    """Allow the errors that a reader may raise: Fullrank's own, and protobuf's decode error."""
     try:
         yield
     except (FullrankError, DecodeError):
@@ -310,7 +311,7 @@ def refusals() -> Iterator[None]:
 
 
 def bombard(name: str, target: Target, draws: random.Random, *, messages: int) -> None:
-    """Give it so many malformed messages; whatever it raises besides refusals passes on."""
+    """Give a reader malformed messages; errors other than refusals propagate."""
     for number in range(messages):
         data = mutated(target.valid, draws)
         if number % 64 == 0:
@@ -325,7 +326,7 @@ def bombard(name: str, target: Target, draws: random.Random, *, messages: int) -
 
 
 def grown_bytes(name: str, target: Target, draws: random.Random, *, messages: int) -> float:
-    """Give it so many; what memory grows by meanwhile, by a line through all readings."""
+    """Give a reader malformed messages; return the growth of memory, by a fitted line."""
     process, sizes = psutil.Process(), list[int]()
     for _ in range(READINGS):
         bombard(name, target, draws, messages=-(-messages // READINGS))
@@ -335,7 +336,7 @@ def grown_bytes(name: str, target: Target, draws: random.Random, *, messages: in
 
 
 def judged(name: str, target: Target, *, messages: int, seed: int) -> bool:
-    """Print a reader's row; whether it grew."""
+    """Print a reader's row; return whether it grew."""
     draws = random.Random(f"{seed} {name}")
     bombard(name, target, draws, messages=int(messages * WARM_UP))
     started, rest = time.perf_counter(), messages - int(messages * WARM_UP)
@@ -346,7 +347,7 @@ def judged(name: str, target: Target, *, messages: int, seed: int) -> bool:
 
 
 def keeping(target: Target) -> Target:
-    """The same reader, but it keeps what it reads."""
+    """Make a reader that also keeps its input."""
     kept: list[bytes] = []
 
     def read(data: bytes) -> None:
@@ -357,16 +358,16 @@ def keeping(target: Target) -> Target:
 
 
 def run(messages: int, seed: int) -> bool:
-    """All targets in turn; whether memory stayed, and a reader that keeps messages was found."""
+    """Try all targets; return whether only the reader that keeps messages grew."""
     signal.signal(signal.SIGALRM, _hang)
-    print("| what reads | malformed | microseconds each | grown, MiB |")
+    print("| reader | malformed | microseconds each | grown, MiB |")
     print("|---|---|---|---|")
     memory, grew = Path("/dev/shm"), False
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
         on_disk = files(Path(scratch))
         streams: Mapping[str, Callable[[], Target]] = {
-            "intake": intake,
-            "dictation": dictation,
+            "learner stream": learner_stream,
+            "controller stream": controller_stream,
             "replay": replay,
             "sidecar": sidecar,
         }
@@ -375,11 +376,11 @@ def run(messages: int, seed: int) -> bool:
         plan = [(name, target, each) for name, target in slow.items()]
         rest = (messages - each * len(slow)) // len(streams) + 1
         plan += [(name, make(), rest) for name, make in streams.items()]
-        gc.freeze()  # what is there already need not be looked through again
+        gc.freeze()  # existing objects need not be scanned again
         for name, target, count in plan:
             grew |= judged(name, target, messages=count, seed=seed)
-    seen = judged("one that keeps them", keeping(dictation()), messages=KEPT, seed=seed)
-    return seen and not grew
+    detected = judged("keeps messages", keeping(controller_stream()), messages=KEPT, seed=seed)
+    return detected and not grew
 
 
 def _hang(number: int, frame: FrameType | None) -> None:
@@ -391,7 +392,7 @@ def main() -> int:
     parser.add_argument("--messages", type=int, default=1_000_000)
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
-    logging.disable(logging.CRITICAL)  # rows that are lost are meant to be
+    logging.disable(logging.CRITICAL)  # the losses that would be logged are intended
     asyncio.set_event_loop(asyncio.new_event_loop())  # members hold futures
     holds = run(arguments.messages, arguments.seed)
     print("\nnothing crashed, hung or grew" if holds else "\nmemory grew, or growth is not seen")
