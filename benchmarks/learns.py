@@ -1,9 +1,9 @@
 """Claim: with its defaults, MADDPG learns cooperative navigation in every seed.
 
 Each seed is trained, and its policies before and after play greedily on fixed initial states. The
-claim holds if after training the 95 % interval of the mean return lies above that of the uniform
-random policy on the same states, in every seed. Prints a markdown table; exit status 1 if the claim
-falls short.
+claim holds if in every seed the 95 % interval of the mean return after training lies above that of
+the uniform random policy on the same states. Prints a Markdown table; exits with 1 if the claim
+fails.
 
     python benchmarks/learns.py --services --iterations 2000 --seeds 0 1 2 --curves docs/learns.png
 """
@@ -30,7 +30,7 @@ from fullrank.training.rollouts import Act
 
 EVALUATION_SEED = 1000
 WINDOW = 25
-"""Iterations that a point of a curve is the mean of."""
+"""Iterations averaged in a point of a curve."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,7 +103,7 @@ def _config(seed: int, iterations: int, overrides: list[str]) -> RunConfig:
 
 
 def _play(config: RunConfig, act: Act | None, episodes: int) -> Interval:
-    """Mean return on the fixed initial states; None is the random policy."""
+    """Mean return on the fixed initial states; without ``act`` that of the random policy."""
     return bootstrap(play(config, act, episodes=episodes, seed=EVALUATION_SEED).returns)
 
 

@@ -1,9 +1,9 @@
-"""``cyclic`` gives a chosen tolerance at the least load that any code can have.
+"""Claim: ``cyclic`` reaches its tolerance at the least load that any code can have.
 
 At (M, N) = (8, 15): with s = N - M all 6435 sets of 8 rows decode, with at most 5 units a row where
 dense MDS needs 8; with s = 2 two units a row suffice. A unit must sit on s + 1 rows to survive any
-s losses, so ceil(M (s + 1) / N) is the floor. Prints one markdown table; exits with 1 if a claim
-fails.
+s losses, so ceil(M (s + 1) / N) is the least maximal load. Prints one Markdown table; exits with 1
+if a claim fails.
 
     python benchmarks/least_load.py
 """
@@ -35,7 +35,7 @@ def main() -> None:
 
 
 def measure(code: Code, mds: Code) -> list[str]:
-    """Print one row of the table; returns what does not hold."""
+    """Print one row of the table; return the claims that fail."""
     tolerance = code.tolerance
     patterns = loss_patterns(ROWS, tolerance)
     decoding = int(np.count_nonzero(decodable(code.matrix, patterns)))

@@ -1,13 +1,13 @@
-"""Samples of one agent: at least 50 times as many as a plain program's, and as cheap in any team.
+"""Claim: samples of one agent come 50 times as fast as from a plain program, at any size of team.
 
-First, Food Collection with M = 24 agents, settings as the authors train with: samples per CPU
-second of ``LocalArena``, 1,024 at a time, a minibatch of theirs, against ``per_agent_food.py``,
-which steps agent by agent. It is checked first that both give the same transitions. Then the cost
-of a sample against M at one density (24 agents and pieces of food in a square of side 5), for local
-interaction and for the whole team, 64 at a time: cost at M over cost at M = 96, both in this run.
-In smaller squares an agent is so often near a wall that it has fewer around it. No policies are in
-it: actions are drawn before. Everything alternates in this process; medians of CPU seconds. Exits
-with 1 if the ratio lies below 50, or if a sample at M = 512 costs more than 1.25 times one at 96.
+First, Food Collection with M = 24 agents and the authors' training settings: samples per CPU second
+of ``LocalArena``, 1,024 at a time (one of their minibatches), against ``per_agent_food.py``, which
+steps agents one by one. Both must give the same transitions. Then the cost of a sample against M at
+one density (24 agents and pieces of food in a square of side 5), for local interaction and for the
+whole team, 64 at a time: cost at M over cost at M = 96, both in this run. In smaller squares an
+agent is often near a wall and has fewer neighbours. Actions are drawn beforehand, without policies.
+All programs alternate in this process; medians of CPU seconds. Exits with 1 if the ratio is below
+50, or if a sample at M = 512 costs more than 1.25 times one at M = 96.
 
     OMP_NUM_THREADS=1 python benchmarks/local_interaction.py
 """
@@ -32,19 +32,19 @@ from per_agent_food import Agent, Team
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "local_interaction.png"
 TEAMS = (24, 48, 96, 192, 384, 512)
 ROOMY = 96
-"""Agents from which on walls matter little."""
+"""Smallest team for which walls matter little."""
 AUTHORS = FoodCollection(contacts=True, moving_start=True, margin=0.2, local_rewards=True)
-"""As they train with M = 24."""
+"""The authors' settings for training with M = 24."""
 SAMPLES, COPIES = 1024, 64
 
-LABELS = {"local": "those around one agent", "whole": "the whole team"}
+LABELS = {"local": "neighbourhood of one agent", "whole": "the whole team"}
 
 Collect = Callable[[int], int]
-"""Makes samples, seeded by the number of the round; returns how many."""
+"""Makes samples, seeded by the number of the round; returns their number."""
 
 
 def dense(agents: int) -> FoodCollection:
-    """A team as dense as the authors' of 24, whose agents see what is near."""
+    """Configure a team as dense as the authors' of 24, with limited sight."""
     return FoodCollection(
         half_width=2.5 * float(np.sqrt(agents / 24)),
         distance=0.3,
@@ -57,12 +57,12 @@ def dense(agents: int) -> FoodCollection:
 
 
 def actions(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
-    """Random one-hot vectors."""
+    """Draw random one-hot vectors."""
     return np.eye(5, dtype=np.float32)[np.random.default_rng(0).integers(5, size=shape)]
 
 
 def local(config: FoodCollection, agents: int, *, samples: int, calls: int) -> Collect:
-    """Samples of one agent, many at a time."""
+    """Make samples of one agent, many at a time."""
     world = LocalArena(config, agents=agents)
     chosen = actions(samples, agents)
 
@@ -77,7 +77,7 @@ def local(config: FoodCollection, agents: int, *, samples: int, calls: int) -> C
 
 
 def whole(config: FoodCollection, agents: int, *, calls: int) -> Collect:
-    """Reset and step everybody for a sample of one agent."""
+    """Reset and step the whole team for a sample of one agent."""
     arena = Arena(config, agents=agents, copies=COPIES)
     chosen = actions(COPIES, agents).reshape(COPIES, -1)
 
@@ -96,7 +96,7 @@ def team_of_24() -> Team:
 
 
 def one_by_one(samples: int) -> Collect:
-    """The plain program."""
+    """Run the plain program."""
     team = team_of_24()
     chosen = actions(24)
 
@@ -114,7 +114,7 @@ def one_by_one(samples: int) -> Collect:
 
 
 def check(samples: int) -> None:
-    """Both programs make the same transitions from the same states."""
+    """Check that both programs make the same transitions from the same states."""
     arena, world = Arena(AUTHORS, agents=24, copies=samples), LocalArena(AUTHORS, agents=24)
     arena.reset(range(samples), range(samples))
     crowd, chosen = arena.crowd, actions(samples, 24)
@@ -137,14 +137,14 @@ def check(samples: int) -> None:
 
 
 def seconds_a_sample(collect: Collect, number: int) -> float:
-    """CPU seconds of one sample."""
+    """Measure the CPU seconds of one sample."""
     start = time.process_time()
     samples = collect(number)
     return (time.process_time() - start) / samples
 
 
 def alternate(programs: Mapping[str, Collect], rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of a sample of each program in each round."""
+    """Measure the CPU seconds of a sample of each program in each round."""
     for collect in programs.values():
         collect(rounds)  # warm up
     times: dict[str, list[float]] = {name: [] for name in programs}
@@ -155,36 +155,36 @@ def alternate(programs: Mapping[str, Collect], rounds: int) -> dict[str, list[fl
 
 
 def compare(rounds: int) -> bool:
-    """Against the plain program."""
+    """Compare with the plain program; return whether the claim holds."""
     check(48)
-    ours = local(AUTHORS, 24, samples=SAMPLES, calls=4)
-    times = alternate({"ours": ours, "plain": one_by_one(40)}, rounds)
-    ratios = sorted(b / a for a, b in zip(times["ours"], times["plain"], strict=True))
+    batched = local(AUTHORS, 24, samples=SAMPLES, calls=4)
+    times = alternate({"batched": batched, "plain": one_by_one(40)}, rounds)
+    ratios = sorted(b / a for a, b in zip(times["batched"], times["plain"], strict=True))
     ratio = statistics.median(ratios)
     print("| M = 24 | samples per CPU second | ratio | spread | claim |")
     print("| --- | --- | --- | --- | --- |")
     print(f"| agent by agent | {1 / statistics.median(times['plain']):,.0f} | 1 | | |")
     print(
-        f"| `LocalArena` | {1 / statistics.median(times['ours']):,.0f} | {ratio:.0f} "
+        f"| `LocalArena` | {1 / statistics.median(times['batched']):,.0f} | {ratio:.0f} "
         f"| {ratios[0]:.0f} to {ratios[-1]:.0f} | 50 |"
     )
     return ratio >= 50
 
 
 def grow(rounds: int) -> bool:
-    """Against M."""
+    """Compare costs against M; return whether the claim holds."""
     programs = {f"local {m}": local(dense(m), m, samples=SAMPLES, calls=2) for m in TEAMS}
     programs |= {f"whole {m}": whole(dense(m), m, calls=1) for m in TEAMS}
     times = alternate(programs, rounds)
-    cost = {name: statistics.median(each) for name, each in times.items()}
+    cost = {name: statistics.median(values) for name, values in times.items()}
     over = f"cost over M = {ROOMY}"
     print(f"\n| M | local, samples/s | {over} | spread | whole team, samples/s | {over} |")
     print("| --- | --- | --- | --- | --- | --- |")
     for m in TEAMS:
-        own, team = cost[f"local {m}"], cost[f"whole {m}"]
+        one, team = cost[f"local {m}"], cost[f"whole {m}"]
         ratios = [a / b for a, b in zip(times[f"local {m}"], times[f"local {ROOMY}"], strict=True)]
         print(
-            f"| {m} | {1 / own:,.0f} | {own / cost[f'local {ROOMY}']:.2f} "
+            f"| {m} | {1 / one:,.0f} | {one / cost[f'local {ROOMY}']:.2f} "
             f"| {min(ratios):.2f} to {max(ratios):.2f} "
             f"| {1 / team:,.0f} | {team / cost[f'whole {ROOMY}']:.2f} |"
         )
@@ -193,7 +193,7 @@ def grow(rounds: int) -> bool:
 
 
 def draw(cost: Mapping[str, float]) -> None:
-    """The curves."""
+    """Draw both curves."""
     figure = Figure(figsize=(5.2, 3.4), dpi=120, layout="constrained")
     axes = figure.add_subplot()
     for kind, colour in (("local", "#0072b2"), ("whole", "#d55e00")):
@@ -208,7 +208,7 @@ def draw(cost: Mapping[str, float]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Local interaction against doing it all.")
+    parser = argparse.ArgumentParser(description="Local interaction against the whole team.")
     parser.add_argument("--rounds", type=int, default=9, help="alternations, the median counts")
     rounds = parser.parse_args().rounds
     held = [compare(rounds), grow(rounds)]

@@ -20,7 +20,7 @@ from fullrank.rpc.watch import Watch
 from fullrank.runs.record import IterationRecord, read_records
 
 WITHIN_S = 600.0
-"""Longest run of a benchmark."""
+"""Longest run of a benchmark, seconds."""
 
 
 def nothing() -> None:
@@ -39,8 +39,8 @@ def train(
     Args:
         run_dir: An empty directory.
         settings: As for ``--set``.
-        prepare: Called first in each service process (a top-level function), for example to
-            register an algorithm that only the benchmark has.
+        prepare: Top-level function that each service process calls first, for example to register
+            a benchmark's own algorithm.
         sidecar: Settings of a straggler sidecar that the learners dial; None for none.
 
     Returns:
@@ -69,7 +69,7 @@ def train(
 def start(
     name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None] = nothing
 ) -> BaseProcess:
-    """Start a service in a process of its own."""
+    """Start a service in its own process."""
     context = multiprocessing.get_context("spawn")
     process = context.Process(target=serve, args=(name, resolved, run_dir, prepare))
     process.start()
@@ -77,7 +77,7 @@ def start(
 
 
 def announced(run_dir: Path, name: str) -> str:
-    """The address of a service, once it listens."""
+    """Address of a service, once it listens."""
     deadline = time.monotonic() + WITHIN_S
     while time.monotonic() < deadline:
         with suppress(ServiceLost):
@@ -87,7 +87,7 @@ def announced(run_dir: Path, name: str) -> str:
 
 
 def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], None]) -> None:
-    """One service process."""
+    """Run one service process."""
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare()
     replicas = resolved.config.learners if name == "learner" else 1
@@ -99,7 +99,7 @@ def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -
     deadline = time.monotonic() + WITHIN_S
     with Watch(run_dir, resolved.config) as watch:
         while watch.status().state is not RunState.FINISHED:
-            if time.monotonic() > deadline or not all(each.is_alive() for each in processes):
+            if time.monotonic() > deadline or not all(process.is_alive() for process in processes):
                 raise SystemExit(f"the run in {run_dir} did not finish")
             time.sleep(0.1)
 
@@ -109,7 +109,7 @@ def _cpu_s(processes: Sequence[BaseProcess]) -> float:
     total = 0.0
     for process in processes:
         root = psutil.Process(process.pid)
-        for each in (root, *root.children(recursive=True)):
-            times = each.cpu_times()
+        for member in (root, *root.children(recursive=True)):
+            times = member.cpu_times()
             total += times.user + times.system
     return total

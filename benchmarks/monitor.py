@@ -1,13 +1,13 @@
-"""Watching costs nothing: fifty monitors and the dashboard attached, and one that never reads.
+"""Claim: fifty monitors and the dashboard, or one that never reads, slow a run by at most 2 %.
 
-The default task on real services, whose learners stand for machines of their own by 50 ms a unit,
-with nobody; with fifty clients in one process that read all that is committed; with these and a
-dashboard, a process that shows the run to a page; and with a client that asks for the whole run and
-never reads. One run goes through the four, to and fro, again and again, so that all see the same
-machine; each turn counts by the median of collecting and round together. What clients and page
-themselves compute is kept small: they do not decode what they read. The memory is the controller's,
-at both ends of the turns in which nobody reads. With ``--unit 0`` learners compute for a few
-milliseconds, and all share this machine with those who watch.
+The default task on real services, whose learners stand for dedicated machines by 50 ms a unit: with
+no monitor; with fifty clients in one process that read all commits; with these and a dashboard, a
+process that shows the run on a page; and with a client that asks for the whole run and never reads.
+One run alternates between the four, forwards and backwards, so that all see the same machine; each
+turn counts by its median of collecting and round together. Clients and page do not decode what they
+read, to keep their own computing small. Memory is the controller's, at both ends of the turns with
+the client that never reads. With ``--unit 0`` learners compute for a few milliseconds, and share
+this machine with the monitors.
 
     python benchmarks/monitor.py
 """
@@ -39,9 +39,9 @@ from local_services import announced, start
 CLIENTS = 50
 CLAIM = 1.02
 GROWTH_BYTES = 8 * 2**20
-"""Memory that a client which never reads may add."""
+"""Memory that a client that never reads may add."""
 SETTLED = 10
-"""Iterations at the head of each turn that do not count."""
+"""Iterations at the start of each turn that do not count."""
 WATCH = "/fullrank.v1.MonitorService/Watch"
 SETTINGS = (
     "iterations=1000000",
@@ -52,7 +52,7 @@ SETTINGS = (
 
 
 async def read(address: str, first: int, watching: Event) -> None:
-    """All that the clients get, from an iteration on."""
+    """Read all commits with all clients, from iteration ``first`` on."""
     async with grpc.aio.insecure_channel(address) as channel:
         request = pb.WatchRequest(from_iteration=first).SerializeToString()
         watch: grpc.aio.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
@@ -69,16 +69,16 @@ async def _read_on(call: "grpc.aio.UnaryStreamCall[bytes, bytes]") -> None:
 
 
 def clients(address: str, first: int, watching: Event) -> None:
-    """A process of clients."""
+    """Run a process of clients."""
     asyncio.run(read(address, first, watching))
 
 
 class Run:
-    """A run that goes on until it is left.
+    """A run that continues until it is stopped.
 
     Args:
-        scratch: For its directory.
-        unit_s: Seconds that a unit takes at least.
+        scratch: Parent of its directory.
+        unit_s: Least seconds of a unit.
     """
 
     def __init__(self, scratch: Path, unit_s: float) -> None:
@@ -91,23 +91,23 @@ class Run:
         self.last = -1
 
     def iterations(self, count: int) -> list[IterationRecord]:
-        """So many that are committed from now on."""
+        """Wait for the next ``count`` iterations, or some more."""
         next(self._records)
-        found: list[IterationRecord] = []
-        while len(found) < count:
+        records: list[IterationRecord] = []
+        while len(records) < count:
             time.sleep(0.05)
-            found += next(self._records)
-        self.last = found[-1].iteration
-        return found
+            records += next(self._records)
+        self.last = records[-1].iteration
+        return records
 
-    def leave(self) -> None:
+    def stop(self) -> None:
         for process in self.processes:
             process.terminate()
             process.join()
 
 
 @contextmanager
-def nobody(run: Run, address: str) -> Iterator[None]:
+def unwatched(run: Run, address: str) -> Iterator[None]:
     yield
 
 
@@ -125,14 +125,14 @@ def fifty(run: Run, address: str) -> Iterator[None]:
 
 @contextmanager
 def page(run: Run) -> Iterator[None]:
-    """A dashboard, and somebody who has its page open and has seen the run there."""
+    """Run a dashboard, with a page open that already shows the run."""
     shown = json.dumps([str(run.directory)])
     resolved = load(overrides=[f"dashboard.runs={shown}", "dashboard.address=127.0.0.1:0"])
     with tempfile.TemporaryDirectory() as scratch:
         process = start("dashboard", resolved, Path(scratch))
         events = urlopen(f"http://{announced(Path(scratch), 'dashboard')}/events")
-        told = (json.loads(line[6:]) for line in events if line.startswith(b"data: "))
-        while not ((status := next(told)["status"]) and status["committed"] > run.last):
+        updates = (json.loads(line[6:]) for line in events if line.startswith(b"data: "))
+        while not ((status := next(updates)["status"]) and status["committed"] > run.last):
             pass
         reading = threading.Thread(target=deque, args=(events, 0))
         reading.start()
@@ -149,7 +149,7 @@ def fifty_and_page(run: Run, address: str) -> Iterator[None]:
 
 
 @contextmanager
-def deaf(run: Run, address: str) -> Iterator[None]:
+def unread(run: Run, address: str) -> Iterator[None]:
     with grpc.insecure_channel(address) as channel:
         watch: grpc.UnaryStreamMultiCallable[bytes, bytes] = channel.unary_stream(WATCH)
         call = watch(pb.WatchRequest().SerializeToString())
@@ -158,15 +158,15 @@ def deaf(run: Run, address: str) -> Iterator[None]:
 
 
 TURNS = {
-    "nobody": nobody,
+    "no monitor": unwatched,
     "fifty clients": fifty,
     "fifty clients and the dashboard": fifty_and_page,
-    "one that never reads": deaf,
+    "one that never reads": unread,
 }
 
 
 def measure(turns: int, iterations: int, unit_s: float) -> tuple[dict[str, list[float]], int]:
-    """Medians of each turn, by who watches, and how much memory grew while nobody read."""
+    """Measure medians of each turn by monitors, and growth beside the one that never reads."""
     medians: dict[str, list[float]] = defaultdict(list)
     grown = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -179,12 +179,12 @@ def measure(turns: int, iterations: int, unit_s: float) -> tuple[dict[str, list[
                     with attached(run, address):
                         run.iterations(SETTLED)
                         before = run.controller.memory_info().rss
-                        found = run.iterations(iterations)
-                        medians[name].append(median(r.collect_s + r.round_s for r in found))
-                        if attached is deaf:
+                        records = run.iterations(iterations)
+                        medians[name].append(median(r.collect_s + r.round_s for r in records))
+                        if attached is unread:
                             grown += run.controller.memory_info().rss - before
         finally:
-            run.leave()
+            run.stop()
     return medians, grown
 
 
@@ -196,16 +196,17 @@ def main() -> int:
     arguments = parser.parse_args()
     medians, grown = measure(arguments.turns, arguments.iterations, arguments.unit)
     ratios = {}
-    print("| who watches | iteration, ms | over nobody's in the same turn: median (least, most) |")
+    print("| monitors | iteration, ms | ratio to none in the same turn: median (least, most) |")
     print("|---|---|---|")
     for name in TURNS:
-        each = [
-            found / plain for found, plain in zip(medians[name], medians["nobody"], strict=True)
-        ]
-        ratios[name] = median(each)
-        spread = f"{ratios[name]:.3f} ({min(each):.3f}, {max(each):.3f}), <= {CLAIM}"
+        pairs = zip(medians[name], medians["no monitor"], strict=True)
+        by_turn = [watched / alone for watched, alone in pairs]
+        ratios[name] = median(by_turn)
+        spread = f"{ratios[name]:.3f} ({min(by_turn):.3f}, {max(by_turn):.3f}), <= {CLAIM}"
         print(f"| {name} | {1e3 * median(medians[name]):.2f} | {spread} |")
-    print(f"\nThe controller grew by {grown / 2**20:.1f} MiB in all while a client did not read.")
+    print(
+        f"\nThe controller grew by {grown / 2**20:.1f} MiB in all beside the one that never reads."
+    )
     return int(max(ratios.values()) > CLAIM or grown > GROWTH_BYTES)
 
 

@@ -7,7 +7,7 @@ DELAY_S, LEARNERS, SEED = 1.0, 15, 0
 
 
 def pass_over(k: int) -> None:
-    """From now on in this process, which is the controller's."""
+    """Skip the ``k`` stragglers of each iteration in this process, the controller's."""
     from fullrank_controller.rounds.round_runner import Gathering
 
     assign = Gathering._assign

@@ -1,9 +1,9 @@
-"""Food Collection sampled one agent, one pair, one step at a time: what a plain program does.
+"""Food Collection sampled one agent, one pair and one step at a time, as a plain program does.
 
-Written from the rules of [DARL1N]'s training: reset the team, let those around one agent act, push
-and move, and show what it and its next neighbours see. Small arrays of two numbers and loops over
-objects, as in the particle worlds of [Lowe17]. ``local_interaction.py`` checks that its results are
-those of ``LocalArena`` and measures both.
+It follows the rules of [DARL1N]'s training: reset the team, let the agents around one agent act,
+push and move, and show the observations of this agent and its next neighbours. It uses arrays of
+two numbers and loops over objects, as do the particle worlds of [Lowe17]. ``local_interaction.py``
+checks that its results equal those of ``LocalArena`` and measures both.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Agent:
 
 
 class Team:
-    """M agents, L pieces of food."""
+    """M agents and M pieces of food."""
 
     def __init__(self, agents: int, *, distance: float, half_width: float, margin: float) -> None:
         self.count = agents
@@ -34,7 +34,7 @@ class Team:
         self.food: list[Array] = []
 
     def reset(self, generator: np.random.Generator) -> None:
-        """Everything anywhere, at any velocity."""
+        """Place agents and food uniformly; draw velocities uniformly."""
         half = self.half_width
         self.agents = [
             Agent(generator.uniform(-half, half, 2), generator.uniform(-1 - half, 1 + half, 2))
@@ -43,17 +43,17 @@ class Team:
         self.food = [generator.uniform(-half, half, 2) for _ in range(self.count)]
 
     def acting(self, central: int) -> list[int]:
-        """Those that move in a sample of one agent."""
+        """Agents that move in a sample of one agent."""
         reach = 2 * (self.margin + self.distance)
         return [i for i in range(self.count) if self.apart(central, i) <= reach]
 
     def apart(self, one: int, other: int) -> float:
-        """The distance of two agents."""
+        """Distance of two agents."""
         delta = self.agents[one].position - self.agents[other].position
         return float(np.sqrt(np.sum(np.square(delta))))
 
     def observe(self, own: int) -> Array:
-        """What one agent sees."""
+        """Observation of one agent."""
         me = self.agents[own]
         order = sorted(self.food, key=lambda food: float(np.sum(np.square(food - me.position))))
         shown = [np.append(food - me.position, 0.0) for food in order]
@@ -73,7 +73,7 @@ class Team:
         return np.concatenate([*itself, *shown, *places, *velocities, np.array(lives)])
 
     def step(self, central: int, actions: dict[int, Array]) -> tuple[float, dict[int, Array]]:
-        """Move those that act; what the central agent earns, and what it and its neighbours see."""
+        """Move the acting agents; return the central one's reward and the observations near it."""
         forces = {i: self._force(i, actions) for i in actions}
         for i, force in forces.items():
             self._move(self.agents[i], force)

@@ -1,17 +1,16 @@
-"""The planner's regret: ``auto`` against the best fixed code, in ten regimes and when they change.
+"""Claim: ``auto`` stays within 15 % of the best fixed code, in ten regimes and when they change.
 
-Claims, each over the given seeds, everything keyed alike for all codes:
-Regret = T_auto / min T_fixed - 1, T being the time of iterations 51 to 500, switching included;
-the upper 95 % limit of its mean is at most 0.15 in every regime, with at most 9 switches. The
-minimum is taken for each seed anew, over every registered code that decodes exactly, for every
-tolerance, also those that ``auto`` may not choose because they survive no loss. After a change of
-regime at iteration 250 the planner is within 0.15 again from iteration 301 to 500, in the mean over
-the seeds: of so few rounds the upper limit tells how lucky the draws were, even for whoever knows
-the regime.
+All codes see the same keyed draws. Regret = T_auto / min T_fixed - 1, T being the time of
+iterations 51 to 500, switching included. In every regime the upper 95 % limit of its mean over the
+seeds is at most 0.15, with at most 9 switches. The minimum is taken per seed, over every registered
+code that decodes exactly and every tolerance, including those that ``auto`` may not choose because
+they survive no loss. After a change of regime at iteration 250 the mean regret from iteration 301
+to 500 is at most 0.15; with so few rounds an upper limit would measure the luck of the draws, even
+for an oracle of the regime.
 
-The minimum for each seed knows the draws to come. *Regret of the best* is the mean regret of the
-one code that is best over all seeds: whoever knows the regime, but not the future, has as much.
-*Lag* is what ``auto`` takes beyond that code.
+The minimum per seed knows the draws to come. *Regret of the best* is the mean regret of the single
+code that is best over all seeds, which an oracle of the regime, but not of the future, achieves.
+*Lag* is the time of ``auto`` beyond that code.
 
     python benchmarks/planner.py --seeds 20 --processes 2
 """
@@ -41,16 +40,16 @@ ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9
 REGIMES = Path(__file__).parent / "regimes"
 UNSAFE = ("uncoded", "replication", "ldgm")
-"""Codes that may survive no loss at fifteen learners and eight agents."""
+"""Codes that may survive no loss with fifteen learners and eight agents."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One seed."""
+    """Times and switches of one seed."""
 
     auto_s: float
     fixed_s: dict[str, float]
-    """Of every code that there is for the seed."""
+    """Seconds of every code that exists for the seed."""
     switches: int
     last: str
 
@@ -70,7 +69,7 @@ def fixed_codes(learners: int, agents: int, seed: int) -> dict[str, Code]:
 
 
 def fixed_s(before: Regime, after: Regime, code: Code, seed: int) -> Times:
-    """Round times of a code that stays."""
+    """Round times of a fixed code, seconds."""
     moves = payload(before.agents)
     return np.concatenate(
         [
@@ -84,7 +83,7 @@ def fixed_s(before: Regime, after: Regime, code: Code, seed: int) -> Times:
 
 
 def measure(before: str, after: str, seed: int) -> Outcome:
-    """One seed of a regime, or of a change from one to another."""
+    """Play one seed of a regime, or of a change from one to another."""
     first, second = (read_regime(REGIMES / f"{name}.toml") for name in (before, after))
     counted = slice(WARM, None) if before == after else slice(SETTLED, None)
     fixed = {
@@ -107,7 +106,7 @@ def measure(before: str, after: str, seed: int) -> Outcome:
 
 
 def report(before: str, after: str, outcomes: list[Outcome]) -> bool:
-    """Print a row; whether the claim holds."""
+    """Print a row; return whether the claim holds."""
     auto_s = np.array([each.auto_s for each in outcomes])
     least_s = np.array([min(each.fixed_s.values()) for each in outcomes])
     common = set.intersection(*(set(each.fixed_s) for each in outcomes))
@@ -128,7 +127,7 @@ def report(before: str, after: str, outcomes: list[Outcome]) -> bool:
 
 
 def upper(values: Times) -> float:
-    """95 % limit of the mean."""
+    """Upper 95 % limit of the mean."""
     error = float(stats.sem(values)) * float(stats.t.ppf(0.95, len(values) - 1))
     return float(values.mean()) + error
 

@@ -1,9 +1,9 @@
 """Claim: a prioritised minibatch costs less than one from a sum tree, in tables of any size.
 
-Tables of rows of the default run (132 float32); before each minibatch of 1024 an iteration appends
-100 rows, which evict the 100 oldest. Ours keeps a running total of the rows' tickets and finds
-those drawn by binary search; the sum tree is the textbook's, in numpy, all draws at once. All
-gather the rows; they take turns; medians. Exits with status 1 if ours takes longer.
+Tables hold rows of the default run (132 float32); before each minibatch of 1024 an iteration
+appends 100 rows, which evict the 100 oldest. Fullrank keeps a running total of the rows' tickets
+and finds the drawn ones by binary search; the sum tree is the textbook's, in NumPy, with all draws
+at once. All gather the rows, and take turns; medians. Exits with 1 if Fullrank takes longer.
 
     OMP_NUM_THREADS=1 python benchmarks/prioritised.py
 """
@@ -49,23 +49,23 @@ class Contender:
 
 
 class SumTree(Contender):
-    """The same tickets in a sum tree over the slots, told of new rows when a minibatch is drawn."""
+    """The same tickets in a sum tree over the slots, updated when a minibatch is drawn."""
 
     def __init__(self, capacity: int) -> None:
         super().__init__(capacity, None)
         self._leaves = 1 << (capacity - 1).bit_length()
-        self._sums, self._told = np.zeros(2 * self._leaves), 0
+        self._sums, self._summed = np.zeros(2 * self._leaves), 0
 
     def draw(self, iteration: int) -> FloatArray:
         table = self.table
-        self._tell(np.arange(self._told, table.head))
-        self._told = table.head
+        self._add(np.arange(self._summed, table.head))
+        self._summed = table.head
         drawn = np.random.default_rng(iteration).uniform(0.0, self._sums[1], BATCH)
         slots = self._find(drawn)
         tail_slot = table.tail % table.capacity
         return table.gather(table.tail + (slots - tail_slot) % table.capacity)
 
-    def _tell(self, new: IntArray) -> None:
+    def _add(self, new: IntArray) -> None:
         nodes = self._leaves + new % self.table.capacity
         self._sums[nodes] = PRIORITY.tickets(self.table.gather(new)[:, PRIORITY.entries])
         while nodes[0] > 1:
@@ -86,7 +86,7 @@ def measure(capacity: int, iterations: int) -> dict[str, float]:
     """Median seconds of a minibatch, by contender."""
     contenders = {
         "uniform": Contender(capacity, None),
-        "prioritised (ours)": Contender(capacity, PRIORITY),
+        "prioritised": Contender(capacity, PRIORITY),
         "sum tree": SumTree(capacity),
     }
     rows = np.random.default_rng(0).standard_normal((capacity, ROW_SIZE), dtype=np.float32)
@@ -100,7 +100,7 @@ def measure(capacity: int, iterations: int) -> dict[str, float]:
             started = time.perf_counter()
             contender.draw(iteration)
             times[name].append(time.perf_counter() - started)
-    return {name: median(taken) for name, taken in times.items()}
+    return {name: median(seconds) for name, seconds in times.items()}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -108,14 +108,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rows", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
     parser.add_argument("--iterations", type=int, default=300)
     options = parser.parse_args(arguments)
-    print("| rows | uniform, ms | prioritised (ours) | sum tree |")
+    print("| rows | uniform, ms | prioritised | sum tree |")
     print("|---|---|---|---|")
     holds = True
     for capacity in options.rows:
-        uniform, ours, tree = measure(capacity, options.iterations).values()
-        ratios = f"x {ours / uniform:.2f} | x {tree / uniform:.2f}"
+        uniform, prioritised, tree = measure(capacity, options.iterations).values()
+        ratios = f"x {prioritised / uniform:.2f} | x {tree / uniform:.2f}"
         print(f"| {capacity} | {1e3 * uniform:.2f} | {ratios} |")
-        holds &= ours <= tree
+        holds &= prioritised <= tree
     return int(not holds)
 
 

@@ -1,7 +1,7 @@
-"""Quick start: seconds from ``fullrank train`` to the first commit, and memory with 15 learners.
+"""Claim: ``fullrank train`` commits within 10 s, and takes at most 6 GiB with 15 learners.
 
-Memory is the proportional set size of all processes of the run, with the replay table (1e6
-transitions of 8 agents) counted as if it were full: its unwritten pages are added.
+Memory is the proportional set size of all processes of the run. The replay table (1e6 transitions
+of 8 agents) counts as if it were full: its unwritten pages are added.
 
     python benchmarks/quick_start.py
 """
@@ -20,7 +20,7 @@ WITHIN_S = 120.0
 
 
 def proportional_bytes(root: psutil.Process) -> int:
-    """PSS of a process and all its descendants."""
+    """Proportional set size of a process and all its descendants, bytes."""
     total = 0
     for process in (root, *root.children(recursive=True)):
         try:
@@ -55,7 +55,7 @@ def main() -> int:
             services = psutil.Process(process.pid).children(recursive=True)
             process.terminate()
             process.wait()
-            psutil.wait_procs(services, timeout=WITHIN_S)  # they stop when their parent is gone
+            psutil.wait_procs(services, timeout=WITHIN_S)  # they stop when their parent ends
     print(f"| {LEARNERS} learners, {AGENTS} agents | measured | claim |")
     print("|---|---|---|")
     print(f"| start to first commit, s | {first_s:.1f} | {START_CLAIM_S:.0f} |")

@@ -1,13 +1,13 @@
-"""The replay store against LMDB, SQLite (WAL) and a mapped ring behind a log; and against memory.
+"""Claim: the replay store gathers as fast as memory, and no other store is twice as fast.
 
-Rows of the default run (132 float32), a million of them. Each store appends as an iteration does:
-100 rows, which evict the 100 oldest and are on disk when the call returns. It gathers minibatches
-of 1024 rows into one array, and is opened again, until it has gathered its first minibatch, with
-the files in the page cache. Stores take turns; medians of all turns. They gather in bouts of ten,
-too short for a busy machine to slow one and not its neighbour: a bout counts by its median, and is
-compared with the bout from plain memory beside it. Exits with status 1 if gathering takes more than
-1.25 times as long as from there, in the median of all bouts, or if another store appends or gathers
-in half the time.
+The peers are LMDB, SQLite (WAL), a mapped ring behind a log, and plain memory. A million rows of
+the default run (132 float32). Each store appends as an iteration does: 100 rows, which evict the
+100 oldest and are on disk when the call returns. It gathers minibatches of 1024 rows into one
+array, and is reopened, up to its first minibatch, with the files in the page cache. Stores take
+turns; medians of all turns. They gather in bouts of ten, too short for a busy machine to slow one
+and not its neighbour: a bout counts by its median, and is compared with the adjacent bout from
+plain memory. Exits with 1 if gathering takes more than 1.25 times as long as from memory, in the
+median of all bouts, or if another store appends or gathers in half the time.
 
     OMP_NUM_THREADS=1 python benchmarks/replay_store.py
 """
@@ -42,7 +42,7 @@ GATHER_CLAIM, OTHERS_CLAIM = 1.25, 2.0
 
 
 class Store(Protocol):
-    """Rows by position; with ``sync`` they are on disk when ``append`` returns."""
+    """Rows by position; with ``sync`` rows are on disk when ``append`` returns."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None: ...
 
@@ -54,7 +54,7 @@ class Store(Protocol):
 
 
 class PlainMemory:
-    """What no store can gather faster than; it keeps nothing."""
+    """Upper bound of gathering speed; stores nothing durably."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None:
         self._table = Table(Memory(capacity, ROW_SIZE), capacity=capacity)
@@ -70,7 +70,7 @@ class PlainMemory:
 
 
 class Ring(PlainMemory):
-    """Ours."""
+    """Fullrank's ring of checked rows."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None:
         path = home / "t.table"
@@ -82,7 +82,7 @@ class Ring(PlainMemory):
 
 
 class RingBehindLog:
-    """Rows go to a log, which is synced, then into a mapped ring; opening repeats the log."""
+    """Rows go to a synced log, then into a mapped ring; opening replays the log."""
 
     _HEADER = struct.Struct("<QII")
     _LONGEST = 64 * 2**20
@@ -133,7 +133,7 @@ class RingBehindLog:
 
 
 class Lmdb:
-    """A row under its position; an append is a transaction."""
+    """LMDB: a row under its position; an append is a transaction."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None:
         self._capacity = capacity
@@ -162,7 +162,7 @@ def _key(position: int) -> bytes:
 
 
 class Sqlite:
-    """A row of a table under its position; an append is a transaction; write-ahead log."""
+    """SQLite: a row under its position; an append is a transaction; write-ahead log."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None:
         self._capacity = capacity
@@ -195,7 +195,7 @@ class Sqlite:
 
 
 STORES: dict[str, type[Store]] = {
-    "ring of checked rows (ours)": Ring,
+    "ring of checked rows (Fullrank)": Ring,
     "mapped ring behind a log": RingBehindLog,
     "LMDB": Lmdb,
     "SQLite, WAL": Sqlite,
@@ -204,7 +204,7 @@ STORES: dict[str, type[Store]] = {
 
 
 class Contender:
-    """A store that has been filled, and what it took."""
+    """A filled store, and the durations of its operations."""
 
     def __init__(self, name: str, home: Path, capacity: int) -> None:
         self.times: dict[str, list[float]] = defaultdict(list)
@@ -234,7 +234,7 @@ class Contender:
         self.times[what].append(time.perf_counter() - started)
 
     def reopen(self) -> None:
-        """Close the store, open it with ``sync``."""
+        """Close the store and open it with ``sync``."""
         if self._keeps:
             self._store.close()
             self._time("open", self._open)
@@ -244,24 +244,24 @@ class Contender:
         self._store.gather(self._positions(), self._out)
 
     def append(self, times: int) -> None:
-        """Append as some iterations do."""
+        """Append the rows of some iterations."""
         for _ in range(times):
             self._append(APPENDED)
 
     def gather(self) -> None:
-        """A bout of minibatches."""
+        """Gather a bout of minibatches."""
         for _ in range(BOUT):
             positions = self._positions()
             self._time("gather", partial(self._store.gather, positions, self._out))
 
     def bouts(self) -> list[float]:
-        """What a minibatch took in each bout, seconds."""
+        """Median seconds of a minibatch in each bout."""
         times = self.times["gather"]
         return [median(times[start : start + BOUT]) for start in range(0, len(times), BOUT)]
 
 
 def compare(capacity: int, turns: int, times: int) -> dict[str, Contender]:
-    """Let the stores take turns."""
+    """Measure all stores in turn."""
     with tempfile.TemporaryDirectory(dir=".", prefix=".replay-store-") as scratch:
         contenders: dict[str, Contender] = {}
         for name in STORES:
@@ -286,14 +286,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--turns", type=int, default=5, help="alternations")
     parser.add_argument("--times", type=int, default=40, help="appends and bouts in a turn")
     options = parser.parse_args(arguments)
-    found = compare(options.rows, options.turns, options.times)
+    contenders = compare(options.rows, options.turns, options.times)
     print("| store | append, ms (90 %) | gather, ms (90 %) | open, s | file / rows |")
     print("|---|---|---|---|---|")
-    for name, each in found.items():
-        size = each.bytes_on_disk / (options.rows * ROW_BYTES)
-        opened = f"{median(each.times['open']):.2f} | {size:.2f}" if each.bytes_on_disk else "|"
-        print(f"| {name} | {_ms(each, 'append')} | {_ms(each, 'gather')} | {opened} |")
-    return int(not _holds(found))
+    for name, store in contenders.items():
+        size = store.bytes_on_disk / (options.rows * ROW_BYTES)
+        opened = f"{median(store.times['open']):.2f} | {size:.2f}" if store.bytes_on_disk else "|"
+        print(f"| {name} | {_ms(store, 'append')} | {_ms(store, 'gather')} | {opened} |")
+    return int(not _holds(contenders))
 
 
 def _ms(contender: Contender, what: str) -> str:
@@ -301,14 +301,14 @@ def _ms(contender: Contender, what: str) -> str:
     return f"{1e3 * median(times):.2f} ({1e3 * float(np.quantile(times, 0.9)):.2f})"
 
 
-def _holds(found: dict[str, Contender]) -> bool:
+def _holds(contenders: dict[str, Contender]) -> bool:
     """Whether gathering is as fast as from memory, and no store is far ahead."""
-    ours, *others, memory = STORES
-    beside = zip(found[ours].bouts(), found[memory].bouts(), strict=True)
+    ring, *others, memory = STORES
+    beside = zip(contenders[ring].bouts(), contenders[memory].bouts(), strict=True)
     ratio = median(one / other for one, other in beside)
     print(f"\ngathering takes {ratio:.2f} times what it takes from memory (<= {GATHER_CLAIM})")
     ahead = max(
-        median(found[ours].times[what]) / median(found[other].times[what])
+        median(contenders[ring].times[what]) / median(contenders[other].times[what])
         for what in ("append", "gather")
         for other in others
     )

@@ -1,10 +1,10 @@
-"""Small overhead: a whole round against the same bytes through bare gRPC streams.
+"""Claim: a round takes at most 1.5 times as long as its bytes through bare gRPC streams.
 
 M = N = 8, uncoded, the sections and vectors of cooperative navigation, and an algorithm whose
-updates cost nothing. "Bare" moves the same bytes between the same ten processes with nothing around
-them: a server writes to eight clients over one bidirectional stream each and reads their answers,
-and every client asks a second server for a minibatch of one transition in between, once as protobuf
-messages and once as bytes that nobody encodes. All run three times, in turn.
+updates cost no time. The bare streams move the same bytes between the same ten processes: a server
+writes to eight clients over one bidirectional stream each and reads their answers, and every client
+asks a second server for a minibatch of one transition in between, once as protobuf messages and
+once as raw bytes. All run three times, in turn.
 
     python benchmarks/round_overhead.py --rounds 200
 """
@@ -41,17 +41,17 @@ BYTES_ALONE = (
     "collect.steps=1",
     "checkpoint.every=1000000",
 )
-"""Settings of the run in which nothing costs time but the round itself."""
+"""Settings of a run in which only the round itself costs time."""
 FORMULA = ("parameters", "coded", "digests")
 FRAMING = 0.01
-"""Headers may add this share to the payload."""
+"""Share that headers may add to the payload."""
 POLICY, CRITIC = 7_621, 31_425
 """Entries of a policy (48-64-64-5) and a critic (424-64-64-1)."""
 ROLES = {"policy": POLICY, "critic": CRITIC, "target_policy": POLICY, "target_critic": CRITIC}
 
 
 class Constant:
-    """Sections and sizes of MADDPG; its updates are ready before they are asked for."""
+    """Sections and sizes of MADDPG, with precomputed updates."""
 
     def __init__(self, agents: Sequence[AgentSpec], *, seed: int) -> None:
         self.units = len(agents)
@@ -113,7 +113,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConstantConfig:
-    """The benchmark's algorithm has one parameter."""
+    """Configuration of the benchmark's algorithm."""
 
     batch_size: int = 1
 
@@ -122,12 +122,12 @@ class ConstantConfig:
 
 
 def prepare() -> None:
-    """Make the algorithm known in a service process."""
+    """Register the algorithm in a service process."""
     algorithms.register("constant")(ConstantConfig)
 
 
-def ours(rounds: int) -> tuple[float, dict[str, float]]:
-    """Median round time, and the median bytes of a round by kind."""
+def measured(rounds: int) -> tuple[float, dict[str, float]]:
+    """Measure the median seconds of a round, and its median bytes by kind."""
     with tempfile.TemporaryDirectory() as scratch:
         records, _ = train(
             Path(scratch) / "run",
@@ -136,12 +136,12 @@ def ours(rounds: int) -> tuple[float, dict[str, float]]:
         )
     steady = records[rounds // 10 :]
     kinds = [{**record.bytes_sent, **record.bytes_received} for record in steady]
-    sizes = {kind: median(each.get(kind, 0) for each in kinds) for kind in FORMULA}
+    sizes = {kind: median(sizes.get(kind, 0) for sizes in kinds) for kind in FORMULA}
     return median(record.round_s for record in steady), sizes
 
 
 def formula() -> dict[str, int]:
-    """Bytes of a round by kind, by ``fullrank.planning.costs``."""
+    """Bytes of a round by kind, by the formula that the planner uses."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
     algorithm = Constant(specs, seed=0)
     moved = Payload.of(algorithm, batch_size=1).traffic(np.eye(AGENTS))
@@ -154,13 +154,13 @@ def main() -> int:
     rounds = parser.parse_args().rounds
     whole: list[float] = []
     with_protobuf: list[float] = []
-    as_they_are: list[float] = []
+    raw: list[float] = []
     expected = formula()
     share, answer = expected["parameters"] // AGENTS, expected["coded"] // AGENTS
     for _ in range(REPEATS):
-        round_s, sizes = ours(rounds)
+        round_s, sizes = measured(rounds)
         whole.append(round_s)
-        for protobuf, times in ((True, with_protobuf), (False, as_they_are)):
+        for protobuf, times in ((True, with_protobuf), (False, raw)):
             times.append(
                 bare(
                     Bare(
@@ -175,8 +175,8 @@ def main() -> int:
     print(
         f"| bare streams of protobuf messages | {_ms(with_protobuf)} | {ratio:.2f} (<= {CLAIM}) |"
     )
-    floor = sum(whole) / sum(as_they_are)
-    print(f"| bare streams of bytes as they are | {_ms(as_they_are)} | {floor:.2f} |")
+    floor = sum(whole) / sum(raw)
+    print(f"| bare streams of raw bytes | {_ms(raw)} | {floor:.2f} |")
     print("\n| bytes in a round | measured | formula | excess |\n|---|---|---|---|")
     excess = {kind: sizes[kind] / size - 1.0 for kind, size in expected.items()}
     for kind, size in expected.items():
@@ -185,7 +185,7 @@ def main() -> int:
 
 
 def _ms(times: Sequence[float]) -> str:
-    return ", ".join(f"{1e3 * each:.1f}" for each in times)
+    return ", ".join(f"{1e3 * time_s:.1f}" for time_s in times)
 
 
 if __name__ == "__main__":

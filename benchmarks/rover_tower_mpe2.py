@@ -1,4 +1,4 @@
-"""Rover Tower [Iqbal19] on mpe2's engine, agent by agent like mpe2's own; it lacks this one."""
+"""Rover Tower [Iqbal19] on mpe2's engine, which lacks this task, in mpe2's per-agent style."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class Scenario(BaseScenario):  # type: ignore[misc]
 
 
 class RoverTower(SimpleEnv):  # type: ignore[misc]
-    """The environment, agent by agent."""
+    """Rover Tower as an agent-by-agent environment."""
 
     def __init__(self, *, max_cycles: int = 25, render_mode: str | None = None) -> None:
         scenario = Scenario()

@@ -1,13 +1,13 @@
-"""Claim: ten thousand runs in virtual time, each under faults of its own, break no promise.
+"""Claim: ten thousand simulated runs, each with its own faults, break no promise.
 
-Every schedule is a run of the controller's own code, with crashes, a second controller, partitions,
-late, doubled, swapped and flipped messages, lying and dying learners, drawn from its seed. It must
-end with the digests and parameters of the undisturbed run and keep every invariant; the first that
-does not is printed with its seed, and ends the program.
+Every schedule is a run of the controller's own code in virtual time; its seed draws crashes, a
+second controller, partitions, late, duplicated, swapped and flipped messages, and lying and dying
+learners. It must end with the digests and parameters of the undisturbed run and keep every
+invariant; the first that does not is printed with its seed and ends the program.
 
     python benchmarks/schedules.py --schedules 10000
 
-``--services`` disturbs real processes and connections instead, half a minute each.
+``--services`` injects faults into real processes and connections instead, half a minute each.
 """
 
 import argparse

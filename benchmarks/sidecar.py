@@ -1,8 +1,8 @@
-"""Small price: a sidecar that injects nothing adds at most 2 ms to a small call.
+"""Claim: a sidecar that injects no delay or fault adds at most 2 ms to a small call.
 
-The same calls to the same peer, straight and through a sidecar in a process of its own, in turn: a
-unary call of 64 bytes, and a stream of messages of 1 MiB in each direction. Then rounds of the
-default run (M = 3, N = 4) with the learners dialling the controller, and a sidecar before it.
+The same calls to the same peer, directly and through a sidecar in its own process, in turn: a unary
+call of 64 bytes, and a stream of messages of 1 MiB in each direction. Then rounds of the default
+run (M = 3, N = 4), without and with a sidecar before the controller.
 
     OMP_NUM_THREADS=1 python benchmarks/sidecar.py --rounds 100
 """
@@ -33,7 +33,7 @@ METHOD = "/Echo/Echo"
 
 
 def echo(pipe: Connection) -> None:
-    """The peer: a process that sends back whatever comes."""
+    """Run the peer, a process that echoes every message."""
     asyncio.run(_echo(pipe))
 
 
@@ -54,7 +54,7 @@ async def _echo(pipe: Connection) -> None:
 
 
 async def small(channel: grpc.aio.Channel) -> float:
-    """Median seconds of a unary call."""
+    """Measure the median seconds of a unary call."""
     call: Any = channel.unary_unary(METHOD)
     times = []
     for _ in range(CALLS):
@@ -65,7 +65,7 @@ async def small(channel: grpc.aio.Channel) -> float:
 
 
 async def large(channel: grpc.aio.Channel) -> float:
-    """Seconds a message of a stream that goes both ways."""
+    """Measure the seconds per message of a stream that goes both ways."""
     method: Any = channel.stream_stream(METHOD)
     started = time.perf_counter()
     async for _ in method(LARGE for _ in range(MESSAGES)):
@@ -76,16 +76,16 @@ async def large(channel: grpc.aio.Channel) -> float:
 async def both(
     measure: Callable[[grpc.aio.Channel], Awaitable[float]], addresses: Sequence[str]
 ) -> list[float]:
-    """A measurement straight and through the sidecar, in turn; the median of each."""
-    async with open_channel(addresses[0]) as straight, open_channel(addresses[1]) as through:
+    """Measure directly and through the sidecar, in turn; return the median of each."""
+    async with open_channel(addresses[0]) as direct, open_channel(addresses[1]) as proxied:
         times = [
-            [await measure(channel) for channel in (straight, through)] for _ in range(REPEATS + 1)
+            [await measure(channel) for channel in (direct, proxied)] for _ in range(REPEATS + 1)
         ]
-    return [median(each) for each in zip(*times[1:], strict=True)]  # the first one warms up
+    return [median(column) for column in zip(*times[1:], strict=True)]  # the first warms up
 
 
 def calls() -> tuple[list[float], list[float]]:
-    """Both measurements of both calls."""
+    """Measure both kinds of call."""
     pipe, other = multiprocessing.Pipe()
     peer = multiprocessing.get_context("spawn").Process(target=echo, args=(other,), daemon=True)
     peer.start()
@@ -104,7 +104,7 @@ def calls() -> tuple[list[float], list[float]]:
 
 
 def rounds(count: int, sidecar: Sequence[str] | None) -> float:
-    """Median round of the default run, seconds."""
+    """Measure the median round of the default run, seconds."""
     with tempfile.TemporaryDirectory() as scratch:
         settings = [f"iterations={count}", "checkpoint.every=1000000", "collect.warmup=2560"]
         records, _ = train(Path(scratch) / "run", settings, sidecar=sidecar)
@@ -117,15 +117,15 @@ def main() -> int:
     count = parser.parse_args().rounds
     unary, streamed = calls()
     times = [[rounds(count, sidecar) for sidecar in (None, ())] for _ in range(REPEATS)]
-    whole = [median(each) for each in zip(*times, strict=True)]
-    print("| what | straight, ms | through the sidecar, ms | added, ms |")
+    whole = [median(column) for column in zip(*times, strict=True)]
+    print("| call | direct, ms | through the sidecar, ms | added, ms |")
     print("|---|---|---|---|")
-    for name, (straight, through) in (
+    for name, (direct, proxied) in (
         ("unary call of 64 bytes", unary),
         ("streamed message of 1 MiB, both ways", streamed),
         ("round of the default run", whole),
     ):
-        figures = (straight, through, through - straight)
+        figures = (direct, proxied, proxied - direct)
         print(f"| {name} | {' | '.join(f'{1e3 * seconds:.2f}' for seconds in figures)} |")
     return int(unary[1] - unary[0] > CLAIM_S)
 

@@ -1,10 +1,8 @@
-"""The simulator against reality: predicted and measured median round times, side by side.
+"""Claim: the simulator predicts median round times to within 20 % of the measured ones.
 
 Five configurations with emulated compute, as processes on loopback, and one whose two learners
-compute for real; its seconds a unit are measured in the first half of the run, the prediction is
-held against the second. The simulator is told units, code and stragglers, and that wires are free.
-
-Claim: each predicted median is within 20 % of the measured one.
+compute for real: its seconds a unit are measured in the first half of the run, and the prediction
+is compared with the second. The simulator is given units, code and stragglers, and a free network.
 
     python benchmarks/simulator.py --iterations 30 --plot docs/simulator.png
 """
@@ -27,14 +25,14 @@ from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, delays_of
 from local_services import train
 
-MOST_APART = 0.20
+LARGEST_ERROR = 0.20
 SETTLING = 5
-"""Rounds left out at the start, in which sockets and caches warm up."""
+"""Rounds omitted at the start, while sockets and caches warm up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setting:
-    """A configuration to be predicted."""
+    """A configuration to predict."""
 
     name: str
     overrides: tuple[str, ...]
@@ -68,20 +66,20 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Median seconds of a round."""
+    """Predicted and measured median seconds of a round."""
 
     name: str
     predicted_s: float
     measured_s: float
 
     @property
-    def apart(self) -> float:
-        """Share by which the prediction is off."""
+    def error(self) -> float:
+        """Relative error of the prediction."""
         return self.predicted_s / self.measured_s - 1.0
 
 
 def compare(setting: Setting, iterations: int) -> Compared:
-    """Run it, then predict it."""
+    """Run a setting, then predict it."""
     overrides = [*setting.overrides, f"iterations={iterations}", "checkpoint.every=1000000"]
     config = load(environ={}, overrides=overrides).check().config
     with tempfile.TemporaryDirectory() as scratch:
@@ -115,7 +113,7 @@ def measured_unit_s(records: Sequence[IterationRecord], config: RunConfig) -> fl
 
 
 def predict(config: RunConfig, *, unit_s: float, iterations: int) -> float:
-    """The simulator's median."""
+    """Median round time of the simulator, seconds."""
     rounds = simulate(
         Cluster(unit_s=unit_s),
         code_of(config, units=config.environment.agents),
@@ -132,11 +130,11 @@ def draw(compared: Sequence[Compared]) -> Figure:
     least, most = 0.5 * min(c.measured_s for c in compared), 2 * max(c.measured_s for c in compared)
     line = np.array([least, most])
     axes.fill_between(
-        line, line * (1 - MOST_APART), line * (1 + MOST_APART), color="grey", alpha=0.2
+        line, line * (1 - LARGEST_ERROR), line * (1 + LARGEST_ERROR), color="grey", alpha=0.2
     )
     axes.plot(line, line, color="grey", linewidth=1)
-    for each in compared:
-        axes.plot(each.measured_s, each.predicted_s, "o", label=each.name)
+    for case in compared:
+        axes.plot(case.measured_s, case.predicted_s, "o", label=case.name)
     axes.set(xscale="log", yscale="log", xlim=(least, most), ylim=(least, most))
     axes.set(xlabel="measured median round, seconds", ylabel="predicted, seconds")
     for axis in (axes.xaxis, axes.yaxis):
@@ -152,20 +150,20 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--iterations", type=int, default=30)
     parser.add_argument("--plot", type=Path)
-    asked = parser.parse_args()
-    print("| configuration | predicted, s | measured, s | apart |")
+    arguments = parser.parse_args()
+    print("| configuration | predicted, s | measured, s | error |")
     print("|---|---|---|---|")
     compared = []
     for setting in SETTINGS:
-        compared.append(each := compare(setting, asked.iterations))
+        compared.append(case := compare(setting, arguments.iterations))
         print(
-            f"| {each.name} | {each.predicted_s:.3f} | {each.measured_s:.3f} | {each.apart:+.0%} |",
+            f"| {case.name} | {case.predicted_s:.3f} | {case.measured_s:.3f} | {case.error:+.0%} |",
             flush=True,
         )
-    if asked.plot:
-        draw(compared).savefig(asked.plot, dpi=150)
-    failed = [each.name for each in compared if abs(each.apart) > MOST_APART]
-    print(f"\nnot within {MOST_APART:.0%}: {failed}" if failed else "\nall claims hold")
+    if arguments.plot:
+        draw(compared).savefig(arguments.plot, dpi=150)
+    failed = [case.name for case in compared if abs(case.error) > LARGEST_ERROR]
+    print(f"\nnot within {LARGEST_ERROR:.0%}: {failed}" if failed else "\nall claims hold")
     return int(bool(failed))
 
 

@@ -1,8 +1,9 @@
-"""Claim: over a thousand iterations with fifteen learners no service grows, opens or spawns more.
+"""Claim: over 1,000 iterations with 15 learners no service grows in memory, descriptors or threads.
 
-Every process of a local run is looked at while it trains: its proportional set size, which counts
+Every process of a local run is sampled while it trains: its proportional set size, which counts
 shared pages once, its descriptors and its threads. After the first fifth, memory must grow by less
-than 1 MiB in a hundred iterations, and the numbers of descriptors and threads end where they began.
+than 1 MiB in a hundred iterations, and the numbers of descriptors and threads must end where they
+began.
 
     python benchmarks/soak.py --iterations 1000 --learners 15
 """
@@ -24,7 +25,7 @@ import psutil
 LOOKS = 50
 WARM_UP = 0.2
 GROWTH_BYTES = 2**20
-"""In a hundred iterations."""
+"""Allowed growth in a hundred iterations, bytes."""
 SETTINGS = (
     "collect.warmup=2048",
     "replay.capacity=20000",
@@ -41,7 +42,7 @@ SETTINGS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Look:
-    """A process after so many iterations."""
+    """Measurements of a process after some iterations."""
 
     iteration: int
     pss_bytes: int
@@ -50,7 +51,7 @@ class Look:
 
 
 def services(run_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
-    """The processes of the run's services, single learners each."""
+    """Processes of the run's services, one per learner."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             words = process.cmdline()
@@ -59,13 +60,13 @@ def services(run_dir: Path) -> Iterator[tuple[str, psutil.Process]]:
 
 
 def committed(run_dir: Path) -> int:
-    """Iterations whose line is written."""
+    """Number of iterations in the metrics file."""
     metrics = run_dir / "metrics.jsonl"
     return metrics.read_bytes().count(b"\n") if metrics.exists() else 0
 
 
 def watch(run_dir: Path, training: "subprocess.Popen[bytes]", every: int) -> dict[str, list[Look]]:
-    """Looks at each process until the run ends."""
+    """Sample each process until the run ends."""
     looks, due = defaultdict[str, list[Look]](list), every
     while training.poll() is None:
         time.sleep(0.05)
@@ -86,7 +87,7 @@ def watch(run_dir: Path, training: "subprocess.Popen[bytes]", every: int) -> dic
 
 
 def judged(name: str, looks: list[Look], iterations: int) -> bool:
-    """Print a service's row; whether it stayed as it was."""
+    """Print a service's row; return whether it did not grow."""
     steady = [look for look in looks if look.iteration >= WARM_UP * iterations]
     places = [look.iteration for look in steady]
     slope = 100 * float(np.polyfit(places, [look.pss_bytes for look in steady], 1)[0])
@@ -106,7 +107,7 @@ def main() -> int:
     parser.add_argument("--learners", type=int, default=15)
     arguments = parser.parse_args()
     options = [f"iterations={arguments.iterations}", f"learners={arguments.learners}", *SETTINGS]
-    words = [word for each in options for word in ("--set", each)]
+    words = [word for option in options for word in ("--set", option)]
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(scratch) / "run"
         command = [sys.executable, "-m", "fullrank", "train", "--run-dir", str(run_dir), *words]
@@ -114,7 +115,7 @@ def main() -> int:
             looks = watch(run_dir, training, max(1, arguments.iterations // LOOKS))
     print("| service | PSS, MiB | growth in 100 iterations, MiB | descriptors | threads |")
     print("|---|---|---|---|---|")
-    holds = [judged(name, found, arguments.iterations) for name, found in sorted(looks.items())]
+    holds = [judged(name, samples, arguments.iterations) for name, samples in sorted(looks.items())]
     finished = training.returncode == 0 and len(holds) >= arguments.learners + 2
     print("\nnothing grows" if finished and all(holds) else "\nsomething grows, or the run failed")
     return not (finished and all(holds))

@@ -1,13 +1,12 @@
-"""Claim: in containers, stragglers within the tolerance cost nothing.
+"""Claim: in containers, stragglers within the tolerance cost no time.
 
-M = 8, N = 15, emulated compute of 0.05 s a unit, a sidecar beside each learner; they hold the
-vectors of k keyed learners for 1 s in every iteration. The median round must be within 1.10 of the
-run in which the same k learners get no assignment, the delay must not show in the 95th percentile,
-and the digests must equal those of the run without stragglers. ``uncoded`` pays the full delay.
-Batches of 32 and networks of width 32 keep what two cores really do for fifteen machines (compute,
-encryption, copying) small beside what is emulated. Needs a
-Docker engine and the images, which
-``docker compose -f deploy/docker-compose.yml --profile lab build`` makes.
+M = 8, N = 15, emulated compute of 0.05 s a unit, and a sidecar beside each learner; the sidecars
+hold the vectors of k keyed learners for 1 s in every iteration. The median round must be within
+1.10 of the run in which the same k learners get no assignment, the delay must not show in the 95th
+percentile, and the digests must equal those of the run without stragglers. ``uncoded`` pays the
+full delay. Batches of 32 and networks of width 32 keep the real work of fifteen machines on two
+cores (compute, encryption, copying) small beside the emulated one. Needs a Docker engine and the
+images, made by ``docker compose -f deploy/docker-compose.yml --profile lab build``.
 
     python benchmarks/straggler_containers.py --rounds 40
 """
@@ -32,7 +31,7 @@ DOCKER = os.environ.get("FULLRANK_DOCKER", "docker")
 AGENTS, UNIT_S, CLAIM = 8, 0.05, 1.10
 WITHIN_S = 600.0
 QUIET = "    healthcheck: {disable: true}"
-"""Thirty probes that each start a Python would be the only stragglers of two cores."""
+"""Disables probes: thirty of them, each starting a Python, would be stragglers on two cores."""
 PATCH = """import sys
 
 if "serve" in sys.orig_argv:  # not the health probes
@@ -44,13 +43,13 @@ if "serve" in sys.orig_argv:  # not the health probes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Case:
-    """One run."""
+    """Parameters of one run."""
 
     code: str
     tolerance: int
     stragglers: int
     passed_over: bool = False
-    """The controller passes the stragglers over, and nobody is held."""
+    """The controller assigns the stragglers no row, and no vector is held."""
 
 
 def main() -> int:
@@ -91,12 +90,12 @@ def steady(records: list[IterationRecord]) -> np.ndarray:
 
 
 def digests(records: list[IterationRecord]) -> list[str]:
-    """Of the committed updates."""
+    """Digests of the committed updates."""
     return [record.update_digest for record in records]
 
 
 def run(case: Case, rounds: int) -> list[IterationRecord]:
-    """Train to the end in containers of a project of its own, and take everything down."""
+    """Train to the end in containers of a separate project, and remove them."""
     with tempfile.TemporaryDirectory() as scratch:
         files = [DEPLOY / "docker-compose.yml", *overrides(case, rounds, Path(scratch))]
         options = [word for file in files for word in ("-f", str(file))]
@@ -109,7 +108,7 @@ def run(case: Case, rounds: int) -> list[IterationRecord]:
 
 
 def overrides(case: Case, rounds: int, scratch: Path) -> list[Path]:
-    """The pairs, and what makes the run this one."""
+    """Write the Compose files of the pairs and of this run's settings."""
     held = 0 if case.passed_over else case.stragglers
     settings = {
         "SEED": SEED,
@@ -135,17 +134,17 @@ def overrides(case: Case, rounds: int, scratch: Path) -> list[Path]:
         lines += [f"  straggler-{number}:", "    environment:"]
         lines += [f'      FULLRANK__STRAGGLERS__{key}: "{sidecar[key]}"' for key in sidecar]
         lines += [QUIET, f"  learner-{number}:", QUIET]
-    pairs, own = scratch / "pairs.yml", scratch / "run.yml"
+    pairs, settings_file = scratch / "pairs.yml", scratch / "run.yml"
     pairs.write_text(rendered(learners=LEARNERS, base=str(DEPLOY / "docker-compose.yml")))
-    own.write_text("\n".join(lines) + "\n")
+    settings_file.write_text("\n".join(lines) + "\n")
     scratch.chmod(0o755)
-    return [pairs, own]
+    return [pairs, settings_file]
 
 
 def finished(project: list[str], rounds: int, scratch: Path) -> list[IterationRecord]:
-    """All records, when the last iteration is committed.
+    """Wait for the last iteration and return all records.
 
-    The end is read from the log: asking again and again would be a straggler more.
+    The end is read from the log: polling would act as another straggler.
     """
     follow = ["logs", "--follow", "--no-log-prefix", "controller"]
     command = ["timeout", str(WITHIN_S), DOCKER, "compose", *project, *follow]
@@ -166,14 +165,14 @@ def finished(project: list[str], rounds: int, scratch: Path) -> list[IterationRe
 
 
 def compose(*words: str, check: bool = True) -> str:
-    """``docker compose words...``."""
+    """Run ``docker compose words...`` and return its output."""
     environment = os.environ | {"FULLRANK_PORT": "0", "FULLRANK_MONITOR_PORT": "0"}
-    done = subprocess.run(
+    process = subprocess.run(
         [DOCKER, "compose", *words], env=environment, capture_output=True, text=True, check=False
     )
-    if check and done.returncode:
-        raise SystemExit(done.stderr)
-    return done.stdout
+    if check and process.returncode:
+        raise SystemExit(process.stderr)
+    return process.stdout
 
 
 if __name__ == "__main__":

@@ -1,13 +1,13 @@
-"""Straggler-proof: rounds with k stragglers against rounds in which these k get no assignment.
+"""Claim: rounds with k tolerated stragglers last as long as rounds that skip these learners.
 
 M = 8, N = 15, emulated compute of 0.05 s a unit, k keyed stragglers of 1 s in every iteration. For
-each code the run with stragglers is compared with the run in which the same k learners are passed
-over: the median round must be within 1.10 of it and the delay must not show in the 95th percentile.
-``uncoded`` pays the full delay. A batch of 128 keeps the real compute within the emulated one, so
-that two cores can stand for fifteen machines.
+each code the run with stragglers is compared with the run in which the same k learners get no
+assignment: the median round must be within 1.10 of it and the delay must not show in the 95th
+percentile. ``uncoded`` pays the full delay. A batch of 128 keeps the real compute within the
+emulated one, so that two cores can stand for fifteen machines.
 
-``--injector sidecar`` lets a proxy before the controller delay the vectors instead of the learners.
-Either way the run with stragglers commits the digests of the run without.
+``--injector sidecar`` delays the vectors in a proxy before the controller instead of in the
+learners. Either way the run with stragglers commits the digests of the run without.
 
     python benchmarks/straggler_proof.py --rounds 60
 """
@@ -31,7 +31,7 @@ CLAIM = 1.10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One run."""
+    """Times and digests of one run."""
 
     median_s: float
     p95_s: float

@@ -1,7 +1,7 @@
-"""The peer of ``fast_update.py``: TorchRL's DDPG loss, wired as BenchMARL wires MADDPG.
+"""TorchRL's DDPG loss, wired as BenchMARL wires MADDPG: the peer of ``fast_update.py``.
 
-Own networks per agent, centralised critics, continuous actions, a backward pass and an Adam step
-per loss, gradient clipping, soft target updates, sampling from a ``LazyTensorStorage``.
+Separate networks per agent, centralised critics, continuous actions, a backward pass and an Adam
+step per loss, gradient clipping, soft target updates, sampling from a ``LazyTensorStorage``.
 """
 
 import logging
@@ -17,7 +17,7 @@ from torchrl.data.replay_buffers import RandomSampler
 from torchrl.modules import MultiAgentMLP, ProbabilisticActor, TanhDelta
 from torchrl.objectives import DDPGLoss, SoftUpdate, ValueEstimators
 
-logging.getLogger("torchrl").setLevel(logging.WARNING)  # it logs to the page otherwise
+logging.getLogger("torchrl").setLevel(logging.WARNING)  # otherwise it logs to the page
 
 OBSERVATION, ACTION = ("agents", "observation"), ("agents", "action")
 
@@ -73,7 +73,7 @@ def _loss(agents: int, observation: int, actions: int, hidden: int) -> DDPGLoss:
 
 
 def _buffer(agents: int, observation: int, actions: int, batch: int, capacity: int) -> Any:
-    """Filled with what BenchMARL's collector stores for one group."""
+    """Build a full buffer of the entries that BenchMARL's collector stores for one group."""
 
     def transitions(size: int) -> TensorDict:
         flag = torch.zeros(size, agents, 1, dtype=torch.bool)
@@ -105,7 +105,7 @@ def _buffer(agents: int, observation: int, actions: int, batch: int, capacity: i
 def make_update(
     *, agents: int, observation: int, actions: int, hidden: int, batch: int, capacity: int
 ) -> Callable[[], None]:
-    """One model update of all agents, its sample included: BenchMARL's optimiser loop."""
+    """Build a model update of all agents with its sample, as BenchMARL's optimiser loop."""
     loss = _loss(agents, observation, actions, hidden)
     buffer = _buffer(agents, observation, actions, batch, capacity)
     updater = SoftUpdate(loss, tau=0.01)

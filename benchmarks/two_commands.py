@@ -1,8 +1,8 @@
-"""Two commands show a run: from ``fullrank train`` to a page on which its curve has moved.
+"""Claim: two commands show a run within 120 s, from ``fullrank train`` to a curve that moves.
 
-Both run with their defaults in an empty directory, the second as soon as there is a run. Somebody
-who has the page open is told the first returns, and a second later more of them. What is measured
-begins with the first command; the install is not in it.
+Both run with their defaults in an empty directory, the second as soon as a run exists. An open page
+receives the first returns, and more of them a second later. Times count from the first command,
+without installation.
 
     python benchmarks/two_commands.py
 """
@@ -45,13 +45,13 @@ def begun() -> bool:
 
 @retry(retry=retry_if_exception_type(URLError), stop=WITHIN, wait=PAUSE)
 def listen() -> HTTPResponse:
-    """What the page hears, as soon as it is served."""
+    """Open the page's event stream, as soon as it is served."""
     answer: HTTPResponse = urlopen(f"{PAGE}/events", timeout=CLAIM_S)
     return answer
 
 
 def points(events: HTTPResponse) -> Iterator[int]:
-    """How many returns the page knows, whenever it is told something."""
+    """Yield the number of returns on the page after each event."""
     for line in events:
         if line.startswith(b"data: "):
             curve = json.loads(line.removeprefix(b"data: "))["curve"]
@@ -59,12 +59,12 @@ def points(events: HTTPResponse) -> Iterator[int]:
 
 
 def measure() -> dict[str, float]:
-    """What there is to see, and after how many seconds."""
+    """Measure the seconds until each sight."""
     began_s = time.perf_counter()
-    found: dict[str, float] = {}
+    after_s: dict[str, float] = {}
 
-    def note(what: str) -> None:
-        found[what] = time.perf_counter() - began_s
+    def note(sight: str) -> None:
+        after_s[sight] = time.perf_counter() - began_s
 
     processes = [fullrank("train")]
     try:
@@ -72,27 +72,27 @@ def measure() -> dict[str, float]:
         processes.append(fullrank("dashboard"))
         with closing(listen()) as events:
             note("the page is served")
-            told = points(events)
-            first = next(each for each in told if each)
+            counts = points(events)
+            first = next(count for count in counts if count)
             note("it has a curve")
-            next(each for each in told if each > first)
+            next(count for count in counts if count > first)
             note("the curve has moved")
     finally:
         for process in processes:
             process.terminate()
             process.wait()
-    return found
+    return after_s
 
 
 def main() -> int:
     with tempfile.TemporaryDirectory() as scratch:
         os.chdir(scratch)
-        found = measure()
+        sights = measure()
         os.chdir("/")
     print("| after the first command | s | claim |\n|---|---|---|")
-    for what, after_s in found.items():
-        print(f"| {what} | {after_s:.1f} | {CLAIM_S:.0f} |")
-    return int(max(found.values()) > CLAIM_S)
+    for sight, after_s in sights.items():
+        print(f"| {sight} | {after_s:.1f} | {CLAIM_S:.0f} |")
+    return int(max(sights.values()) > CLAIM_S)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Claim: in wireless, tables beat random play if states are few, DARL1N tables if they are many.
+"""Claim: in Wireless, tables beat random play with few states, and DARL1N beats tables with many.
 
 For each of five draws of q the tabular scalable actor-critic (SAC) and DARL1N learn at z = 2 and
-z = 10 from 2,000 episodes' transitions, and play the same episodes as they learned. The claim holds
-if SAC earns more than random play at z = 2, where a user has 4 states, and DARL1N more than SAC at
-z = 10, where it has 1,024: both differences, paired by draw, have their 95 % intervals above 0.
-What [DARL1N] says of both is judged beside it. The runs are those of ``fullrank reproduce darl1n``
-at paper scale.
+z = 10 from the transitions of 2,000 episodes, and play the same episodes afterwards. The claim
+holds if SAC earns more than random play at z = 2, where a user has 4 states, and DARL1N more than
+SAC at z = 10, where it has 1,024: both differences, paired by draw, have 95 % intervals above 0.
+[DARL1N]'s own claims about both are judged beside it. The runs are those of ``fullrank reproduce
+darl1n`` at paper scale.
 
     OMP_NUM_THREADS=1 python benchmarks/wireless.py
 """
@@ -28,20 +28,20 @@ PICTURE = Path(__file__).resolve().parents[1] / "docs" / "wireless.png"
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--directory", type=Path, help="keeps results, to go on with them")
-    kept = parser.parse_args().directory
+    parser.add_argument("--directory", type=Path, help="keeps results, to continue from them")
+    directory = parser.parse_args().directory
     effort = PAPER.effort
-    with tempfile.TemporaryDirectory() as thrown_away:
+    with tempfile.TemporaryDirectory() as scratch:
         cells = wireless.cells(effort, time.process_time)
-        found = run(cells, kept or Path(thrown_away))
+        results = run(cells, directory or Path(scratch))
     print(wireless.said(effort))
-    print(f"\n{wireless.of_wireless(found, effort)}\n")
-    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(found, effort)}))
-    draw_wireless(found, effort, PICTURE)
+    print(f"\n{wireless.of_wireless(results, effort)}\n")
+    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(results, effort)}))
+    draw_wireless(results, effort, PICTURE)
     few, many = wireless.DEADLINES
     leads = (
-        wireless.lead(found, effort, few, of=wireless.SAC, over=wireless.RANDOM),
-        wireless.lead(found, effort, many, of=DARL1N, over=wireless.SAC),
+        wireless.lead(results, effort, few, of=wireless.SAC, over=wireless.RANDOM),
+        wireless.lead(results, effort, many, of=DARL1N, over=wireless.SAC),
     )
     return not all(lead.low > 0.0 for lead in leads)
 
