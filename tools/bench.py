@@ -1,7 +1,7 @@
-"""Run the benchmarks and write what they print into docs/benchmarks.md.
+"""Run the benchmarks and write their output into docs/benchmarks.md.
 
-A benchmark is a program in benchmarks/ whose docstring opens with its claim and holds the command
-to run it; it prints markdown and exits with 1 if the claim falls short; a picture that it draws as
+A benchmark is a program in benchmarks/. Its docstring opens with its claim and holds the command to
+run it; it prints Markdown and exits with 1 if the claim fails; a picture that it draws as
 docs/NAME.png is shown. Naming some (``python tools/bench.py fast_world least_load``) renews their
 sections and keeps the others.
 """
@@ -31,20 +31,20 @@ renews the whole page, `make bench ARGS="fast_world"` one section.
 
 
 def programs() -> list[Path]:
-    """The benchmarks: modules that can be run, not the ones that they share."""
-    found = sorted((ROOT / "benchmarks").glob("*.py"))
-    return [path for path in found if 'if __name__ == "__main__":' in path.read_text()]
+    """Benchmarks: modules with a main program, not those that they share."""
+    modules = sorted((ROOT / "benchmarks").glob("*.py"))
+    return [path for path in modules if 'if __name__ == "__main__":' in path.read_text()]
 
 
 def command_of(program: Path, claim: str) -> str:
-    """The command in the docstring, else the plain one."""
+    """Command in the docstring, or else the plain one."""
     plain = f"python benchmarks/{program.name}"
-    found = re.search(rf"(?:[A-Z_]+=\S+ )*{re.escape(plain)}[^\n\[`]*", claim)
-    return found.group().strip() if found else plain
+    command = re.search(rf"(?:[A-Z_]+=\S+ )*{re.escape(plain)}[^\n\[`]*", claim)
+    return command.group().strip() if command else plain
 
 
 def run(command: str) -> subprocess.CompletedProcess[str]:
-    """Run ``NAME=value ... python ...`` with this Python at the root; errors show as they come."""
+    """Run ``NAME=value ... python ...`` with this Python at the root, without catching stderr."""
     words = shlex.split(command)
     split = words.index("python")
     environment = os.environ | dict(word.split("=", 1) for word in words[:split])
@@ -55,7 +55,7 @@ def run(command: str) -> subprocess.CompletedProcess[str]:
 
 
 def section(program: Path) -> tuple[str, bool]:
-    """A benchmark's part of the page, and whether its claim holds."""
+    """Run a benchmark; return its part of the page and whether its claim holds."""
     claim = ast.get_docstring(ast.parse(program.read_text())) or ""
     command = command_of(program, claim)
     print(f"bench: {command}", file=sys.stderr)
@@ -73,7 +73,7 @@ def section(program: Path) -> tuple[str, bool]:
 
 
 def machine() -> str:
-    """What the figures depend on."""
+    """Describe the machine and the numeric kernel."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     kernel = kernels.choose(torch.device("cpu"), least_product=kernels.ONEDNN_LEAST)
     instructions = torch.backends.cpu.get_cpu_capability()
@@ -84,7 +84,7 @@ def machine() -> str:
 
 
 def read(page: Path) -> dict[str, str]:
-    """Sections of an earlier page, by benchmark."""
+    """Sections of an existing page, by benchmark."""
     if not page.exists():
         return {}
     _, *parts = re.split(r"^## (\w+)\n+", page.read_text(), flags=re.MULTILINE)
@@ -92,10 +92,10 @@ def read(page: Path) -> dict[str, str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run what is asked for and write the page after each; 1 if a claim falls short."""
+    """Run the named benchmarks, write the page after each; return 1 if a claim falls short."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     known = {program.stem: program for program in programs()}
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(known)}")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"one of {', '.join(known)}")
     names = parser.parse_args(arguments).names or list(known)
     if unknown := set(names) - set(known):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")

@@ -1,7 +1,7 @@
 """Write docs/configuration.md from the configuration tree and every registered class.
 
 The text of a key is the string under its field, or its line under ``Args:`` of the class.
-``--check`` fails if the page is not what the code says.
+``--check`` fails if the page is stale.
 """
 
 import argparse
@@ -58,29 +58,29 @@ KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
 
 
 def texts(cls: type) -> dict[str, str]:
-    """Field to what its class, or one that it extends, says about it."""
+    """Texts of the fields of a class and of the dataclasses that it extends."""
     bases = [base for base in cls.__bases__ if dataclasses.is_dataclass(base)]
     inherited = {name: text for base in bases for name, text in texts(base).items()}
     tree = ast.parse(textwrap.dedent(inspect.getsource(cls))).body[0]
     assert isinstance(tree, ast.ClassDef)
-    found = dict(_arguments(inspect.getdoc(cls) or ""))
+    documented = dict(_arguments(inspect.getdoc(cls) or ""))
     for field, below in zip(tree.body, tree.body[1:], strict=False):
         if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name):
             match below:
                 case ast.Expr(value=ast.Constant(value=str(text))):
-                    found[field.target.id] = inspect.cleandoc(text)
-    return inherited | {name: " ".join(text.split()) for name, text in found.items()}
+                    documented[field.target.id] = inspect.cleandoc(text)
+    return inherited | {name: " ".join(text.split()) for name, text in documented.items()}
 
 
 def _arguments(doc: str) -> Iterator[tuple[str, str]]:
-    """The entries below ``Args:`` of a Google docstring."""
+    """Yield the entries below ``Args:`` of a Google docstring."""
     _, _, rest = doc.partition("\nArgs:\n")
     block = rest.partition("\n\n")[0]
     yield from re.findall(r"^    (\w+): ((?:.|\n        )+)", block, flags=re.MULTILINE)
 
 
 def kind(hint: Any) -> str:
-    """What a value must be, in words."""
+    """Describe the valid values of a type in words."""
     if get_origin(hint) is Annotated:
         plain, *metadata = get_args(hint)
         return " ".join([kind(plain), *_bounds(metadata)])
@@ -109,7 +109,7 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
 
 
 def table(cls: type, prefix: str) -> str:
-    """The keys of a dataclass as markdown."""
+    """Keys of a dataclass as a Markdown table."""
     about, hints = texts(cls), get_type_hints(cls, include_extras=True)
     lines = ["| key | default | kind | meaning |", "|---|---|---|---|"]
     for field in dataclasses.fields(cls):
@@ -133,7 +133,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 
 def page() -> str:
-    """The whole page."""
+    """Contents of the page."""
     parts = [OPENING, "## The run\n", table(RunConfig, "")]
     defaults = RunConfig()
     for field in dataclasses.fields(RunConfig):
@@ -153,12 +153,12 @@ def _section(name: str, settings: Any) -> Iterator[str]:
     for plugin in REGISTRIES.get(name, ()):
         registered = REGISTRIES[name].get(plugin)
         yield f'\n### {name}.name = "{plugin}"\n\n{_summary(registered, plugin)}\n'
-        has_keys = any(each.init for each in dataclasses.fields(registered))
+        has_keys = any(field.init for field in dataclasses.fields(registered))
         yield table(registered, f"{name}.") if has_keys else "It takes no parameter."
 
 
 def _summary(cls: type, plugin: str) -> str:
-    """Of the file that is all about the class, else of the class."""
+    """First line of the module if it is named for the plug-in, else of the class."""
     module = sys.modules[cls.__module__]
     return _first_line(module if module.__name__.endswith(f".{plugin}") else cls)
 
@@ -168,7 +168,7 @@ def _first_line(documented: object) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare with what is committed."""
+    """Write the page, or compare it with the committed one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail if the page is stale")
     if parser.parse_args().check:

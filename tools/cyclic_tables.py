@@ -1,9 +1,8 @@
-"""Makes codes/families/cyclic_tables.json: coefficients of ``cyclic`` for common sizes.
+"""Write codes/families/cyclic_tables.json: coefficients of ``cyclic`` for common sizes.
 
 For each size the best of (a) random draws and (b) harmonic codewords is improved by (c): Adam on a
 soft maximum of log kappa(C_J) over the worst loss patterns, which are searched again every few
-steps. The result is kept where it beats (a) and (b) after rounding to exactly encodable
-coefficients.
+steps. The result is kept if it beats (a) and (b) after rounding to exactly encodable coefficients.
 
     python tools/cyclic_tables.py                   # all sizes, some minutes; merges into the file
     python tools/cyclic_tables.py --size 15,8,7     # R,M,s
@@ -42,7 +41,7 @@ REFRESH = 15
 
 
 def main() -> None:
-    """Improve the sizes asked for, print one markdown row each and merge them into the file."""
+    """Improve the given sizes, print one Markdown row each and merge them into the file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--size", action="append", metavar="R,M,s")
     parser.add_argument("--steps", type=int, default=400)
@@ -63,13 +62,13 @@ def main() -> None:
 def best(
     rows: int, units: int, tolerance: int, steps: int
 ) -> tuple[Matrix, float, tuple[float, float], int]:
-    """Best matrix, worst condition before descent, (worst, p99) after, patterns scored."""
+    """Find the best matrix; return worst condition before, (worst, p99) after, patterns scored."""
     every = count_patterns(rows, tolerance) <= ALL_PATTERNS
     patterns = loss_patterns(rows, tolerance, limit=ALL_PATTERNS if every else SAMPLED, seed=1)
-    found = candidates(rows, units, tolerance, seed=0, draws=40)
+    drawn = candidates(rows, units, tolerance, seed=0, draws=40)
     few = patterns[:: max(1, len(patterns) // 1000)]
-    found = sorted(found, key=lambda matrix: score(matrix, few))[:4]
-    scores = {score(matrix, patterns): matrix for matrix in found}
+    best_drawn = sorted(drawn, key=lambda matrix: score(matrix, few))[:4]
+    scores = {score(matrix, patterns): matrix for matrix in best_drawn}
     before = min(scores)
     for start in list(scores.values())[:2]:
         end = dyadic(descend(start, tolerance, steps))
@@ -79,7 +78,7 @@ def best(
 
 
 def descend(matrix: Matrix, tolerance: int, steps: int) -> Matrix:
-    """(c): Adam on the soft maximum of log kappa over the worst patterns."""
+    """Step (c): Adam on the soft maximum of log kappa over the worst patterns."""
     rows, units = matrix.shape
     holders = windows(rows, units, tolerance), np.arange(units)[:, None]
     weights = matrix[holders].copy()
@@ -103,7 +102,7 @@ def descend(matrix: Matrix, tolerance: int, steps: int) -> Matrix:
 
 
 def hardest(matrix: Matrix, tolerance: int, active: IntArray, *, seed: int) -> IntArray:
-    """The worst patterns among all, or among the active and fresh random ones."""
+    """Worst patterns among all, or among the active and fresh random ones."""
     rows = len(matrix)
     if count_patterns(rows, tolerance) <= ALL_PATTERNS:
         pool = loss_patterns(rows, tolerance)
@@ -114,7 +113,7 @@ def hardest(matrix: Matrix, tolerance: int, active: IntArray, *, seed: int) -> I
 
 
 def gradient(matrix: Matrix, patterns: IntArray) -> Matrix:
-    """Of log(sum kappa(C_J)^t) / t; d log kappa = u_1 v_1' / sigma_1 - u_M v_M' / sigma_M."""
+    """Gradient of log(sum kappa^t) / t; d log kappa = u_1 v_1' / sigma_1 - u_M v_M' / sigma_M."""
     left, values, right = np.linalg.svd(matrix[patterns], full_matrices=False)
     kappa = np.log(values[:, 0] / values[:, -1])
     share = np.exp(SHARPNESS * (kappa - kappa.max()))

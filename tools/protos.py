@@ -1,7 +1,7 @@
 """Generate the typed stubs in src/fullrank/v1 from protos/; ``--check`` fails on a difference.
 
-Run it by ``make protos``, which installs tools/protos-requirements.txt: stubs made by the oldest
-supported grpcio-tools run on every newer protobuf, never the other way round.
+``make protos`` runs it in an environment with tools/protos-requirements.txt: stubs from the oldest
+supported grpcio-tools run on every newer protobuf, never the reverse.
 """
 
 import argparse
@@ -47,9 +47,9 @@ def generate(target: Path) -> Path:
 
 
 def main() -> int:
-    """Regenerate, or compare with what is committed."""
+    """Regenerate the stubs, or compare them with the committed ones."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="fail if the stubs are not fresh")
+    parser.add_argument("--check", action="store_true", help="fail if the stubs are stale")
     check = parser.parse_args().check
     with tempfile.TemporaryDirectory() as scratch:
         fresh = generate(Path(scratch))

@@ -1,8 +1,8 @@
-"""Write deploy/requirements/: what each image needs of the distribution's dependencies.
+"""Write deploy/requirements/: the dependencies that each image installs.
 
-The wheel is one and depends on everything; an image installs it without dependencies, next to the
-list of what its service imports. Versions come from pyproject.toml and constraints.txt. ``--check``
-fails if a list is not what they say.
+The one wheel depends on everything; an image installs it without dependencies, beside the list of
+its service's imports. Versions come from pyproject.toml and constraints.txt. ``--check`` fails if a
+list is stale.
 """
 
 import argparse
@@ -31,7 +31,7 @@ SERVICES = frozenset(
         "typer",
     }
 )
-"""What every service imports: all that replay and straggler need."""
+"""Imports of every service; replay and straggler need no others."""
 DASHBOARD = SERVICES | {"starlette", "tenacity", "uvicorn"}
 LEARNER = SERVICES | {"tenacity", "torch"}
 CONTROLLER = LEARNER | {"gymnasium", "pettingzoo", "safetensors", "scipy"}
@@ -47,12 +47,12 @@ OPENING = "# Written by tools/requirements.py from pyproject.toml and constraint
 
 
 def name_of(requirement: str) -> str:
-    """The distribution that a requirement is about."""
+    """Distribution that a requirement names."""
     return re.split(r"[^\w.-]", requirement, maxsplit=1)[0]
 
 
 def requirements() -> dict[str, str]:
-    """Name to requirement of all that services depend on; a constraint wins over the range."""
+    """Requirements of the services by name; a constraint wins over a range."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     texts = [*project["dependencies"], *project["optional-dependencies"]["dashboard"]]
     ranges = {name_of(text): text for text in texts}
@@ -62,10 +62,10 @@ def requirements() -> dict[str, str]:
 
 
 def pages() -> dict[Path, str]:
-    """File to content.
+    """Contents of all lists by file.
 
     Raises:
-        KeyError: An image needs what is no dependency of the distribution.
+        KeyError: An image lists a package that the distribution does not depend on.
     """
     known = requirements()
     return {
@@ -75,7 +75,7 @@ def pages() -> dict[Path, str]:
 
 
 def main() -> int:
-    """Write the lists, or compare with what is committed."""
+    """Write the lists, or compare them with the committed ones."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--check", action="store_true", help="fail if a list is stale")
     check = parser.parse_args().check

@@ -31,19 +31,19 @@ PICTURES: Mapping[str, Any] = {
 
 
 @retry(retry=retry_if_exception_type(ServiceLost), wait=wait_fixed(0.05))
-async def found(place: Path) -> str:
-    """Where the page is served, as soon as it is."""
+async def announced_page(place: Path) -> str:
+    """Address of the page, as soon as it is served."""
     return resolve("127.0.0.1:0", place, "dashboard")
 
 
 async def draw(runs: list[str]) -> None:
-    """Serve the page, and take its pictures."""
+    """Serve the page and take its pictures."""
     overrides = [f"dashboard.runs={json.dumps(runs)}", "dashboard.address=127.0.0.1:0"]
     stop = asyncio.Event()
     with tempfile.TemporaryDirectory() as scratch:
         launch = Launch(resolved=load(overrides=overrides), run_dir=Path(scratch))
         serving = asyncio.create_task(serve(launch, stop))
-        address = await found(Path(scratch))
+        address = await announced_page(Path(scratch))
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=shutil.which("chromium"))
             for name in PICTURES:
@@ -54,7 +54,7 @@ async def draw(runs: list[str]) -> None:
 
 
 async def picture(browser: Browser, address: str, name: str) -> None:
-    """Take one as soon as everything is drawn."""
+    """Take a picture as soon as the page is drawn."""
     page = await browser.new_page(**PICTURES[name])
     await page.goto(address)
     await expect(page.locator("#iteration")).not_to_have_text("–")
@@ -64,9 +64,9 @@ async def picture(browser: Browser, address: str, name: str) -> None:
 
 
 def main() -> None:
-    """Draw what the command line names."""
+    """Draw the runs named on the command line."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("runs", nargs="+", help="run directories, the first one going on")
+    parser.add_argument("runs", nargs="+", help="run directories, the first one live")
     FOLDER.mkdir(exist_ok=True)
     asyncio.run(draw(parser.parse_args().runs))
 
