@@ -39,19 +39,19 @@ REGISTRIES: Mapping[str, Registry[Any]] = {
 OPENING = """<!-- Written by tools/configuration.py; change the code, then run it. -->
 # Configuration
 
-One tree, read in layers; the last that names a key wins:
+The configuration is one tree, read in layers; the last layer that names a key wins:
 
-| layer | looks like |
+| layer | example |
 |---|---|
 | defaults | this page |
 | a file | `fullrank train --config run.toml` with `[code]` and `tolerance = 2` |
 | environment | `FULLRANK__CODE__TOLERANCE=2 fullrank train` |
 | the command line | `fullrank train --set code.tolerance=2` |
 
-`fullrank config show --origin` prints the tree and where each value came from. An unknown key is an
-error that names the nearest one. Every run keeps its whole tree in `config.toml`, which is itself a
-file for `--config`; a `format` later than this version of Fullrank reads is refused. Naming another
-class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
+`fullrank config show --origin` prints the tree and the origin of each value. An unknown key is an
+error that names the nearest one. `config.toml` in a run's directory holds its whole tree, and
+serves as a file for `--config`; a `format` later than this version of Fullrank is refused. Naming
+another class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
 """
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
@@ -146,7 +146,7 @@ def page() -> str:
 def _section(name: str, settings: Any) -> Iterator[str]:
     cls = type(settings)
     if cls is PluginSettings:
-        yield f'`{name}.name` chooses; the default is `"{settings.name}"`.'
+        yield f'`{name}.name` selects the class; the default is `"{settings.name}"`.'
     else:
         yield f"{_first_line(cls)}\n"
         yield table(cls, f"{name}.")
