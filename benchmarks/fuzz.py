@@ -35,9 +35,10 @@ from fullrank.common.errors import FullrankError
 from fullrank.config import PluginSettings, from_toml, load, to_toml
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rounds.round import Round
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks, floats
+from fullrank.rpc.clients import append_requests
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks
 from fullrank.rpc.injection import decode_fault, decode_model
-from fullrank.rpc.messages import sample_message, sample_of, tenure_of
+from fullrank.rpc.messages import run_term_of, sample_message, sample_of
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.event_log import Began, EventLog, read_history
 from fullrank.runs.record import read_records
@@ -46,6 +47,7 @@ from fullrank.v1.common_pb2 import Ids, RunTerm
 from fullrank_controller.learners.contributions import Intake
 from fullrank_controller.membership.assignment import deal
 from fullrank_controller.run_state import Run
+from fullrank_replay.appends import check_total
 from fullrank_replay.store import Store
 from fullrank_straggler import wire
 
@@ -136,7 +138,7 @@ def learner_stream() -> Target:
 
     def read(data: bytes) -> None:
         message = controller_pb2.LearnerMessage.FromString(data)
-        tenure_of(message.hello.served)
+        run_term_of(message.hello.served)
         assert run.deal is not None
         opened = Round(0, run.deal.code, unit_sizes=[SIZE] * UNITS)
         Intake(run, 1).take(message)
@@ -189,7 +191,7 @@ def replay() -> Target:
     """Requests to replay, as the servicer parses them."""
     table = Table(Memory(16, 3), capacity=16)
     rows = np.ones((8, 3), np.float32)
-    append = replay_pb2.AppendRequest(table="t", first_position=0, rows=rows.tobytes())
+    [append] = append_requests("t", 0, rows, run_term=RunTerm(run="r"))
     gather = replay_pb2.GetSamplesRequest(sample=sample_message(a_sample()))
     opened = replay_pb2.OpenTableRequest(
         table="t", row_size=3, capacity=16, run_term=RunTerm(run="r")
@@ -199,7 +201,10 @@ def replay() -> Target:
     def read(data: bytes) -> None:
         request = replay_pb2.AppendRequest.FromString(data)
         table.truncate(0)
-        table.append(request.first_position, floats(request.rows, row_size=table.row_size))
+        check_total(request.chunk.total, row_size=table.row_size)
+        sent = np.empty((request.chunk.total // 12, 3), np.float32)
+        Assembler(sent, array_id=0).add(request.chunk)
+        table.append(request.first_position, sent)
 
     def read_any(data: bytes) -> None:
         for each in (read, read_sample, read_open):

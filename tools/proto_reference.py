@@ -28,7 +28,7 @@ ACCESS = re.compile(r"option \(access\) = \{roles: \[(.+)\]\};")
 ONEOF = re.compile(r"oneof (\w+) \{")
 FIELD = re.compile(r"((?:optional |repeated )?(?:map<.+>|[\w.]+)) (\w+) = (\d+);")
 VALUE = re.compile(r"(\w+) = (\d+);")
-SILENT = re.compile(r"(package|import) .+;|\}|")
+SILENT = re.compile(r"(package|import|reserved) .+;|\}|")
 
 
 def page() -> str:

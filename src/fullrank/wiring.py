@@ -14,6 +14,7 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.config import RunConfig, learners_of
 from fullrank.environments import Environment, make_environment
+from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training.trainer import Training
 
@@ -94,14 +95,25 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     """Transitions that replay holds: as many as both its limits allow.
 
     Raises:
-        ConfigError: They are fewer than the warm-up.
+        ConfigError: They are fewer than the warm-up, or a minibatch of them is too large to send.
     """
     settings, row_bytes = config.replay, 4 * training.layout.row_size
     capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
-    if capacity < max(1, training.warmup):
+    if not capacity:
+        raise ConfigError(
+            f"replay.capacity_bytes = {settings.capacity_bytes} is less than one transition of "
+            f"{row_bytes} bytes; raise it"
+        )
+    if capacity < training.warmup:
         raise ConfigError(
             f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
-            f"{row_bytes} bytes, fewer than the warm-up of {training.warmup}; raise it"
+            f"{row_bytes} bytes, fewer than collect.warmup = {training.warmup}; raise it to "
+            f"{training.warmup * row_bytes} or lower collect.warmup"
+        )
+    if training.batch_size > (most := rows_per_minibatch(row_bytes)):
+        raise ConfigError(
+            f"algorithm.batch_size = {training.batch_size} transitions of {row_bytes} bytes exceed "
+            f"the largest minibatch that replay sends, {MINIBATCH_BYTES} bytes; lower it to {most}"
         )
     return capacity
 

@@ -1,11 +1,10 @@
 """Who writes or reads too fast for the other waits; nobody waits for ever, and nothing grows."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import google_crc32c
 import grpc
 import numpy as np
 import pytest
@@ -15,15 +14,15 @@ from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.clients import ReplayClient, append_requests
 from fullrank.rpc.errors import RETRY_AFTER
-from fullrank.rpc.messages import sample_message
+from fullrank.rpc.messages import run_term_message, sample_message
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-from fullrank_replay import minibatches, servicer
+from fullrank_replay import appends, minibatches, servicer
 from fullrank_replay.fence import Fence
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
@@ -99,9 +98,9 @@ async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
     stub = pair.writer._stub
     append = stub.Append
 
-    async def noted(request: pb.AppendRequest, **kwargs: Any) -> pb.AppendResponse:
+    async def noted(requests: Iterator[pb.AppendRequest], **kwargs: Any) -> pb.AppendResponse:
         try:
-            return await append(request, **kwargs)
+            return await append(requests, **kwargs)
         except grpc.aio.AioRpcError as error:
             refusals.append(error)
             raise
@@ -120,15 +119,15 @@ async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
 async def test_appends_that_wait_take_a_bounded_room(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servicer, "APPENDS", 3)
+    monkeypatch.setattr(appends, "APPENDS", 3)
     await pair.stalled()
     writing = [pair.write(2 * CAPACITY, 3) for _ in range(3)]
     await eventually(lambda: pair.service.waiting == 3, what="the appends wait")
-    data = bytes(4 * ROW_SIZE)
-    surplus = pb.AppendRequest(table=TABLE, rows=data, crc32c=google_crc32c.value(data))
+    rows = np.zeros((1, ROW_SIZE), np.float32)
+    surplus = append_requests(TABLE, 0, rows, run_term=run_term_message(RunTerm("run", 1)))
     call = pair.writer._stub.Append(surplus, timeout=WAIT_S)
     assert await call.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    assert "3 appends wait already" in await call.details()
+    assert "3 appends of 72 bytes wait already" in await call.details()
     await pair.read(tail=CAPACITY, head=2 * CAPACITY)
     assert await asyncio.gather(*writing) == [2 * CAPACITY + 3] * 3
     assert pair.service.waiting == 0
@@ -164,7 +163,7 @@ async def test_a_reader_that_stands_still_gives_its_room_to_others(
 ) -> None:
     size = 4 * 2**20
     monkeypatch.setattr(servicer, "SEND_S", SHORT_S)
-    monkeypatch.setattr(minibatches, "MOST_BYTES", 4 * size * ROW_SIZE)
+    monkeypatch.setattr(minibatches, "MINIBATCH_BYTES", 4 * size * ROW_SIZE)
     monkeypatch.setattr(minibatches, "RETRY_AFTER_S", SHORT_S)
     await pair.write(0, 4)
     large = Sample(table=TABLE, seed=1, iteration=0, tail=0, head=4, size=size)

@@ -50,9 +50,16 @@ def test_a_limit_in_bytes_is_a_limit_in_rows() -> None:
     assert digests(LocalRun(config())) != few
 
 
-def test_a_limit_in_bytes_below_the_warm_up_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"replay\.capacity_bytes = 1000 holds . transitions"):
-        LocalRun(config(replay__capacity_bytes=1000))
+@pytest.mark.parametrize(
+    ("capacity_bytes", "said"),
+    [
+        (1000, r"replay\.capacity_bytes = 1000 holds \d transitions .* or lower collect\.warmup"),
+        (100, r"replay\.capacity_bytes = 100 is less than one transition of \d+ bytes; raise it"),
+    ],
+)
+def test_a_limit_in_bytes_below_the_warm_up_is_refused(capacity_bytes: int, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        LocalRun(config(replay__capacity_bytes=capacity_bytes))
 
 
 def test_stragglers_are_late_and_nobody_else_is_waited_for() -> None:

@@ -22,7 +22,7 @@ from fullrank.runs.progress import Lines
 from fullrank.runs.record import Fanout, IterationRecord
 from fullrank.sinks import open_sinks
 from fullrank.training.trainer import Training
-from fullrank.wiring import code_of, training_of
+from fullrank.wiring import capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.monitor.prometheus import Tally
@@ -86,6 +86,7 @@ async def _hold_and_serve(
     """
     training = training_of(config)
     code_of(config, units=training.algorithm.units)  # refuse a code that does not exist
+    capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
     try:
         await _serve(config, directory, training, barred, stop=stop, health=health)

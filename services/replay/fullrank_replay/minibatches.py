@@ -1,4 +1,4 @@
-"""Encoded minibatches: gathered once for all who ask, and no more of them than memory is for."""
+"""Encoded minibatches: gathered once for all learners, within a bound of memory."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -8,17 +8,15 @@ from typing import TypeAlias
 
 from fullrank.common.errors import Overloaded
 from fullrank.replay import Sample
+from fullrank.replay.limits import MINIBATCH_BYTES
 
 Encoded: TypeAlias = "asyncio.Task[list[bytes]]"
 
 KEPT = 2
-"""Minibatches kept: the current iteration's, and the last one's for late learners."""
-
-MOST_BYTES = 2**30
-"""Of all minibatches that are kept or being sent."""
+"""Minibatches kept: that of the current iteration, and the previous one for late learners."""
 
 RETRY_AFTER_S = 1.0
-"""When to ask again for one that there is no room for."""
+"""Seconds after which a refused minibatch may be asked for again."""
 
 
 @dataclass(slots=True)
@@ -40,7 +38,7 @@ class Minibatches:
         self._held: dict[Sample, _Minibatch] = {}
 
     def clear(self) -> None:
-        """Forget all: the same samples mean other rows from now on."""
+        """Forget all minibatches: from now on the same samples draw other rows."""
         self._held.clear()
 
     @contextmanager
@@ -48,7 +46,7 @@ class Minibatches:
         """A minibatch of ``size_bytes``, kept while it is sent.
 
         Raises:
-            Overloaded: There is no room beside those that are being sent.
+            Overloaded: The minibatches that are being sent leave no room for it.
         """
         minibatch = self._held.get(sample) or self._begun(sample, size_bytes)
         minibatch.readers += 1
@@ -60,9 +58,9 @@ class Minibatches:
 
     def _begun(self, sample: Sample, size_bytes: int) -> _Minibatch:
         self._forget(keep=KEPT - 1)
-        if self._held_bytes + size_bytes > MOST_BYTES:
+        if self._held_bytes + size_bytes > MINIBATCH_BYTES:
             self._forget(keep=0)
-        if self._held_bytes + size_bytes > MOST_BYTES:
+        if self._held and self._held_bytes + size_bytes > MINIBATCH_BYTES:
             raise Overloaded(
                 f"{self._held_bytes} bytes of minibatches are being sent, there is no room for "
                 f"{size_bytes} more; ask again",
@@ -77,7 +75,7 @@ class Minibatches:
         return sum(each.size_bytes for each in self._held.values())
 
     def _forget(self, *, keep: int) -> None:
-        """Drop the oldest that nobody reads until so many are left."""
+        """Drop the oldest minibatches without readers until ``keep`` are left."""
         surplus = len(self._held) - keep
         idle = [sample for sample, each in self._held.items() if not each.readers]
         for sample in idle[: max(0, surplus)]:

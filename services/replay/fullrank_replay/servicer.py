@@ -1,47 +1,51 @@
-"""Requests to table calls, each within bounds: of time, of what waits, of what is sent."""
+"""ReplayService: requests become calls of a table, bounded in time and in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import ExitStack
 from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
-import google_crc32c
 import grpc
 
-from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
 from fullrank.replay import RateLimiter, Sample, Table
-from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks, floats
+from fullrank.replay.limits import rows_per_minibatch
+from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.rpc.errors import statuses
-from fullrank.rpc.messages import sample_of, tenure_of
+from fullrank.rpc.messages import run_term_of, sample_of
 from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
 from fullrank.v1 import replay_pb2 as pb
+from fullrank_replay.appends import (
+    RETRY_AFTER_S,
+    AppendRoom,
+    check_total,
+    first_message,
+    receive_rows,
+)
 from fullrank_replay.fence import Fence
-from fullrank_replay.minibatches import MOST_BYTES, Minibatches
+from fullrank_replay.minibatches import Minibatches
 from fullrank_replay.store import Store
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
 
-APPENDS = 16
-"""Appends that wait at a time, at most: 64 MiB. A controller makes one after the other."""
-
 PATIENCE_S = 5.0
-"""How long an append waits for samples, and a sample for appends."""
-
-RETRY_AFTER_S = 1.0
-"""When to try an append again that was not taken."""
+"""Longest wait of an append for samples, and of a sample for appends."""
 
 SEND_S = 30.0
-"""Longest that a learner may take no chunk of its minibatch."""
+"""Longest pause of a learner between two chunks of its minibatch."""
 
 
 class ReplayServicer:
-    """ReplayService over a store, written to by whom the fence admits; noted, then acknowledged.
+    """ReplayService over a store; the fence admits one writer for each table.
 
-    Attributes:
-        waiting: Appends that wait or are being stored.
+    Args:
+        store: The tables.
+        fence: Admits the controller that opened a table last.
+        event_log: Records what is stored, before it is acknowledged.
     """
 
     def __init__(self, store: Store, fence: Fence, event_log: EventLog) -> None:
@@ -50,8 +54,8 @@ class ReplayServicer:
             event_log.append(Reopened(table=name, head=table.head))
         self._minibatches = Minibatches(self._encoded)
         self._limiters: dict[str, RateLimiter] = {}
-        self.waiting = 0
-        self._moved = asyncio.Condition()  # a head, of a table or of what was sampled
+        self._room = AppendRoom()
+        self._moved = asyncio.Condition()  # the head of a table, or that of its newest sample
         self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
     async def OpenTable(
@@ -66,50 +70,57 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            await _to_the_end(self._alone(partial(self._truncate, request, table)))
-            self._minibatches.clear()  # a resumed run may write other rows to the same positions
+            await _shielded(self._locked(partial(self._truncate, request, table)))
+            self._minibatches.clear()  # a resumed run may write other rows to these positions
             self._limiters[request.table] = RateLimiter(window=table.capacity)
             return pb.OpenTableResponse(tail=table.tail, head=table.head)
 
     def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
-        self._fence.raise_to(request.table, tenure_of(request.run_term))
+        self._fence.raise_to(request.table, run_term_of(request.run_term))
         table.truncate(request.head)
         self._event_log.append(Truncated(table=request.table, head=table.head))
 
-    async def Append(self, request: pb.AppendRequest, context: Context) -> pb.AppendResponse:
-        """Store and acknowledge rows."""
+    @property
+    def waiting(self) -> int:
+        """Appends that are received, wait or are being stored."""
+        return self._room.count
+
+    async def Append(
+        self, requests: AsyncIterator[pb.AppendRequest], context: Context
+    ) -> pb.AppendResponse:
+        """Receive, store and acknowledge rows."""
         async with statuses(context):
+            messages = aiter(requests)
+            request = await first_message(messages)
             table = self._store.get(request.table)
-            if google_crc32c.value(request.rows) != request.crc32c:
-                raise Corrupted("crc32c does not match rows; send them again")
-            rows = floats(request.rows, row_size=table.row_size)
-            if self.waiting >= APPENDS:
-                raise Overloaded(
-                    f"{APPENDS} appends wait already; make one after the other",
-                    retry_after_s=RETRY_AFTER_S,
-                )
-            self.waiting += 1
-            head = await _to_the_end(self._appended(request, table, rows))
+            total = request.chunk.total
+            check_total(total, row_size=table.row_size)
+            with ExitStack() as receiving:
+                receiving.enter_context(self._room.lent(total))
+                self._fence.check(request.table, run_term_of(request.run_term))
+                rows = await receive_rows(request, messages, row_size=table.row_size)
+                room = receiving.pop_all()
+            head = await _shielded(self._store_rows(request, table, rows, room))
             return pb.AppendResponse(head=head, repeated=table.repeated)
 
-    async def _appended(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
+    async def _store_rows(
+        self, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
+    ) -> int:
         """Store rows as soon as samples are not too far behind; returns the head."""
-        try:
+        with room:
             limiter, head = self._limiter(request.table), request.first_position + len(rows)
             if not await self._until(lambda: limiter.admits(head)):
                 raise Overloaded(
-                    f"nobody has sampled the rows that an append up to position {head} would "
-                    "evict; see what holds the learners up",
+                    f"no sample has been able to draw the rows that an append up to position "
+                    f"{head} would evict; see what holds the learners up",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            head = await self._alone(partial(self._append, request, table, rows))
-        finally:
-            self.waiting -= 1
-        await self._tell()
+            head = await self._locked(partial(self._append, request, table, rows))
+        await self._notify()
         return head
 
     def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
-        self._fence.check(request.table, tenure_of(request.run_term))
+        self._fence.check(request.table, run_term_of(request.run_term))
         head = table.append(request.first_position, rows)
         reach("rows.stored")
         self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
@@ -119,13 +130,13 @@ class ReplayServicer:
         window = self._store.get(table).capacity
         return self._limiters.setdefault(table, RateLimiter(window=window))
 
-    async def _alone(self, call: Callable[[], T]) -> T:
-        """Call in a thread, nothing else beside it."""
+    async def _locked(self, call: Callable[[], T]) -> T:
+        """Call in a thread, one call at a time."""
         async with self._lock:
             return await asyncio.to_thread(call)
 
     async def _until(self, holds: Callable[[], bool]) -> bool:
-        """Return when this holds, or when patience ends; whether it holds."""
+        """Wait up to ``PATIENCE_S`` for the condition; returns whether it holds."""
         if holds():
             return True
         try:
@@ -134,7 +145,7 @@ class ReplayServicer:
         except TimeoutError:
             return False
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._moved:
             self._moved.notify_all()
 
@@ -148,26 +159,26 @@ class ReplayServicer:
                 size_bytes = await self._admitted(sample)
                 with self._minibatches.lent(sample, size_bytes=size_bytes) as encoded:
                     for message in await asyncio.shield(encoded):
-                        await _taken(context.write(message))
+                        await _written(context.write(message))
 
     async def _admitted(self, sample: Sample) -> int:
-        """Wait until a sample's head is reached; returns the bytes of its minibatch."""
+        """Wait until a sample's head is reached; returns the size of its minibatch in bytes."""
         table = self._store.get(sample.table)
         await self._until(lambda: sample.head <= table.head)
         table.check(sample)
-        size_bytes = 4 * sample.size * table.row_size
-        if size_bytes > MOST_BYTES:
+        row_bytes = 4 * table.row_size
+        if sample.size > (most := rows_per_minibatch(row_bytes)):
             raise InvalidContribution(
-                f"sample.size {sample.size} of rows of {table.row_size} float32 exceeds "
-                f"{MOST_BYTES} bytes"
+                f"sample.size is {sample.size}; of rows of {row_bytes} bytes a minibatch has at "
+                f"most {most}"
             )
-        return size_bytes
+        return row_bytes * sample.size
 
     async def _encoded(self, sample: Sample) -> list[bytes]:
         """Gather and encode a minibatch; then its rows may be evicted."""
-        encoded = await self._alone(partial(self._gather, sample))
+        encoded = await self._locked(partial(self._gather, sample))
         self._limiter(sample.table).sampled(sample.head)
-        await self._tell()
+        await self._notify()
         return encoded
 
     def _gather(self, sample: Sample) -> list[bytes]:
@@ -175,13 +186,13 @@ class ReplayServicer:
         return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
 
 
-async def _to_the_end(work: Coroutine[Any, Any, T]) -> T:
-    """Await work that goes on if its caller is gone."""
+async def _shielded(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that continues if its caller is cancelled."""
     return await asyncio.shield(asyncio.create_task(work))
 
 
-async def _taken(write: Awaitable[None]) -> None:
-    """End a stream whose reader stands still: what it is sent takes room from others."""
+async def _written(write: Awaitable[None]) -> None:
+    """Await a write; end the stream if its reader stalls, since the chunks occupy memory."""
     try:
         async with asyncio.timeout(SEND_S):
             await write

@@ -27,9 +27,7 @@ from fullrank.common.durable import replace_file
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
-
-APPEND_BYTES = 4 * 2**20
-"""Rows of one append, at most; no message is longer."""
+from fullrank.replay.limits import rows_per_append
 
 _POPULATE_READ = 22
 """MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
@@ -94,7 +92,7 @@ class RingFile:
         Raises:
             OSError: The disk does not take it.
         """
-        layout = _Layout(row_size=row_size, slots=capacity + max(1, APPEND_BYTES // (4 * row_size)))
+        layout = _Layout(row_size=row_size, slots=capacity + rows_per_append(4 * row_size))
         with replace_file(path) as file:
             file.write(_sealed(_HEADER.pack(_MARK, row_size, capacity, layout.slots)))
             for place in _CURSORS_AT:

@@ -5,14 +5,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from typing import TypeAlias, TypeVar
 
-import google_crc32c
 import grpc
 
 from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.codec import CHUNK_BYTES, Assembler
+from fullrank.rpc.codec import CHUNK_BYTES, Assembler, chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
@@ -78,26 +77,30 @@ class ReplayClient:
         return response.tail, response.head
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
-        """Store rows in requests of at most 1 MiB; returns the acknowledged head.
+        """Store rows of any size; returns the acknowledged head.
+
+        The rows travel in appends of about a chunk, or of one row that is larger; each is stored
+        whole or not at all.
+
+        Args:
+            first_position: Position of the first row.
+            rows: Shape (n, row_size).
 
         Raises:
             StaleTerm: Another controller has opened the table since.
         """
         head = first_position
-        for piece in _pieces(rows):
-            data = piece.tobytes()
-            request = replay_pb2.AppendRequest(
-                table=TABLE,
-                first_position=head,
-                rows=data,
-                crc32c=google_crc32c.value(data),
-                run_term=self._run_term,
-            )
-            await self._insist(
-                partial(self._stub.Append, request, timeout=self._deadline_s, wait_for_ready=True)
-            )
-            head += len(piece)
+        step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
+        for start in range(0, len(rows), step):
+            block = rows[start : start + step]
+            await self._insist(partial(self._append, head, block))
+            head += len(block)
         return head
+
+    async def _append(self, first_position: int, rows: FloatArray) -> None:
+        """Store rows in one append."""
+        requests = append_requests(TABLE, first_position, rows, run_term=self._run_term)
+        await self._stub.Append(requests, timeout=self._deadline_s, wait_for_ready=True)
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat a call that broke or was put off, until the deadline."""
@@ -152,10 +155,17 @@ class ReplayClient:
         await self._channel.close()
 
 
-def _pieces(rows: FloatArray) -> Iterator[FloatArray]:
-    step = max(1, CHUNK_BYTES // (4 * rows.shape[1]))
-    for start in range(0, len(rows), step):
-        yield rows[start : start + step]
+def append_requests(
+    table: str, first_position: int, rows: FloatArray, *, run_term: common_pb2.RunTerm
+) -> Iterator[replay_pb2.AppendRequest]:
+    """The messages of one append; the first of them names it."""
+    request = replay_pb2.AppendRequest(
+        table=table, first_position=first_position, run_term=run_term
+    )
+    for chunk in chunks(rows, array_id=0):
+        request.chunk.CopyFrom(chunk)
+        yield request
+        request = replay_pb2.AppendRequest()
 
 
 def _as_is(message: bytes) -> bytes:

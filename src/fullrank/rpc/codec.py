@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import FloatArray
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.replay_pb2 import GetSamplesResponse
@@ -52,14 +51,27 @@ def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> I
 
     They refer to the array's memory until they are joined.
     """
+    for chunk, piece in _pieces(array, array_id=array_id):
+        head = chunk.SerializeToString() + _DATA_TAG + _varint(len(piece))
+        yield Field(bytes([field << 3 | 2]) + _varint(len(head) + len(piece)) + head, piece.data)
+
+
+def chunks(array: NDArray[np.generic], *, array_id: int) -> Iterator[Chunk]:
+    """Chunks of ``array`` as messages."""
+    for chunk, piece in _pieces(array, array_id=array_id):
+        chunk.data = piece.tobytes()
+        yield chunk
+
+
+def _pieces(
+    array: NDArray[np.generic], *, array_id: int
+) -> Iterator[tuple[Chunk, NDArray[np.uint8]]]:
+    """Each chunk of ``array`` without its data, and the data."""
     data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
     for offset in range(0, len(data), CHUNK_BYTES):
         piece = data[offset : offset + CHUNK_BYTES]
-        head = Chunk(
-            array=array_id, offset=offset, total=len(data), crc32c=google_crc32c.value(piece)
-        ).SerializeToString()
-        head += _DATA_TAG + _varint(len(piece))
-        yield Field(bytes([field << 3 | 2]) + _varint(len(head) + len(piece)) + head, piece.data)
+        checksum = google_crc32c.value(piece)
+        yield Chunk(array=array_id, offset=offset, total=len(data), crc32c=checksum), piece
 
 
 def joined(fields: Iterable[Field]) -> bytes:
@@ -128,19 +140,6 @@ class Assembler:
         return InvalidContribution(
             f"chunk.{name} is {getattr(chunk, name)}, expected {expected[name]}"
         )
-
-
-def floats(data: bytes, *, row_size: int) -> FloatArray:
-    """Rows of float32 from bytes, shape (n, row_size), read-only and without a copy.
-
-    Raises:
-        InvalidContribution: Not a whole number of rows.
-    """
-    if not data or len(data) % (4 * row_size):
-        raise InvalidContribution(
-            f"{len(data)} bytes are not a whole number of rows of {row_size} float32"
-        )
-    return np.frombuffer(data, dtype="<f4").reshape(-1, row_size)
 
 
 def encode_agent(spec: AgentSpec) -> pb.Agent:

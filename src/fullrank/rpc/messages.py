@@ -1,4 +1,4 @@
-"""Samples and tenures as messages, and back."""
+"""Samples and run terms as messages, and back."""
 
 from fullrank.common.types import RunTerm
 from fullrank.replay import Priority, Sample
@@ -39,10 +39,10 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
 
 
 def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
-    """A run_term as a message."""
+    """A run term as a message."""
     return common_pb2.RunTerm(run=run_term.run, term=run_term.term)
 
 
-def tenure_of(message: common_pb2.RunTerm) -> RunTerm:
-    """A run_term from its message."""
+def run_term_of(message: common_pb2.RunTerm) -> RunTerm:
+    """A run term from its message."""
     return RunTerm(message.run, message.term)

@@ -81,34 +81,36 @@ Global___OpenTableResponse: _TypeAlias = OpenTableResponse  # noqa: Y015
 
 @_typing.final
 class AppendRequest(_message.Message):
+    """The first message of an append names the table, the position and the term; the others carry
+    nothing but their chunk.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     TABLE_FIELD_NUMBER: _builtins.int
     FIRST_POSITION_FIELD_NUMBER: _builtins.int
-    ROWS_FIELD_NUMBER: _builtins.int
-    CRC32C_FIELD_NUMBER: _builtins.int
     RUN_TERM_FIELD_NUMBER: _builtins.int
+    CHUNK_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     first_position: _builtins.int
     """Position of the first row: the idempotency key."""
-    rows: _builtins.bytes
-    """float32, row-major; a whole number of rows, at most 1 MiB."""
-    crc32c: _builtins.int
-    """CRC-32C of `rows`."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
+    @_builtins.property
+    def chunk(self) -> _tensor_pb2.Chunk:
+        """A piece of the rows: `array` = 0, float32, row-major; `total` is a whole number of rows."""
+
     def __init__(
         self,
         *,
         table: _builtins.str = ...,
         first_position: _builtins.int = ...,
-        rows: _builtins.bytes = ...,
-        crc32c: _builtins.int = ...,
         run_term: _common_pb2.RunTerm | None = ...,
+        chunk: _tensor_pb2.Chunk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "first_position", b"first_position", "rows", b"rows", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "first_position", b"first_position", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

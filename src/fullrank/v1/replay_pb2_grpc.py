@@ -39,7 +39,7 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.OpenTableRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.OpenTableResponse.FromString,
                 _registered_method=True)
-        self.Append = channel.unary_unary(
+        self.Append = channel.stream_unary(
                 '/fullrank.v1.ReplayService/Append',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
@@ -65,12 +65,17 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def Append(self, request, context):
-        """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
-        stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
-        the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-        it since. Waits rather than evict rows that no sample could have had; in the end
+    def Append(self, request_iterator, context):
+        """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
+        stored when the caller has sent all of them and closed its side of the stream; a stream that
+        breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
+        repeat: rows already stored are not stored again.
+
+        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+        if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
+        not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
+        ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
+        come. Waits rather than evict rows that no sample has been able to draw; then ends with
         RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -83,7 +88,7 @@ class ReplayServiceServicer(object):
         head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
         metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
         it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
+        the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -97,7 +102,7 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.OpenTableRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.OpenTableResponse.SerializeToString,
             ),
-            'Append': grpc.unary_unary_rpc_method_handler(
+            'Append': grpc.stream_unary_rpc_method_handler(
                     servicer.Append,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.SerializeToString,
@@ -146,7 +151,7 @@ class ReplayService(object):
             _registered_method=True)
 
     @staticmethod
-    def Append(request,
+    def Append(request_iterator,
             target,
             options=(),
             channel_credentials=None,
@@ -156,8 +161,8 @@ class ReplayService(object):
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
+        return grpc.experimental.stream_unary(
+            request_iterator,
             target,
             '/fullrank.v1.ReplayService/Append',
             fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,

@@ -38,12 +38,17 @@ class ReplayServiceStub:
     FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
     it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
-    Append: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
-    """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
-    stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
-    the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-    it since. Waits rather than evict rows that no sample could have had; in the end
+    Append: _grpc.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
+    """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
+    stored when the caller has sent all of them and closed its side of the stream; a stream that
+    breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
+    repeat: rows already stored are not stored again.
+
+    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+    if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
+    not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
+    ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
+    come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
@@ -52,7 +57,7 @@ class ReplayServiceStub:
     head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
     metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
     it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
+    the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
     """
 
 @_typing.type_check_only
@@ -65,12 +70,17 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
     it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
     """
-    Append: _aio.UnaryUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
-    """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
-    stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
-    the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-    does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-    it since. Waits rather than evict rows that no sample could have had; in the end
+    Append: _aio.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
+    """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
+    stored when the caller has sent all of them and closed its side of the stream; a stream that
+    breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
+    repeat: rows already stored are not stored again.
+
+    INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+    if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
+    not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
+    ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
+    come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
@@ -79,7 +89,7 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
     metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
     it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
+    the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -99,14 +109,19 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
     def Append(
         self,
-        request: _replay_pb2.AppendRequest,
+        request_iterator: _MaybeAsyncIterator[_replay_pb2.AppendRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.AppendResponse, _abc.Awaitable[_replay_pb2.AppendResponse]]:
-        """Store rows. The response acknowledges every row below `head`. Safe to repeat: rows already
-        stored are not stored again. OUT_OF_RANGE if the append would leave a gap, INVALID_ARGUMENT if
-        the rows do not fit the table or hold a value that is not finite, DATA_LOSS if the checksum
-        does not match, NOT_FOUND if there is no such table, ABORTED if another controller has opened
-        it since. Waits rather than evict rows that no sample could have had; in the end
+        """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
+        stored when the caller has sent all of them and closed its side of the stream; a stream that
+        breaks before then stores nothing. The response acknowledges every row below `head`. Safe to
+        repeat: rows already stored are not stored again.
+
+        INVALID_ARGUMENT, naming the field, if a chunk is out of place or its checksum does not match,
+        if the rows do not fit the table, exceed 4 MiB and are more than one, or hold a value that is
+        not finite. OUT_OF_RANGE if the append would leave a gap, NOT_FOUND if there is no such table,
+        ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
+        come. Waits rather than evict rows that no sample has been able to draw; then ends with
         RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
         """
 
@@ -121,7 +136,7 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
         metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
         it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB or its priority is none of these rows, NOT_FOUND if there is no such table.
+        the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
 from fullrank.common.types import FloatArray
-from fullrank.replay import RingFile, Table, ring_file
+from fullrank.replay import RingFile, Table, limits
 
 CAPACITY, ROW_SIZE, LONGEST, SECTOR = 7, 3, 4, 512
 SYNC = pytest.mark.parametrize("sync", [True, False])
@@ -25,7 +25,7 @@ APPENDS = st.lists(st.integers(1, LONGEST), min_size=1, max_size=8)
 def few_slots() -> Iterator[None]:
     """Little room beside the capacity, so that few appends go round the ring."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ring_file, "APPEND_BYTES", 4 * ROW_SIZE * LONGEST)
+        patch.setattr(limits, "APPEND_BYTES", 4 * ROW_SIZE * LONGEST)
         yield
 
 

@@ -23,7 +23,6 @@ from fullrank.rpc.codec import (
     decode_agent,
     encode_agent,
     encode_chunks,
-    floats,
     joined,
 )
 from fullrank.v1 import controller_pb2 as pb
@@ -145,14 +144,6 @@ def test_a_repeated_or_surplus_chunk_is_refused() -> None:
     assembler.add(damaged())
     with pytest.raises(InvalidContribution, match=r"chunk\.offset is 0, expected 32"):
         assembler.add(damaged())
-
-
-def test_rows_come_whole() -> None:
-    rows = np.arange(6, dtype=np.float32).reshape(2, 3)
-    assert floats(rows.tobytes(), row_size=3).tolist() == rows.tolist()
-    for data in (b"", bytes(4), rows.tobytes()[:-1]):
-        with pytest.raises(InvalidContribution, match="not a whole number of rows of 3 float32"):
-            floats(data, row_size=3)
 
 
 numbers = st.floats(allow_nan=False, width=64)

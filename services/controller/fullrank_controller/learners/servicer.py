@@ -17,7 +17,7 @@ from fullrank.common.errors import (
     VersionMismatch,
 )
 from fullrank.rpc.errors import statuses
-from fullrank.rpc.messages import tenure_of
+from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
@@ -92,7 +92,7 @@ class ControllerServicer:
                 f"version {version[:32] or 'unknown'} of the learner differs from the "
                 f"controller's {__version__}; install the same version on both"
             )
-        self._run.meet(tenure_of(message.hello.served))
+        self._run.meet(run_term_of(message.hello.served))
         return message.hello
 
     async def _serve(self, member: Member, requests: Requests, context: Context) -> None:

@@ -47,7 +47,7 @@ async def test_what_is_being_read_is_kept_however_old() -> None:
 async def test_there_is_room_as_soon_as_somebody_has_read_to_the_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(minibatches, "MOST_BYTES", 10)
+    monkeypatch.setattr(minibatches, "MINIBATCH_BYTES", 10)
     counted = Counted()
     await counted.read(0, size_bytes=4)
     with counted.minibatches.lent(sample(1), size_bytes=6):

@@ -1,12 +1,11 @@
 """ReplayService over a real server: every refusal has its status, and the service still answers."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import google_crc32c
 import grpc
 import numpy as np
 import pytest
@@ -21,7 +20,7 @@ from fullrank.common.errors import (
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample, Table
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.clients import ReplayClient, append_requests
 from fullrank.rpc.codec import CHUNK_BYTES
 from fullrank.rpc.messages import run_term_message, sample_message
 from fullrank.rpc.security import PLAINTEXT
@@ -29,7 +28,7 @@ from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-from fullrank_replay import servicer
+from fullrank_replay import appends, servicer
 from fullrank_replay.fence import Fence
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
@@ -49,20 +48,33 @@ class Replay:
     client: ReplayClient
     stub: "ReplayServiceAsyncStub"
     address: str
+    servicer: ReplayServicer
+    store: Store
 
-    async def refused(self, request: pb.AppendRequest) -> tuple[grpc.StatusCode, str]:
+    @property
+    def head(self) -> int:
+        """One past the last row that the table holds."""
+        return self.store.get(TABLE).head
+
+    async def append(self, messages: Sequence[pb.AppendRequest]) -> pb.AppendResponse:
+        """Make one append of these messages."""
+        return await self.stub.Append(iter(messages), timeout=DEADLINE_S)
+
+    async def refused(self, messages: Sequence[pb.AppendRequest]) -> tuple[grpc.StatusCode, str]:
         """How an append is refused."""
         with pytest.raises(grpc.aio.AioRpcError) as raised:
-            await self.stub.Append(request, timeout=DEADLINE_S)
+            await self.append(messages)
         return raised.value.code(), raised.value.details() or ""
 
 
 @asynccontextmanager
 async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> AsyncIterator[Replay]:
     """A service with an empty table."""
+    store = Store(None, sync=False)
+    service = ReplayServicer(store, Fence(None), EventLog())
     server = Server(
         pb.DESCRIPTOR.services_by_name["ReplayService"],
-        ReplayServicer(Store(None, sync=False), Fence(None), EventLog()),
+        service,
         security=PLAINTEXT,
         prebuilt=frozenset({"GetSamples"}),
     )
@@ -70,7 +82,7 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
     client = ReplayClient(address, deadline_s=DEADLINE_S)
     async with open_channel(address) as channel:
         await client.open_table(row_size=row_size, capacity=capacity, head=0, run_term=RUN_TERM)
-        yield Replay(client, ReplayServiceStub(channel), address)
+        yield Replay(client, ReplayServiceStub(channel), address, service, store)
         await client.close()
     await server.stop()
 
@@ -87,17 +99,16 @@ def rows(count: int, *, first: int = 0, row_size: int = ROW_SIZE) -> FloatArray:
     return np.arange(start, end, dtype=np.float32).reshape(count, row_size)
 
 
-def append(data: FloatArray, *, at: int = 0, **changes: object) -> pb.AppendRequest:
-    request = pb.AppendRequest(
-        table=TABLE,
-        first_position=at,
-        rows=data.tobytes(),
-        crc32c=google_crc32c.value(data.tobytes()),
-        run_term=run_term_message(RUN_TERM),
-    )
+def append(data: FloatArray, *, at: int = 0, table: str = TABLE) -> list[pb.AppendRequest]:
+    return list(append_requests(table, at, data, run_term=run_term_message(RUN_TERM)))
+
+
+def damaged(sent: FloatArray, **changes: object) -> list[pb.AppendRequest]:
+    """An append of ``sent`` at position 4 whose first chunk has other fields."""
+    messages = append(sent, at=4)
     for name, value in changes.items():
-        setattr(request, name, value)
-    return request
+        setattr(messages[0].chunk, name, value)
+    return messages
 
 
 def sample(*, tail: int = 0, head: int = 4, size: int = 8, iteration: int = 0) -> Sample:
@@ -108,6 +119,12 @@ async def reopened(client: ReplayClient, run_term: RunTerm, *, head: int) -> tup
     return await client.open_table(
         row_size=ROW_SIZE, capacity=CAPACITY, head=head, run_term=run_term
     )
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():
+            await asyncio.sleep(0.005)
 
 
 async def drawn(client: ReplayClient, wanted: Sample, *, row_size: int = ROW_SIZE) -> FloatArray:
@@ -135,16 +152,15 @@ async def test_a_large_append_and_minibatch_travel_in_chunks() -> None:
 
 async def test_an_append_may_be_repeated(replay: Replay) -> None:
     for _ in range(3):
-        assert (await replay.stub.Append(append(rows(4)), timeout=DEADLINE_S)).head == 4
-    longer = append(rows(6))
-    assert (await replay.stub.Append(longer, timeout=DEADLINE_S)).head == 6
+        assert (await replay.append(append(rows(4)))).head == 4
+    assert (await replay.append(append(rows(6)))).head == 6
     wanted = sample(head=6)
     assert np.array_equal(await drawn(replay.client, wanted), rows(6)[wanted.positions()])
 
 
 async def test_rows_sent_again_are_stored_once_and_counted(replay: Replay) -> None:
     requests = [append(rows(4)), append(rows(4)), append(rows(6)), append(rows(3, first=2), at=2)]
-    answers = [await replay.stub.Append(each, timeout=DEADLINE_S) for each in requests]
+    answers = [await replay.append(messages) for messages in requests]
     assert [(answer.head, answer.repeated) for answer in answers] == [
         (4, 0),
         (4, 4),
@@ -164,27 +180,46 @@ INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
 
 
 @pytest.mark.parametrize(
-    ("request_", "code", "said"),
+    ("messages", "code", "said"),
     [
         (append(rows(1), at=5), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap: the head is 4"),
         (append(rows(1), at=2**63), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap"),
-        (append(rows(1), at=4, crc32c=1), grpc.StatusCode.DATA_LOSS, "crc32c does not match"),
+        (damaged(rows(1), crc32c=1), grpc.StatusCode.INVALID_ARGUMENT, "chunk.crc32c does not"),
+        (damaged(rows(1), array=1), grpc.StatusCode.INVALID_ARGUMENT, "chunk.array is 1"),
+        (damaged(rows(1), offset=4), grpc.StatusCode.INVALID_ARGUMENT, "chunk.offset is 4"),
+        (damaged(rows(2), total=36), grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before"),
+        (damaged(rows(2), total=12), grpc.StatusCode.INVALID_ARGUMENT, "chunk.data of 24 bytes"),
+        (damaged(rows(1), total=2**62), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
+        (
+            damaged(rows(1), total=12 * 2**40),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "an append has at most 4194300 bytes",
+        ),
+        (append(rows(1), at=4) * 2, grpc.StatusCode.INVALID_ARGUMENT, "table is given again"),
+        (
+            [*append(rows(1), at=4), pb.AppendRequest()],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "chunk.offset is 0, beyond the end",
+        ),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "at least one message"),
         (append(INFINITE, at=4), grpc.StatusCode.INVALID_ARGUMENT, "not finite"),
         (append(rows(1)[:, :2], at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
-        (append(rows(0), at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
         (append(rows(11), at=4), grpc.StatusCode.INVALID_ARGUMENT, "exceed the capacity of 10"),
         (append(rows(1), table="t"), grpc.StatusCode.NOT_FOUND, "there is no table 't'"),
-        (append(rows(400_000)), grpc.StatusCode.RESOURCE_EXHAUSTED, "larger than max"),
+        (
+            damaged(rows(1), data=bytes(MESSAGE_BYTES)),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "larger than max",
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
 )
 async def test_a_wrong_append_is_refused_and_stores_nothing(
-    replay: Replay, request_: pb.AppendRequest, code: grpc.StatusCode, said: str
+    replay: Replay, messages: list[pb.AppendRequest], code: grpc.StatusCode, said: str
 ) -> None:
     await replay.client.append(0, rows(4))
     async with grpc.aio.insecure_channel(replay.address) as unlimited:
-        stub = ReplayServiceStub(unlimited)
-        refused = await Replay(replay.client, stub, replay.address).refused(request_)
+        refused = await replace(replay, stub=ReplayServiceStub(unlimited)).refused(messages)
     assert refused[0] is code
     assert said in refused[1]
     assert await replay.client.append(4, rows(1, first=4)) == 5
@@ -192,8 +227,58 @@ async def test_a_wrong_append_is_refused_and_stores_nothing(
     assert np.array_equal(await drawn(replay.client, wanted), rows(5)[wanted.positions()])
 
 
-def test_the_oversized_append_is_oversized() -> None:
-    assert append(rows(400_000)).ByteSize() > MESSAGE_BYTES
+LARGE = MESSAGE_BYTES // 4 + 1000
+"""Entries of a row that is larger than a message."""
+
+
+async def test_rows_larger_than_a_message_are_stored_once_and_drawn() -> None:
+    async with serving(row_size=LARGE, capacity=3) as service:
+        data = rows(2, row_size=LARGE)
+        assert await service.client.append(0, data) == 2
+        assert await service.client.append(0, data) == 2
+        wanted = sample(head=2, size=3)
+        got = await drawn(service.client, wanted, row_size=LARGE)
+    assert np.array_equal(got, data[wanted.positions()])
+
+
+async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() -> None:
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        async with open_channel(service.address) as channel:
+            call = ReplayServiceStub(channel).Append(timeout=DEADLINE_S)
+            for message in messages[:-1]:
+                await call.write(message)
+            await eventually(lambda: service.servicer.waiting == 1)
+        await eventually(lambda: service.servicer.waiting == 0)
+        assert service.head == 0
+        assert (await service.append(messages)).head == 1
+
+
+async def test_a_caller_that_sends_no_more_gives_its_room_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appends, "RECEIVE_S", 0.05)
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        call = service.stub.Append(timeout=DEADLINE_S)
+        await call.write(messages[0])
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert (await service.append(messages)).head == 1
+
+
+async def test_large_appends_take_a_bounded_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appends, "APPENDS", 1)
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        call = service.stub.Append(timeout=DEADLINE_S)
+        await call.write(messages[0])
+        await eventually(lambda: service.servicer.waiting == 1)
+        code, details = await service.refused(messages)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"1 appends of {4 * LARGE} bytes wait already" in details
+        call.cancel()
+        await eventually(lambda: service.servicer.waiting == 0)
+        assert (await service.append(messages)).head == 1
 
 
 @pytest.mark.parametrize(
@@ -202,7 +287,7 @@ def test_the_oversized_append_is_oversized() -> None:
         (sample(head=13), OutOfRange, "position 12 is not written yet: head 12"),
         (sample(tail=1, head=12), OutOfRange, "position 1 was evicted: the tail is 2"),
         (sample(tail=5, head=5), OutOfRange, "an empty sample"),
-        (sample(tail=2, head=12, size=2**30), InvalidContribution, "sample.size 1073741824"),
+        (sample(tail=2, head=12, size=2**30), InvalidContribution, "sample.size is 1073741824"),
     ],
 )
 async def test_a_sample_that_cannot_be_served_is_refused(

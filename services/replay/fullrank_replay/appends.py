@@ -1,0 +1,123 @@
+"""Appends while they are received, wait and are stored: bounded in time and in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.types import FloatArray
+from fullrank.replay.limits import APPEND_BYTES, rows_per_append
+from fullrank.rpc.codec import Assembler
+from fullrank.v1 import replay_pb2 as pb
+
+APPENDS = 16
+"""Most appends in progress at a time. A controller makes one after the other."""
+
+RECEIVE_S = 30.0
+"""Longest wait for the next chunk of an append."""
+
+RETRY_AFTER_S = 1.0
+"""Seconds after which a refused append may be tried again."""
+
+
+class AppendRoom:
+    """Memory of the appends in progress: ``APPENDS`` of ``APPEND_BYTES``, or one larger row.
+
+    Attributes:
+        count: Appends in progress.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._bytes = 0
+
+    @contextmanager
+    def lent(self, size_bytes: int) -> Iterator[None]:
+        """Room for one append.
+
+        Raises:
+            Overloaded: The appends in progress leave none.
+        """
+        if self.count >= APPENDS or (self.count and self._bytes + size_bytes > self._most_bytes):
+            raise Overloaded(
+                f"{self.count} appends of {self._bytes} bytes wait already; make one after the "
+                "other",
+                retry_after_s=RETRY_AFTER_S,
+            )
+        self.count += 1
+        self._bytes += size_bytes
+        try:
+            yield
+        finally:
+            self.count -= 1
+            self._bytes -= size_bytes
+
+    @property
+    def _most_bytes(self) -> int:
+        return APPENDS * APPEND_BYTES
+
+
+async def first_message(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest:
+    """The message that names an append.
+
+    Raises:
+        InvalidContribution: There is none.
+        DeadlinePassed: It does not come.
+    """
+    request = await _next(requests)
+    if request is None:
+        raise InvalidContribution("an append has at least one message")
+    return request
+
+
+def check_total(total: int, *, row_size: int) -> None:
+    """Refuse, with ``InvalidContribution``, a length that no append to such a table has."""
+    row_bytes = 4 * row_size
+    if not total or total % row_bytes:
+        raise InvalidContribution(
+            f"chunk.total is {total}, not a whole number of rows of {row_size} float32"
+        )
+    if total > (most := row_bytes * rows_per_append(row_bytes)):
+        raise InvalidContribution(f"chunk.total is {total}; an append has at most {most} bytes")
+
+
+async def receive_rows(
+    first: pb.AppendRequest, requests: AsyncIterator[pb.AppendRequest], *, row_size: int
+) -> FloatArray:
+    """The rows of one append, once the caller has sent all of them and closed its side.
+
+    Args:
+        first: The message that names the append, whose length was checked.
+        requests: The messages after it.
+        row_size: Entries of a row.
+
+    Raises:
+        InvalidContribution: A chunk is damaged or out of place, or the stream ends early or late;
+            the message names the field.
+        DeadlinePassed: The next chunk does not come.
+    """
+    total = first.chunk.total
+    rows: FloatArray = np.empty((total // (4 * row_size), row_size), dtype="<f4")
+    assembler = Assembler(rows, array_id=0)
+    assembler.add(first.chunk)
+    while (request := await _next(requests)) is not None:
+        named = next((field.name for field, _ in request.ListFields() if field.name != "chunk"), "")
+        if named:
+            raise InvalidContribution(f"{named} is given again; only the first message names it")
+        if assembler.complete:
+            raise InvalidContribution(f"chunk.offset is {request.chunk.offset}, beyond the end")
+        assembler.add(request.chunk)
+    if not assembler.complete:
+        raise InvalidContribution(f"chunk.total is {total}, but the stream ended before that")
+    return rows
+
+
+async def _next(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest | None:
+    """The next message, None at the end of the stream."""
+    try:
+        async with asyncio.timeout(RECEIVE_S):
+            return await anext(requests, None)
+    except TimeoutError:
+        raise DeadlinePassed(f"no chunk came for {RECEIVE_S:.0f} s; append again") from None

@@ -1,0 +1,17 @@
+"""Bytes of transitions that move at once; a single row always passes, however large it is."""
+
+APPEND_BYTES = 4 * 2**20
+"""Rows of one append, at most."""
+
+MINIBATCH_BYTES = 2**30
+"""One minibatch, at most, and all minibatches that the service holds at a time."""
+
+
+def rows_per_append(row_bytes: int) -> int:
+    """Most rows of one append."""
+    return max(1, APPEND_BYTES // row_bytes)
+
+
+def rows_per_minibatch(row_bytes: int) -> int:
+    """Most rows of one minibatch."""
+    return max(1, MINIBATCH_BYTES // row_bytes)
