@@ -26,7 +26,8 @@ from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, Matrix
 from fullrank.common.updates import snap, unit_digest
-from fullrank.rounds.round import Decision, Round, Verdict
+from fullrank.rounds.decision import Decision, Decoded, Verdict
+from fullrank.rounds.round import Round
 
 ROWS, UNITS, ENTRIES = 6, 3, 4
 CODES: dict[str, dict[str, Any]] = {
@@ -123,14 +124,19 @@ def hand_in(round_: Round, code: Code, row: int, updates: FloatArray, coded: Mat
 
 
 def opened(code: Code) -> Round:
-    return Round(0, code, unit_sizes=[ENTRIES] * UNITS)
+    return Round(0, code, target_sizes=[ENTRIES] * UNITS)
 
 
 def is_true(decision: Decision, updates: FloatArray) -> bool:
     """Whether the decision commits the true bits."""
-    decoded = decision.updates
-    committed = decision.verdict is Verdict.COMMIT and decoded is not None
-    return bool(committed and decoded is not None and decoded.tobytes() == updates.tobytes())
+    if not isinstance(decision, Decoded) or decision.verdict is not Verdict.COMMIT:
+        return False
+    return decision.updates.tobytes() == updates.tobytes()
+
+
+def culprit_of(decision: Decision) -> int | None:
+    """The learner that was left out."""
+    return decision.culprit if isinstance(decision, Decoded) else None
 
 
 def flipped(
@@ -153,11 +159,11 @@ def flipped(
             return
     decision = round_.decide()
     count["harmless"] += decision.verdict is not Verdict.COMMIT or is_true(decision, updates)
-    count["named wrongly"] += decision.culprit not in (None, culprit)
-    visible = changed and not (decision.culprit is None and is_true(decision, updates))
+    count["named wrongly"] += culprit_of(decision) not in (None, culprit)
+    visible = changed and not (culprit_of(decision) is None and is_true(decision, updates))
     if visible and rank(code, [row for row in received if row != culprit]) == UNITS:
         count["nameable"] += 1
-        count["named"] += decision.culprit == culprit and is_true(decision, updates)
+        count["named"] += culprit_of(decision) == culprit and is_true(decision, updates)
 
 
 def miscomputed(
@@ -174,7 +180,7 @@ def miscomputed(
         computed = wrong if row == culprit else updates
         hand_in(round_, code, row, computed, encoded(code, row, computed))
     decision = round_.decide()
-    count["named wrongly"] += decision.culprit not in (None, culprit)
+    count["named wrongly"] += culprit_of(decision) not in (None, culprit)
     caught = decision.verdict is not Verdict.COMMIT or is_true(decision, updates)
     if np.count_nonzero(code.matrix[received, unit]) >= 2:
         count["reported twice"] += 1
@@ -192,7 +198,7 @@ def clean(
         hand_in(round_, code, row, updates, encoded(code, row, updates))
     decision = round_.decide()
     count["clean"] += 1
-    count["alarms"] += decision.culprit is not None or not is_true(decision, updates)
+    count["alarms"] += culprit_of(decision) is not None or not is_true(decision, updates)
 
 
 if __name__ == "__main__":

@@ -115,7 +115,7 @@ def a_run() -> Run:
     asked = PluginSettings(name="cyclic", params={})
     run.deal = deal(1, run.roster.eligible, asked=asked, units=UNITS, seed=0)
     assert run.deal is not None
-    run.round = Round(0, run.deal.code, unit_sizes=[SIZE] * UNITS)
+    run.round = Round(0, run.deal.code, target_sizes=[SIZE] * UNITS)
     return run
 
 
@@ -140,12 +140,14 @@ def learner_stream() -> Target:
         message = controller_pb2.LearnerMessage.FromString(data)
         run_term_of(message.hello.served)
         assert run.deal is not None
-        opened = Round(0, run.deal.code, unit_sizes=[SIZE] * UNITS)
+        opened = Round(0, run.deal.code, target_sizes=[SIZE] * UNITS)
         Intake(run, 1).take(message)
         while not run.inbox.empty():
             event = run.inbox.get_nowait()
             coded = getattr(event, "coded", None)
             if coded is not None:
+                for unit in range(UNITS):
+                    opened.report(unit, bytes(16), learner=1)
                 opened.offer(learner=1, row=1, coded=coded)
 
     return Target(read=read, valid=valid)

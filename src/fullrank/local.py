@@ -19,8 +19,8 @@ from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex, Ve
 from fullrank.common.updates import add_scaled, unit_digest, update_digest
 from fullrank.config import RunConfig
 from fullrank.replay import Memory, Sample, Table
-from fullrank.rounds.independent import open_round
-from fullrank.rounds.round import Decision, Verdict
+from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
+from fullrank.rounds.opening import open_round
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import capacity_of, code_of, delays_of, training_of
 
@@ -183,7 +183,7 @@ class LocalRun:
         round_ = open_round(self._algorithm, iteration, self.code)
         arrivals = self._arrivals(iteration)
         shared: dict[UnitIndex, FloatArray] = {}
-        decision = Decision(verdict=Verdict.WAIT)
+        decision: Decision = Waiting()
         for learner in arrivals:
             row = self.code.matrix[learner]
             units = support(row)
@@ -195,11 +195,11 @@ class LocalRun:
             coefficients = {unit: float(row[unit]) for unit in units}
             round_.offer(learner=learner, row=learner, coded=self._combine(coefficients, computed))
             decision = round_.decide()
-            if decision.verdict is Verdict.CORRUPT:
+            if isinstance(decision, Corrupt):
                 raise Corrupted(f"iteration {iteration}: {decision.reason}")
             if decision.verdict is Verdict.COMMIT:
                 break
-        if decision.updates is None:
+        if not isinstance(decision, Decoded):
             raise NotDecodable(
                 f"iteration {iteration}: rank {round_.rank} of {self.code.units} after all rows "
                 f"of {self.code.name}"

@@ -11,10 +11,11 @@ from tests.integration.cluster import Cluster, reference_digests, resolved
 
 from fullrank.algorithms import IndependentAlgorithm
 from fullrank.codes import support
-from fullrank.common.updates import add_scaled, update_digest
+from fullrank.common.updates import add_scaled, unit_digest, update_digest
 from fullrank.config import RunConfig
 from fullrank.local import LocalRun
-from fullrank.rounds.independent import open_round
+from fullrank.rounds.decision import Decoded
+from fullrank.rounds.opening import open_round
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import code_of, training_of
 
@@ -78,9 +79,10 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
             units = support(code.matrix[row])
             for unit, update in algorithm.updates_of_row(row, units, iteration=record.iteration):
                 add_scaled(coded, float(code.matrix[row, unit]), update)
+                round_.report(unit, unit_digest(update), learner=learner)
             round_.offer(learner=learner, row=row, coded=coded)
         decision = round_.decide()
-        assert decision.updates is not None
+        assert isinstance(decision, Decoded)
         assert decision.variance == record.variance
         training.apply(decision.updates)
         digests.append(update_digest(decision.digests))

@@ -13,8 +13,9 @@ from fullrank.common.errors import ServiceLost
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
-from fullrank.rounds.independent import open_round
-from fullrank.rounds.round import Decision, Round
+from fullrank.rounds.decision import Decoded
+from fullrank.rounds.opening import open_round
+from fullrank.rounds.round import Round
 from fullrank.rpc.clients import ReplayClient
 from fullrank.runs.event_log import Committed, Published
 from fullrank.runs.journal import Entry, Journal
@@ -204,7 +205,7 @@ class Driver:
             await self._collecting.played()  # it uses the same kernels
             await self._auditing.settle()
 
-    def _own_up(self, record: IterationRecord, decision: Decision) -> None:
+    def _own_up(self, record: IterationRecord, decision: Decoded) -> None:
         self._run.caveats["exact"] = (
             f"iteration {record.iteration} is not exact: its bits depend on who answered, no entry "
             f"is further than {record.error_bound:.1e} from the truth; no digest "
@@ -293,7 +294,6 @@ class Driver:
         this iteration.
         """
         run, updates = self._run, gathered.decision.updates
-        assert updates is not None
         await asyncio.to_thread(self._training.apply, updates)
         self._applied = run.committed + 1
         reach("update.applied")
@@ -317,10 +317,9 @@ class Driver:
             await self.save()
         return record
 
-    async def _store(self, record: IterationRecord, decision: Decision, evidence: Evidence) -> None:
+    async def _store(self, record: IterationRecord, decision: Decoded, evidence: Evidence) -> None:
         """Into the journal, and the history."""
         run, updates = self._run, decision.updates
-        assert updates is not None
         await asyncio.to_thread(
             self._journal.append,
             record.iteration,

@@ -54,6 +54,6 @@ def batch_digest(batch: FloatArray) -> bytes:
     return checksum.to_bytes(4)
 
 
-def update_digest(unit_digests: Sequence[bytes]) -> str:
-    """Hex digest of an iteration: BLAKE3-128 over the unit digests in index order."""
-    return blake3(b"".join(unit_digests)).hexdigest(DIGEST_BYTES)
+def update_digest(target_digests: Sequence[bytes]) -> str:
+    """Hex digest of an iteration: BLAKE3-128 over the digests of its targets in index order."""
+    return blake3(b"".join(target_digests)).hexdigest(DIGEST_BYTES)

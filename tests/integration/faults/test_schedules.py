@@ -6,7 +6,7 @@ from functools import cache
 import pytest
 
 from fullrank.local import LocalRun
-from fullrank.rounds.round import Decision
+from fullrank.rounds.decision import Decoded
 from fullrank.runs.journal import Entry, Journal
 from fullrank_controller.driver import Driver
 from fullrank_controller.membership.membership import Membership
@@ -64,7 +64,7 @@ def test_a_controller_that_forgets_where_replay_stood_is_found_out(
 def test_samples_of_learners_own_that_pass_for_exact_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(Decision, "exact", True)
+    monkeypatch.setattr(Decoded, "exact", True)
     assert found_out(range(12)) == {"exact"}
 
 

@@ -6,15 +6,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.algorithms.maddpg import MADDPGConfig
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.environments import make_environment
 from fullrank.planning.arrival import Arrivals, decodable_after, needed_of
 from fullrank.planning.cluster import Cluster, finish_times
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import simulate
-from fullrank.rounds.independent import IndependentRound
-from fullrank.rounds.round import Round, Verdict
+from fullrank.rounds.decision import Verdict
+from fullrank.rounds.least_squares import LeastSquaresDecoding
+from fullrank.rounds.round import Round
 from fullrank.stragglers import Exponential, FixedK, NoDelay, Pareto, Trace
 
 PAYLOAD = Payload(
@@ -163,10 +164,13 @@ def test_it_finds_where_a_round_of_learners_own_samples_commits(
 ) -> None:
     code = code_of(name, *sizes)
     order = np.random.default_rng(seed).permutation(np.flatnonzero(code.load))
-    round_ = IndependentRound(0, code, unit_sizes=(1,) * code.units, max_variance=limit)
+    round_ = Round(0, code, target_sizes=(1,) * code.units, decoding=LeastSquaresDecoding(limit))
     verdict, count = Verdict.WAIT, 0
     while verdict is not Verdict.COMMIT and count < len(order):
-        round_.offer(learner=int(order[count]), row=int(order[count]), coded=np.zeros(1))
+        learner = int(order[count])
+        for unit in support(code.matrix[learner]):
+            round_.report(unit, b"", learner=learner)
+        round_.offer(learner=learner, row=learner, coded=np.zeros(1))
         verdict, count = round_.decide().verdict, count + 1
     assert verdict in (Verdict.COMMIT, Verdict.HIGH_VARIANCE)
     assert needed_of(code.matrix, order, limit) == count

@@ -5,7 +5,8 @@ import numpy as np
 from fullrank.codes import Code, make_code, support
 from fullrank.common.types import FloatArray, Matrix, Vector
 from fullrank.common.updates import snap, unit_digest
-from fullrank.rounds.round import Decision, Round
+from fullrank.rounds.decision import Decision, Decoded, Waiting
+from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=5, units=3)
@@ -39,5 +40,22 @@ def hand_in(round_: Round, code: Code, row: int, updates: list[FloatArray]) -> D
     return round_.decide()
 
 
+def decoded(decision: Decision) -> Decoded:
+    """The decision, which must carry updates."""
+    assert isinstance(decision, Decoded)
+    return decision
+
+
+def culprit_of(decision: Decision) -> int | None:
+    """The learner that was left out, if one was."""
+    return decision.culprit if isinstance(decision, Decoded) else None
+
+
+def reason_of(decision: Decision) -> str:
+    """Why something is wrong."""
+    assert not isinstance(decision, Waiting)
+    return decision.reason
+
+
 def open_round(code: Code = CODE, sizes: tuple[int, ...] = SIZES) -> Round:
-    return Round(7, code, unit_sizes=sizes)
+    return Round(7, code, target_sizes=sizes)

@@ -8,6 +8,7 @@ from tests.unit.rounds.builders import (
     CODE,
     ILL_CONDITIONED,
     LARGE,
+    decoded,
     draw_updates,
     encode,
     hand_in,
@@ -20,7 +21,8 @@ from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest
-from fullrank.rounds.round import Decision, Round, Verdict
+from fullrank.rounds.decision import Decision, Decoded, Verdict
+from fullrank.rounds.round import Round
 
 
 def test_it_commits_at_full_rank_and_not_before() -> None:
@@ -40,14 +42,14 @@ def test_the_committed_bits_do_not_depend_on_who_came_when(
     for row in order[:count]:
         decision = hand_in(round_, CODE, row, updates)
     assert decision.verdict is Verdict.COMMIT
-    assert decision.updates is not None
-    assert decision.updates.tobytes() == pad(updates).astype(np.float32).tobytes()
-    assert decision.digests == tuple(map(unit_digest, updates))
-    assert decision.error_bound == 0.0
+    assert decoded(decision).updates.tobytes() == pad(updates).astype(np.float32).tobytes()
+    assert decoded(decision).digests == tuple(map(unit_digest, updates))
+    assert decoded(decision).error_bound == 0.0
 
 
 def test_a_row_counts_once() -> None:
     round_, coded = open_round(), encode(CODE, 2, draw_updates())
+    report_all(round_, 1)
     assert round_.offer(learner=1, row=2, coded=coded)
     assert not round_.offer(learner=1, row=2, coded=coded + 1.0)
     assert not round_.offer(learner=4, row=2, coded=coded)
@@ -65,21 +67,27 @@ def test_a_row_counts_once() -> None:
 )
 def test_an_impossible_vector_is_refused_and_leaves_no_trace(coded: Vector, complaint: str) -> None:
     round_ = open_round()
+    report_all(round_, 0)
     with pytest.raises(InvalidContribution, match=complaint):
         round_.offer(learner=0, row=0, coded=coded)
     assert (round_.received, round_.rank) == ([], 0)
     assert round_.offer(learner=0, row=0, coded=encode(CODE, 0, draw_updates()))
 
 
-def test_it_waits_for_the_report_of_every_unit() -> None:
+def test_a_vector_without_the_digests_of_all_its_units_is_refused() -> None:
     round_, updates = open_round(), draw_updates()
-    for row in range(3):
-        round_.offer(learner=row, row=row, coded=encode(CODE, row, updates))
     for unit in (0, 2):
         round_.report(unit, unit_digest(updates[unit]), learner=0)
-    assert round_.decide().verdict is Verdict.WAIT
-    round_.report(1, unit_digest(updates[1]), learner=0)
-    assert round_.decide().verdict is Verdict.COMMIT
+    round_.report(1, unit_digest(updates[1]), learner=1)
+    with pytest.raises(InvalidContribution, match=r"without the digests of units \[1\]"):
+        round_.offer(learner=0, row=0, coded=encode(CODE, 0, updates))
+    assert (round_.received, round_.rank) == ([], 0)
+    assert hand_in(round_, CODE, 0, updates).verdict is Verdict.WAIT
+
+
+def report_all(round_: Round, learner: int) -> None:
+    for unit in range(CODE.units):
+        round_.report(unit, b"digest", learner=learner)
 
 
 @given(
@@ -109,8 +117,7 @@ def test_units_decoded_as_they_come_alone_change_no_decision(
                 round_.report(unit, unit_digest(updates[unit]), learner=row)
             round_.offer(learner=row, row=row, coded=coded)
         if count in prepared:
-            ahead.prepare()
-            assert not ahead.preparable
+            ahead.precompute()
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(SingleUnitRows, "updates", lambda *_: None)
             solved = solving.decide()
@@ -118,8 +125,11 @@ def test_units_decoded_as_they_come_alone_change_no_decision(
 
 
 def same(one: Decision, other: Decision) -> bool:
-    bits = [None if each.updates is None else each.updates.tobytes() for each in (one, other)]
-    return bits[0] == bits[1] and replace(one, updates=None) == replace(other, updates=None)
+    if not (isinstance(one, Decoded) and isinstance(other, Decoded)):
+        return one == other
+    same_bits = one.updates.tobytes() == other.updates.tobytes()
+    empty = np.empty(0, np.float32)
+    return same_bits and replace(one, updates=empty) == replace(other, updates=empty)
 
 
 def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
@@ -128,9 +138,12 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
     hand_in(round_, ILL_CONDITIONED, 0, updates)
     inexact = hand_in(round_, ILL_CONDITIONED, 1, updates)
     assert inexact.verdict is Verdict.INEXACT
-    assert inexact.updates is not None
-    assert np.abs(inexact.updates - pad(updates)).max() <= inexact.error_bound < np.inf
-    assert inexact.error_bound > 0
+    assert (
+        np.abs(decoded(inexact).updates - pad(updates)).max()
+        <= decoded(inexact).error_bound
+        < np.inf
+    )
+    assert decoded(inexact).error_bound > 0
     exact = hand_in(round_, ILL_CONDITIONED, 2, updates)
     assert exact.verdict is Verdict.COMMIT
 
@@ -164,8 +177,7 @@ def test_units_computed_alone_complete_whatever_came_to_the_same_bits(
         round_.report(unit, unit_digest(updates[unit]), learner=learner)
     decision = round_.decide()
     assert decision.verdict is Verdict.COMMIT
-    assert decision.updates is not None
-    assert decision.updates.tobytes() == pad(updates).astype(np.float32).tobytes()
+    assert decoded(decision).updates.tobytes() == pad(updates).astype(np.float32).tobytes()
 
 
 def test_what_is_awaited_is_not_missing() -> None:

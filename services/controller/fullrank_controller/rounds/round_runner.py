@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from fullrank.codes import support
 from fullrank.common.errors import Corrupted, DeadlinePassed, InvalidContribution, NotDecodable
 from fullrank.common.failpoints import reach
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
-from fullrank.rounds.round import Decision, Round, Verdict
+from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
+from fullrank.rounds.round import Round
 from fullrank.runs.event_log import Added, Assigned
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.broadcast import Broadcast
@@ -51,7 +51,7 @@ class Times:
 class Gathered:
     """A decided round and how it went."""
 
-    decision: Decision
+    decision: Decoded
     times: Times
     rows: dict[LearnerId, int]
     late: tuple[LearnerId, ...]
@@ -100,7 +100,8 @@ class Gathering:
         self._times = Times()
         self._decode_s = 0.0
         self._lost = self._others_asked = False
-        self._last = Decision(verdict=Verdict.WAIT)
+        self._single_units = bool((current.code.load <= 1).all())
+        self._last: Decision = Waiting()
 
     async def run(self) -> Gathered:
         """Assign every held row and wait for the decision.
@@ -114,8 +115,9 @@ class Gathering:
         await self._assign(sorted(self._deal.holders))
         while True:
             event = await self._next_event()
-            if event is None and self._last.verdict is Verdict.HIGH_VARIANCE:
-                return self._gathered(self._last)
+            last = self._last
+            if event is None and isinstance(last, Decoded) and last.variance is not None:
+                return self._gathered(last)
             if event is None:
                 await self._speak_at_deadline()
                 self._extend()
@@ -126,7 +128,7 @@ class Gathering:
             if noted and (decision := await self._decide()) is not None:
                 return self._gathered(decision)
 
-    def _gathered(self, decision: Decision) -> Gathered:
+    def _gathered(self, decision: Decoded) -> Gathered:
         return Gathered(
             decision=decision,
             times=self._times,
@@ -240,7 +242,6 @@ class Gathering:
             holder = None
         self._time(event, holder)
         try:
-            self._check_reported(event)
             fresh = self._round.offer(
                 learner=event.learner,
                 row=event.row,
@@ -256,16 +257,6 @@ class Gathering:
             self._times.decodable_s = self._elapsed_s()
         return fresh
 
-    def _check_reported(self, event: Arrived) -> None:
-        """Without its digests a vector could never be committed, nor anybody else's beside it."""
-        reported = self._round.reports.get(event.learner, {})
-        unreported = set(support(self._round.coefficients(event.row))) - reported.keys()
-        if unreported:
-            raise InvalidContribution(
-                f"the vector of row {event.row} came without the digests of units "
-                f"{sorted(unreported)}"
-            )
-
     def _time(self, event: Arrived, holder: Member | None) -> None:
         times, learner, now_s = self._times, event.learner, self._elapsed_s()
         times.compute_s[learner] = event.compute_s
@@ -279,7 +270,7 @@ class Gathering:
     def _elapsed_s(self) -> float:
         return asyncio.get_running_loop().time() - self._started
 
-    async def _decide(self) -> Decision | None:
+    async def _decide(self) -> Decoded | None:
         """The decision if the round may be committed now."""
         if not self._round.decodable:
             await self._prepare()
@@ -289,11 +280,11 @@ class Gathering:
         with self._watchdog.phase("decoding"):
             self._last = decision = await self._beside(self._round.decide)
         self._decode_s = clock() - started
-        if decision.verdict is Verdict.COMMIT:
+        if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
             return self._without_culprit(decision)
-        if decision.verdict is Verdict.WAIT or self._more_can_come():
+        if isinstance(decision, Waiting) or self._more_can_come():
             return None
-        if decision.verdict is Verdict.CORRUPT:
+        if isinstance(decision, Corrupt):
             if await self._ask_others():
                 return None
             raise Corrupted(f"iteration {self._round.iteration}: {decision.reason}")
@@ -303,13 +294,13 @@ class Gathering:
 
     async def _prepare(self) -> None:
         """Get ahead of the decision, once nothing else has come."""
-        if self._run.inbox.empty() and self._round.preparable:
+        if self._run.inbox.empty() and self._single_units:
             with self._watchdog.phase("preparing"):
-                await self._beside(self._round.prepare)
+                await self._beside(self._round.precompute)
 
     async def _beside(self, call: Callable[[], T]) -> T:
         """Call it on a thread; small rows of one unit take less time than the way there."""
-        if self._round.preparable and self._run.vector_size <= SMALL:
+        if self._single_units and self._run.vector_size <= SMALL:
             return call()
         return await asyncio.to_thread(call)
 
@@ -325,7 +316,7 @@ class Gathering:
             {each: self._round.missing_without(each) for each in self._round.received}
         )
 
-    def _without_culprit(self, decision: Decision) -> Decision:
+    def _without_culprit(self, decision: Decoded) -> Decoded:
         if decision.culprit is not None:
             log.error("quarantined learner=%d reason=%s", decision.culprit, decision.reason)
             self._run.roster.quarantine(decision.culprit, decision.reason)
@@ -334,7 +325,7 @@ class Gathering:
     def _more_can_come(self) -> bool:
         return any(row not in self._round.rows for row in self._deal.holders)
 
-    def _inexact(self, decision: Decision) -> Decision:
+    def _inexact(self, decision: Decoded) -> Decoded:
         if self._settings.inexact == "commit":
             return decision
         raise NotDecodable(
@@ -350,7 +341,7 @@ class Gathering:
             f"iteration {self._round.iteration}: rank {self._round.rank} of {self._run.units} "
             f"after {self._deadline_s:.1f} s; learners {awaited} have not answered"
         )
-        if self._last.verdict is Verdict.CORRUPT:
+        if isinstance(self._last, Corrupt):
             if await self._ask_others():
                 return
             raise Corrupted(f"{reason}; {self._last.reason}")

@@ -1,4 +1,4 @@
-"""Rows of one unit alone: each gives an update as it comes, with nothing to solve for.
+"""Rows of a single unit: each gives an update on arrival, without solving.
 
 A float32 u on the grid with c u = y, entry by entry, is the only one: another would be off by at
 least 2^-24 of itself, and the product in float64 by no more than 2^-53.
@@ -13,17 +13,17 @@ from fullrank.common.updates import GRID, snap, unit_digest
 
 
 class SingleUnitRows:
-    """Takes out and hashes the updates of units that came alone.
+    """Extract and hash the updates of units that rows hold alone.
 
     Args:
         unit_sizes: P_i of each unit.
         grid: The grid the updates lie on.
 
-    >>> lone = SingleUnitRows([2, 1])
-    >>> lone.add(0, np.array([0.0, 2.0]), np.array([1.0, 0.0]))
-    >>> lone.add(1, np.array([-1.0, 0.0]), np.array([0.5, -0.25]))
-    >>> lone.take()
-    >>> updates, digests = lone.updates([0, 1])
+    >>> rows = SingleUnitRows([2, 1])
+    >>> rows.add(0, np.array([0.0, 2.0]), np.array([1.0, 0.0]))
+    >>> rows.add(1, np.array([-1.0, 0.0]), np.array([0.5, -0.25]))
+    >>> rows.precompute()
+    >>> updates, digests = rows.updates([0, 1])
     >>> updates.tolist(), digests == tuple(map(unit_digest, (updates[0], updates[1, :1])))
     ([[-0.5, 0.25], [0.5, 0.0]], True)
     """
@@ -34,28 +34,23 @@ class SingleUnitRows:
         self._digests: dict[UnitIndex, bytes] = {}
         self._units: dict[int, UnitIndex] = {}
         self._waiting: list[tuple[int, UnitIndex, float, Vector]] = []
-        self._all_alone = True
+        self._all_single = True
 
     def add(self, row: int, coefficients: Vector, coded: Vector) -> None:
-        """Note a row that came, shapes (M,) and (P,).
+        """Take a row, shapes (M,) and (P,).
 
-        With one of several units the round has to be solved for, so that no more is taken out.
+        A row of several units has to be solved for; from then on nothing is extracted.
         """
         units = np.flatnonzero(coefficients)
         if len(units) > 1:
-            self._all_alone = False
+            self._all_single = False
             self._waiting.clear()
-        elif len(units) and self._all_alone:
+        elif len(units) and self._all_single:
             unit = int(units[0])
             self._waiting.append((row, unit, float(coefficients[unit]), coded))
 
-    @property
-    def waiting(self) -> bool:
-        """Whether a row came that ``take`` has not seen."""
-        return bool(self._waiting)
-
-    def take(self) -> None:
-        """Take out the updates of the rows that came; reads each vector three times."""
+    def precompute(self) -> None:
+        """Extract the updates of the rows taken so far; reads each vector three times."""
         if self._waiting and not self._updates.size:
             self._updates = np.empty((len(self._sizes), max(self._sizes)), np.float32)
         while self._waiting:
@@ -67,21 +62,21 @@ class SingleUnitRows:
     def _explained(self, unit: UnitIndex, coefficient: float, coded: Vector) -> bool:
         """Whether the unit's update gives the vector back; the first row of a unit gives it."""
         update = self._updates[unit]
-        known = unit in self._digests
-        if not known:
+        extracted = unit in self._digests
+        if not extracted:
             np.divide(coded, coefficient, out=update, casting="same_kind")
             snap(update, grid=self._grid, out=update)
         explained = np.array_equal(np.multiply(update, coefficient, dtype=np.float64), coded)
-        if explained and not known:
+        if explained and not extracted:
             self._digests[unit] = unit_digest(update[: self._sizes[unit]])
         return explained
 
     def updates(self, rows: Iterable[int]) -> tuple[FloatArray, tuple[bytes, ...]] | None:
-        """Updates of shape (M, P) and their digests, where these rows are of every unit alone.
+        """Updates of shape (M, P) and their digests, if these rows hold every unit alone.
 
-        None if a unit is missing, or a row is of several units or contradicts another.
+        None if a unit is missing, or a row holds several units or contradicts another.
         """
         units = range(len(self._sizes))
-        if {self._units.get(row) for row in rows} != set(units):
+        if not units or {self._units.get(row) for row in rows} != set(units):
             return None
         return self._updates, tuple(self._digests[unit] for unit in units)

@@ -40,5 +40,5 @@ def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> Round:
         1, run.roster.eligible, asked=PluginSettings(name=name, params=params), units=UNITS, seed=0
     )
     assert run.deal is not None
-    run.round = Round(5, run.deal.code, unit_sizes=[SIZE] * UNITS)
+    run.round = Round(5, run.deal.code, target_sizes=[SIZE] * UNITS)
     return run.round

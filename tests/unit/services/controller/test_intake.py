@@ -132,7 +132,7 @@ async def test_between_rounds_everything_is_stale(run: Run, intake: Intake) -> N
 
 async def test_a_row_that_was_received_is_refused_as_duplicate(run: Run, intake: Intake) -> None:
     assert run.round is not None
-    run.round.offer(learner=ROW, row=ROW, coded=np.zeros(SIZE))
+    run.round.offer(learner=ROW, row=ROW)
     refused = intake.take(contribution(run))
     assert refused is not None
     assert refused.reason == pb.REFUSAL_DUPLICATE

@@ -1,4 +1,4 @@
-"""Rounds of learners that draw samples of their own."""
+"""Rounds whose learners draw samples of their own."""
 
 import numpy as np
 import pytest
@@ -10,16 +10,17 @@ from fullrank.codes.analysis import decoded_variances
 from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.types import Vector
 from fullrank.common.updates import unit_digest
-from fullrank.rounds.independent import IndependentRound
-from fullrank.rounds.round import Decision, Verdict
+from fullrank.rounds.decision import Decision, Decoded, Verdict
+from fullrank.rounds.least_squares import LeastSquaresDecoding
+from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 4)
 CODE = make_code("mds", rows=6, units=3)
 NOISES = np.random.default_rng(0).standard_normal((6, 3, 5))
 
 
-def open_round(max_variance: float) -> IndependentRound:
-    return IndependentRound(3, CODE, unit_sizes=SIZES, max_variance=max_variance)
+def open_round(max_variance: float) -> Round:
+    return Round(3, CODE, target_sizes=SIZES, decoding=LeastSquaresDecoding(max_variance))
 
 
 def vector(row: int) -> Vector:
@@ -30,7 +31,7 @@ def vector(row: int) -> Vector:
     return np.asarray(CODE.matrix[row] @ updates)
 
 
-def hand_in(round_: IndependentRound, row: int) -> Decision:
+def hand_in(round_: Round, row: int) -> Decision:
     for unit in support(CODE.matrix[row]):
         own = NOISES[row, unit, : SIZES[unit]].astype(np.float32)
         round_.report(unit, unit_digest(own), learner=row)
@@ -62,6 +63,7 @@ def test_without_a_limit_rank_is_enough_and_at_zero_nothing_is(
 def test_a_decision_says_that_it_is_not_exact_and_how_noisy_it_is() -> None:
     round_ = open_round(np.inf)
     decision = [hand_in(round_, row) for row in (4, 1, 2)][-1]
+    assert isinstance(decision, Decoded)
     assert decision.verdict is Verdict.COMMIT
     assert not decision.exact
     assert decision.variance == pytest.approx(predicted(4, 1, 2))
@@ -78,7 +80,7 @@ def test_every_vector_counts_and_the_order_of_arrival_does_not(
     decision = [hand_in(round_, row) for row in order[:count]][-1]
     rows = sorted(order[:count])
     expected = least_squares(CODE.matrix[rows], [vector(row) for row in rows])
-    assert decision.updates is not None
+    assert isinstance(decision, Decoded)
     assert np.array_equal(decision.updates, expected)
     assert decision.digests == tuple(
         unit_digest(update[:size]) for update, size in zip(expected, SIZES, strict=True)
@@ -89,5 +91,7 @@ def test_what_is_too_large_for_an_update_is_not_committed() -> None:
     round_ = open_round(np.inf)
     for row in range(2):
         hand_in(round_, row)
+    for unit in range(3):
+        round_.report(unit, b"digest", learner=2)
     round_.offer(learner=2, row=2, coded=np.full(5, 1e300))
     assert round_.decide().verdict is Verdict.CORRUPT

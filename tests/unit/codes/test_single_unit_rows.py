@@ -21,12 +21,12 @@ def update(unit: int, *, seed: int = 0) -> FloatArray:
 
 def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> SingleUnitRows:
     """Rows with their unit and coefficient, taken."""
-    lone = SingleUnitRows(SIZES)
+    rows_ = SingleUnitRows(SIZES)
     for row, (unit, coefficient) in rows.items():
         coded = coefficient * update(unit, seed=seed).astype(np.float64)
-        lone.add(row, coefficient * np.eye(len(SIZES))[unit], coded)
-    lone.take()
-    return lone
+        rows_.add(row, coefficient * np.eye(len(SIZES))[unit], coded)
+    rows_.precompute()
+    return rows_
 
 
 @given(
@@ -38,8 +38,8 @@ def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> SingleUnitR
 def test_every_coefficient_gives_the_update_back_bit_for_bit(
     coefficients: list[float], seed: int
 ) -> None:
-    lone = offered({7: (1, coefficients[1]), 2: (0, coefficients[0])}, seed=seed)
-    found = lone.updates([2, 7])
+    rows_ = offered({7: (1, coefficients[1]), 2: (0, coefficients[0])}, seed=seed)
+    found = rows_.updates([2, 7])
     assert found is not None
     assert found[0].tobytes() == np.stack([update(unit, seed=seed) for unit in (0, 1)]).tobytes()
     own = [update(unit, seed=seed)[:size] for unit, size in enumerate(SIZES)]
@@ -47,51 +47,47 @@ def test_every_coefficient_gives_the_update_back_bit_for_bit(
 
 
 def test_rows_that_leave_a_unit_out_give_nothing() -> None:
-    lone = offered({0: (0, 1.0), 1: (1, 1.0), 2: (1, -2.0)})
-    assert lone.updates([0]) is None
-    assert lone.updates([1, 2]) is None
-    assert lone.updates([0, 2]) is not None
+    rows_ = offered({0: (0, 1.0), 1: (1, 1.0), 2: (1, -2.0)})
+    assert rows_.updates([0]) is None
+    assert rows_.updates([1, 2]) is None
+    assert rows_.updates([0, 2]) is not None
 
 
 def test_a_row_of_several_units_among_them_gives_nothing() -> None:
-    lone = offered({0: (0, 1.0), 1: (1, 1.0)})
-    lone.add(2, np.array([1.0, 1.0]), np.zeros(5))
-    assert not lone.waiting
-    assert lone.updates([0, 1, 2]) is None
+    rows_ = offered({0: (0, 1.0), 1: (1, 1.0)})
+    rows_.add(2, np.array([1.0, 1.0]), np.zeros(5))
+    assert rows_.updates([0, 1, 2]) is None
 
 
 def test_nothing_is_taken_out_where_there_is_something_to_solve() -> None:
-    lone = SingleUnitRows(SIZES)
-    lone.add(0, np.array([1.0, 0.0]), update(0).astype(np.float64))
-    lone.add(1, np.array([1.0, 1.0]), np.zeros(5))
-    assert not lone.waiting
-    lone.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
-    assert not lone.waiting
+    rows_ = SingleUnitRows(SIZES)
+    rows_.add(0, np.array([1.0, 0.0]), update(0).astype(np.float64))
+    rows_.add(1, np.array([1.0, 1.0]), np.zeros(5))
+    rows_.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
 
 
 @pytest.mark.parametrize("damage", [2.0**-20, 2.0**-40, 1e300, -1e60])
 def test_a_row_that_contradicts_another_gives_nothing(damage: float) -> None:
-    lone = offered({0: (0, 1.0), 1: (1, 1.0)})
+    rows_ = offered({0: (0, 1.0), 1: (1, 1.0)})
     wrong = update(0).astype(np.float64)
     wrong[1] += damage
-    lone.add(2, np.array([1.0, 0.0]), wrong)
-    lone.take()
-    assert lone.updates([0, 1, 2]) is None
-    assert lone.updates([0, 1]) is not None
+    rows_.add(2, np.array([1.0, 0.0]), wrong)
+    rows_.precompute()
+    assert rows_.updates([0, 1, 2]) is None
+    assert rows_.updates([0, 1]) is not None
 
 
 @pytest.mark.parametrize("damage", [2.0**-40, 1e300])
 def test_what_no_update_gives_spoils_nothing_for_the_next_row_of_its_unit(damage: float) -> None:
-    lone = SingleUnitRows(SIZES)
+    rows_ = SingleUnitRows(SIZES)
     wrong = update(0).astype(np.float64)
     wrong[1] += damage
     for row, coded in enumerate((wrong, update(0).astype(np.float64))):
-        lone.add(row, np.array([1.0, 0.0]), coded)
-        assert lone.waiting
-        lone.take()
-    lone.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
-    lone.take()
-    assert lone.updates([0, 2]) is None
-    found = lone.updates([1, 2])
+        rows_.add(row, np.array([1.0, 0.0]), coded)
+        rows_.precompute()
+    rows_.add(2, np.array([0.0, 1.0]), update(1).astype(np.float64))
+    rows_.precompute()
+    assert rows_.updates([0, 2]) is None
+    found = rows_.updates([1, 2])
     assert found is not None
     assert found[0][0].tobytes() == update(0).tobytes()

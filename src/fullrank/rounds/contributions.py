@@ -1,0 +1,121 @@
+"""Contributions to one iteration: coded vectors by row, digests by learner."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.codes import Code, Decoder
+from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import LearnerId, Matrix, UnitIndex, Vector
+
+Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
+"""The digest that each learner reported for each unit it computed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A received row."""
+
+    learner: LearnerId
+    row: int
+    coded: Vector | None
+    batch_digest: bytes
+
+
+class Contributions:
+    """Offers and reports, and the decoder that they feed.
+
+    Args:
+        code: C and its target.
+        sizes: Entries of each target; coded vectors have length P, the largest.
+        grid: The grid that updates were snapped to.
+        added: Units that further rows, beyond those of C, consist of.
+    """
+
+    def __init__(
+        self, code: Code, *, sizes: Sequence[int], grid: float, added: list[UnitIndex] | None = None
+    ) -> None:
+        self.code, self.sizes, self.grid = code, tuple(sizes), grid
+        self.length = max(sizes, default=0)
+        self.offers: dict[int, Offer] = {}
+        self.reports: dict[LearnerId, dict[UnitIndex, bytes]] = {}
+        self.decoder = Decoder(code, grid=grid)
+        self.single_units = SingleUnitRows(self.sizes if code.recovers_units else (), grid=grid)
+        self._added: list[UnitIndex] = [] if added is None else added
+
+    def admit(self, unit: UnitIndex) -> int:
+        """Admit a further row, the unit alone; returns the row's number."""
+        self._added.append(unit)
+        return self.code.rows + len(self._added) - 1
+
+    def coefficients(self, row: int) -> Vector:
+        """Coefficients of a row of C, or of one that was admitted; shape (M,)."""
+        if row < self.code.rows:
+            return np.asarray(self.code.matrix[row])
+        alone = np.zeros(self.code.units)
+        alone[self._added[row - self.code.rows]] = 1.0
+        return alone
+
+    def report(self, unit: UnitIndex, digest: bytes, *, learner: LearnerId) -> None:
+        """Take a learner's digest of a unit."""
+        self.reports.setdefault(learner, {})[unit] = digest
+
+    def add(self, offer: Offer) -> None:
+        """Take a row that was not received before.
+
+        Raises:
+            InvalidContribution: A vector of the wrong length or with values that are not finite, or
+                one without its learner's digests of the row's units.
+        """
+        row, coded = offer.row, offer.coded
+        if coded is not None:
+            self._check(offer, coded)
+        own = self.coefficients(row) if row >= self.code.rows else None
+        self.decoder.offer(row=row, vector=coded, coefficients=own)
+        if coded is not None and self.code.recovers_units:
+            self.single_units.add(row, self.coefficients(row), coded)
+        self.offers[row] = offer
+
+    def _check(self, offer: Offer, coded: Vector) -> None:
+        if coded.shape != (self.length,):
+            raise InvalidContribution(
+                f"the coded vector of row {offer.row} has shape {coded.shape}, "
+                f"expected ({self.length},)"
+            )
+        held = np.flatnonzero(self.coefficients(offer.row)).tolist()
+        unreported = [unit for unit in held if unit not in self.reports.get(offer.learner, {})]
+        if unreported:
+            raise InvalidContribution(
+                f"the vector of row {offer.row} came without the digests of units {unreported}"
+            )
+
+    def without(self, learner: LearnerId) -> "Contributions":
+        """The contributions of all other learners."""
+        others = Contributions(self.code, sizes=self.sizes, grid=self.grid, added=self._added)
+        others.reports = {who: own for who, own in self.reports.items() if who != learner}
+        for offer in self.offers.values():
+            if offer.learner != learner:
+                others.add(offer)
+        others.single_units = self.single_units
+        return others
+
+    @property
+    def learners(self) -> list[LearnerId]:
+        """Learners that sent a vector or a digest, ascending."""
+        return sorted({*self.reports, *(offer.learner for offer in self.offers.values())})
+
+    @property
+    def senders(self) -> tuple[tuple[int, LearnerId], ...]:
+        """Rows with their learners, in order of arrival."""
+        return tuple((offer.row, offer.learner) for offer in self.offers.values())
+
+    def matrix(self, rows: Iterable[int]) -> Matrix:
+        """Coefficients of some rows, shape (rows, M)."""
+        return np.array([self.coefficients(row) for row in rows]).reshape(-1, self.code.units)
+
+    def vectors(self, rows: Iterable[int]) -> list[Vector]:
+        """Coded vectors of some rows, each of shape (P,)."""
+        coded = [self.offers[row].coded for row in rows]
+        return [vector for vector in coded if vector is not None]

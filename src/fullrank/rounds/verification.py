@@ -1,0 +1,94 @@
+"""Verification: digests of decoded updates against those reported, and the search for a culprit."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex
+from fullrank.common.updates import unit_digest
+from fullrank.rounds.contributions import Contributions, Reports
+from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict
+
+
+def digests_of(updates: FloatArray, sizes: Sequence[int]) -> tuple[bytes, ...]:
+    """Digest of each target over its own entries."""
+    return tuple(unit_digest(updates[target, :size]) for target, size in enumerate(sizes))
+
+
+def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:
+    """All digests reported for each unit."""
+    reported: dict[UnitIndex, set[bytes]] = {}
+    for digests in reports.values():
+        for unit, digest in digests.items():
+            reported.setdefault(unit, set()).add(digest)
+    return reported
+
+
+def disagreement(contributions: Contributions) -> str | None:
+    """How learners contradict one another before anything is decoded, if they do."""
+    if len({offer.batch_digest for offer in contributions.offers.values()}) > 1:
+        return "learners used different minibatches"
+    reported = reported_digests(contributions.reports)
+    disputed = sorted(unit for unit, digests in reported.items() if len(digests) > 1)
+    return f"learners disagree on the updates of units {disputed}" if disputed else None
+
+
+def contradiction(contributions: Contributions, digests: Sequence[bytes]) -> str | None:
+    """How the digests of decoded units contradict those reported, if they do."""
+    reported = reported_digests(contributions.reports)
+    wrong = [unit for unit, digest in enumerate(digests) if reported[unit] != {digest}]
+    return f"the updates of units {wrong} differ from what learners reported" if wrong else None
+
+
+def checked_parity(inexact: Decoded, contributions: Contributions) -> Decision:
+    """Refuse an inexact result whose vectors contradict one another."""
+    offers = tuple(contributions.offers.values())
+    parity = Parity(contributions.matrix(contributions.offers))
+    if parity.residual(np.stack(contributions.vectors(contributions.offers))) > FLOAT64:
+        return Corrupt("vectors contradict one another by more than rounding")
+    learners = np.array([offer.learner for offer in offers])
+    return replace(
+        inexact,
+        auditable=tuple(sorted(learners[parity.auditable].tolist())),
+        nameable=tuple(sorted(learners[parity.nameable].tolist())),
+    )
+
+
+def leave_one_out(
+    contributions: Contributions, corrupt: Corrupt, judge: Callable[[Contributions], Decision]
+) -> Decision:
+    """Commit without the one learner that is wrong, if it is certain which.
+
+    Where all reports agree, whatever decodes to them is right; if leaving out either of two mends
+    all, the error was smaller than rounding and neither is named. Where they do not agree, every
+    party to the dispute must have been left out and only one of them have mended it.
+    """
+    outcomes = {
+        learner: judge(contributions.without(learner)) for learner in contributions.learners
+    }
+    mended = {
+        learner: outcome
+        for learner, outcome in outcomes.items()
+        if isinstance(outcome, Decoded) and outcome.verdict is Verdict.COMMIT
+    }
+    untried = [who for who, outcome in outcomes.items() if outcome.verdict is Verdict.WAIT]
+    agreed = all(len(each) == 1 for each in reported_digests(contributions.reports).values())
+    named = _contradicting(contributions) if agreed and not mended else None
+    inexact = None if named is None else outcomes[named]
+    if isinstance(inexact, Decoded) and inexact.verdict is Verdict.INEXACT:
+        return replace(inexact, culprit=named, reason=corrupt.reason)
+    if not mended or (not agreed and (untried or len(mended) > 1)):
+        return corrupt
+    first = min(mended)
+    certain = first if len(mended) == 1 else None
+    return replace(mended[first], culprit=certain, reason=corrupt.reason)
+
+
+def _contradicting(contributions: Contributions) -> LearnerId | None:
+    """The learner whose vector alone contradicts the others, by parity."""
+    offers = contributions.offers
+    coded = np.stack(contributions.vectors(offers))
+    index = culprit(contributions.matrix(offers), coded, threshold=FLOAT64)
+    return None if index is None else contributions.senders[index][1]
