@@ -19,8 +19,8 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.launch import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.runs.progress import Lines
-from fullrank.runs.record import Fanout, IterationRecord
-from fullrank.sinks import open_sinks
+from fullrank.runs.record import IterationRecord
+from fullrank.sinks import Fanout, open_sinks
 from fullrank.training.trainer import Training
 from fullrank.wiring import capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver

@@ -9,7 +9,7 @@ import numpy as np
 
 from fullrank.common.types import JSON
 from fullrank.rpc.seen import CodeInUse, LearnerStatus, RunStatus
-from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import bottleneck, spans, spent
@@ -50,7 +50,7 @@ class RunView:
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
         self._log: deque[Entry] = deque(maxlen=LINES)
         self._begun: dict[int, int] = {}
-        self._evaluations: Sequence[Evaluated] = ()
+        self._evaluations: Sequence[EvaluationRecord] = ()
 
     def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
         """Learn what is trained, and by what the run itself delays its learners."""
@@ -85,7 +85,7 @@ class RunView:
             self.last = record
         self.revision += 1
 
-    def evaluated(self, evaluations: Sequence[Evaluated]) -> None:
+    def evaluated(self, evaluations: Sequence[EvaluationRecord]) -> None:
         """Take all that is known of its policies when they play greedily."""
         self._evaluations = evaluations
         self.revision += 1

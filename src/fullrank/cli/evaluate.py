@@ -9,17 +9,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.following import follow as newer_policies
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.policies import Version, play
 from fullrank.cli.sources import Source, source_of
+from fullrank.cli.sources import follow as newer_policies
 from fullrank.common.types import JSON
 from fullrank.config import RunConfig, as_tables
 from fullrank.environments import variant_of
-from fullrank.runs.evaluations import Evaluated, append, from_facts, read_evaluations
-from fullrank.runs.record import METRICS, Fanout, begun, read_records
+from fullrank.runs.evaluations import EvaluationRecord, append, from_facts, read_evaluations
+from fullrank.runs.record import METRICS, begun, read_records
 from fullrank.runs.statistics import bootstrap
-from fullrank.sinks import open_evaluation_sinks
+from fullrank.sinks import Fanout, open_evaluation_sinks
 from fullrank.training.rollouts import Act, Evaluation
 
 NONE = Version(0, -1)
@@ -102,7 +102,7 @@ def _seen(directory: Path) -> Version:
     return max((Version(each.term, each.iteration) for each in known), default=NONE)
 
 
-def _open_sinks(source: Source, seen: Version) -> Fanout[Evaluated]:
+def _open_sinks(source: Source, seen: Version) -> Fanout[EvaluationRecord]:
     """Those of the run; none where its directory is elsewhere."""
     if source.directory is None:
         return Fanout(())

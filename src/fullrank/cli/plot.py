@@ -17,7 +17,7 @@ from fullrank.cli.runs import find_run, named
 from fullrank.common.errors import FullrankError
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
-from fullrank.runs.evaluations import Evaluated, read_evaluations
+from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
@@ -67,7 +67,7 @@ class Story:
     config: RunConfig
     records: Sequence[IterationRecord]
     """At least one."""
-    evaluations: Sequence[Evaluated]
+    evaluations: Sequence[EvaluationRecord]
 
     @classmethod
     def read(cls, directory: Path) -> Self:
@@ -90,7 +90,7 @@ class Story:
 
 
 def draw(
-    records: Sequence[IterationRecord], evaluations: Sequence[Evaluated] = (), *, title: str
+    records: Sequence[IterationRecord], evaluations: Sequence[EvaluationRecord] = (), *, title: str
 ) -> Figure:
     """Two panels over a common axis: return, and seconds per round.
 
@@ -165,7 +165,7 @@ def _draw_returns(axes: Axes, found: Returns, looks: Looks, *, window: int, name
 
 def _draw_evaluations(
     axes: Axes,
-    evaluations: Sequence[Evaluated],
+    evaluations: Sequence[EvaluationRecord],
     looks: Looks,
     *,
     terms: Mapping[int, int],

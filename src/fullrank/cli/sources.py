@@ -1,14 +1,23 @@
-"""Where a run's policies come from: checkpoints in its directory, or its controller's monitor."""
+"""Sources of a run's policies: checkpoints in its directory, or its controller's monitor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from tenacity import (
+    RetryCallState,
+    Retrying,
+    retry_if_exception_type,
+    retry_if_result,
+    stop_after_delay,
+    wait_random_exponential,
+)
+
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
-from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
 from fullrank.config import RunConfig, read_config
 from fullrank.rpc.located import is_address
 from fullrank.rpc.monitor import Monitor
@@ -16,27 +25,30 @@ from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
 
+SHORTEST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 10.0
+"""Bounds of the pause between two attempts to find newer policies, seconds."""
+
 
 class Source(Protocol):
-    """A run's policies."""
+    """Source of a run's policies."""
 
     name: str
     config: RunConfig
     directory: Path | None
-    """The run's, if it is here."""
+    """The run's directory, if it is on this machine."""
 
     def newer(self, than: Version) -> Trained | None:
         """The newest policies, or None if they are not after ``than``.
 
         Raises:
-            CheckpointUnusable: The directory holds none.
-            NotFound: The controller has none.
-            ServiceLost: The controller is away.
+            CheckpointUnusable: The directory holds no usable checkpoint.
+            NotFound: The controller has published no policies.
+            ServiceLost: The controller cannot be reached.
         """
 
 
 class Checkpoints:
-    """Those in a run's directory."""
+    """Policies of the checkpoints in a run's directory."""
 
     def __init__(self, directory: Path) -> None:
         self.name, self.config = directory.name, read_config(directory)
@@ -44,7 +56,7 @@ class Checkpoints:
         self._run = directory
 
     def newer(self, than: Version) -> Trained | None:
-        """As ``Source.newer``; only of newer ones more than the manifest is read."""
+        """As ``Source.newer``; reads only the manifest of policies that are not newer."""
         for path in saved(self._run / CHECKPOINTS)[:1]:
             with suppress(CheckpointUnusable):  # a damaged one is passed over below
                 manifest = read_manifest(path)
@@ -55,14 +67,14 @@ class Checkpoints:
 
 
 class Published:
-    """Those that a controller publishes.
+    """Policies that a controller publishes.
 
     Args:
-        name: What to call the run.
-        dial: Dials its monitor.
+        name: Name of the run in messages.
+        dial: Dials the run's monitor.
 
     Raises:
-        ServiceLost: The controller is away.
+        ServiceLost: The controller cannot be reached.
     """
 
     directory: Path | None = None
@@ -90,11 +102,49 @@ class Published:
 
 
 def source_of(run: str, certificates: Path | None) -> Source:
-    """The policies of a run named by its directory, its name, or ``host:port`` of its monitor.
+    """Source for a run named by its directory, its name, or ``host:port`` of its monitor.
 
     Raises:
-        FullrankError: There is no such run, or its controller is away.
+        FullrankError: There is no such run, or its controller cannot be reached.
     """
     if is_address(run):
         return Published(run, locate(run, certificates))
     return Checkpoints(find_run(Path(run)))
+
+
+def follow(source: Source, *, seen: Version, patience_s: float) -> Iterator[Trained]:
+    """Yield a run's policies as they are published, to the last ones; late readers skip some.
+
+    Args:
+        source: The run.
+        seen: The policies seen last.
+        patience_s: Longest wait for newer ones, seconds.
+
+    Raises:
+        ServiceLost: No newer policies came in time.
+    """
+    while seen.iteration < source.config.iterations - 1:
+        found = _await(source, seen, patience_s)
+        seen = found.version
+        yield found
+
+
+def _await(source: Source, seen: Version, patience_s: float) -> Trained:
+    def give_up(attempt: RetryCallState) -> None:
+        assert attempt.outcome is not None
+        reason = attempt.outcome.exception() or "is the run still going?"
+        raise ServiceLost(
+            f"{source.name} has published no policies after iteration "
+            f"{seen.iteration} for {patience_s:g} s: {reason}"
+        )
+
+    patient = Retrying(
+        retry=retry_if_result(lambda found: found is None)
+        | retry_if_exception_type((CheckpointUnusable, NotFound, ServiceLost)),
+        wait=wait_random_exponential(multiplier=SHORTEST_PAUSE_S, max=LONGEST_PAUSE_S),
+        stop=stop_after_delay(patience_s),
+        retry_error_callback=give_up,
+    )
+    found = patient(source.newer, seen)
+    assert found is not None
+    return found

@@ -1,12 +1,11 @@
-"""Checkpoints: arrays and facts on disk, never half written and never silently damaged.
+"""Checkpoints: arrays and facts on disk, written atomically and checked by checksums.
 
 ``<directory>/000100/`` holds ``state.safetensors`` (the arrays) and ``manifest.json`` (the facts,
-and checksums of both files). A checkpoint is written beside its place, synced and renamed, so that
-whatever carries its name is whole; what the disk damages later is caught by the checksums.
+and checksums of both files). A checkpoint is written under another name, synced and renamed, so
+that a directory with its final name is whole; the checksums show later damage on the disk.
 """
 
 import json
-import os
 import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
 
-from fullrank.common.durable import sync_directory
+from fullrank.common.durable import replace_bytes, sync_directory
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
@@ -32,20 +31,20 @@ STATE = "state.safetensors"
 MANIFEST = "manifest.json"
 _PARTIAL = ".partial-"
 _MANIFEST_BYTES = 2**24
-"""A larger manifest is not one of ours, and is not read."""
+"""Limit on the size of a manifest; a larger file is not read."""
 _CHECKSUM_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What was saved after an iteration."""
+    """State saved after an iteration."""
 
     iteration: int
     arrays: Arrays
     facts: JSON
     path: Path
     passed_over: tuple[str, ...] = ()
-    """Why newer checkpoints were not taken, newest first."""
+    """Reasons why newer checkpoints were not used, newest first."""
 
 
 def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: int) -> Path:
@@ -56,24 +55,23 @@ def save(directory: Path, *, iteration: int, arrays: Arrays, facts: JSON, keep: 
         iteration: Last committed iteration, which names the checkpoint; saving it again replaces
             it.
         arrays: Named arrays.
-        facts: Whatever else a resumed run needs; JSON.
+        facts: Further JSON that a resumed run needs.
         keep: Checkpoints to keep, at least 1.
 
     Returns:
-        Where it lies.
+        The directory of the checkpoint.
 
     Raises:
-        CheckpointUnusable: What was written does not read back; older ones are kept.
+        CheckpointUnusable: The new checkpoint does not read back; older ones are kept.
     """
     final = directory / f"{iteration:06d}"
     partial = directory / f"{_PARTIAL}{final.name}"
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir(parents=True)
     state = save_arrays({name: np.asarray(array, order="C") for name, array in arrays.items()})
-    _write(partial / STATE, state)
+    replace_bytes(partial / STATE, state)
     reach("checkpoint.state_written")
-    _write(partial / MANIFEST, _manifest(iteration, facts, state))
-    sync_directory(partial)
+    replace_bytes(partial / MANIFEST, _manifest(iteration, facts, state))
     reach("checkpoint.complete")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
@@ -90,7 +88,7 @@ def load(path: Path) -> Checkpoint:
     """Read one checkpoint.
 
     Raises:
-        CheckpointUnusable: Naming the file and what is wrong with it.
+        CheckpointUnusable: A file is missing or damaged; the message names it and the reason.
         VersionMismatch: A later version of Fullrank wrote it.
     """
     manifest = read_manifest(path)
@@ -107,7 +105,7 @@ def load(path: Path) -> Checkpoint:
 
 
 def newest(directory: Path) -> Checkpoint:
-    """The newest checkpoint that can be used; it says which newer ones cannot.
+    """The newest usable checkpoint; ``passed_over`` names newer, damaged ones.
 
     Raises:
         CheckpointUnusable: There is none, or every one is damaged.
@@ -133,7 +131,7 @@ def newest(directory: Path) -> Checkpoint:
 
 
 def saved(directory: Path) -> list[Path]:
-    """Where checkpoints lie, newest first; whether they can be used, ``load`` tells."""
+    """Directories of checkpoints, newest first; ``load`` tells whether they are usable."""
     if not directory.is_dir():
         return []
     found = [path for path in directory.iterdir() if path.name.isdigit()]
@@ -188,17 +186,10 @@ def _checksum(data: bytes) -> str:
 
 
 def _read(path: Path, *, most_bytes: int) -> bytes:
-    """A file's content; what is larger than it may be is not read into memory."""
+    """Content of a file; a file above the limit is not read into memory."""
     try:
         if path.stat().st_size > most_bytes:
             raise CheckpointUnusable(f"{path}: damaged, it is larger than {most_bytes} bytes")
         return path.read_bytes()
     except OSError as error:
         raise CheckpointUnusable(f"{path}: cannot be read: {error.strerror}") from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())

@@ -1,4 +1,4 @@
-"""How a run's policies play from time to time, greedily: ``<run>/evaluations.jsonl``."""
+"""Evaluation records: greedy returns of a run's policies, in ``<run>/evaluations.jsonl``."""
 
 import json
 from collections.abc import Mapping
@@ -9,25 +9,26 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.types import JSON, Interval
 
 EVALUATIONS = "evaluations.jsonl"
-"""One line for each evaluation: what ``fullrank eval --json`` prints."""
+"""File of a run directory; each line is one evaluation, as ``fullrank eval --json`` prints it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evaluated:
+class EvaluationRecord:
     """Returns of an iteration's policies, played greedily."""
 
     iteration: int
     term: int
-    """In which they were saved; 0 where that is not known."""
+    """Term in which the policies were saved; 0 if unknown."""
     returns: Interval
-    """Of all agents."""
+    """Return summed over all agents."""
     sides: Mapping[str, Interval]
+    """Return of each side of the agents."""
 
     def superseded(self, begun: Mapping[int, int]) -> bool:
-        """Whether a later term went on at or before the iteration: the run has other policies now.
+        """Whether a later term resumed at or before the iteration, and so replaced the policies.
 
         Args:
-            begun: Each term's first iteration.
+            begun: First iteration of each term.
         """
         return self.term > 0 and any(
             term > self.term and first <= self.iteration for term, first in begun.items()
@@ -35,7 +36,7 @@ class Evaluated:
 
 
 def append(directory: Path, facts: JSON) -> None:
-    """Add an evaluation to the run's file.
+    """Append an evaluation to the run's file.
 
     Raises:
         FullrankError: It cannot be written.
@@ -47,8 +48,8 @@ def append(directory: Path, facts: JSON) -> None:
         raise FullrankError(f"cannot write {directory / EVALUATIONS}: {error.strerror}") from error
 
 
-def read_evaluations(directory: Path) -> list[Evaluated]:
-    """Those in the run's file, if there is one; a last line that is cut short is left out.
+def read_evaluations(directory: Path) -> list[EvaluationRecord]:
+    """The evaluations in the run's file, if there is one; a truncated last line is ignored.
 
     Raises:
         FullrankError: Another line is damaged.
@@ -63,15 +64,15 @@ def read_evaluations(directory: Path) -> list[Evaluated]:
         raise FullrankError(f"{path} is damaged ({error}); remove it") from error
 
 
-def from_facts(facts: JSON) -> Evaluated:
-    """What a line says.
+def from_facts(facts: JSON) -> EvaluationRecord:
+    """The record of a line.
 
     Raises:
-        KeyError, TypeError: It says something else.
+        KeyError, TypeError: The line is no evaluation.
     """
     trained = dict(facts["trained"])
     sides = {side: Interval(**interval) for side, interval in trained.pop("sides").items()}
-    return Evaluated(
+    return EvaluationRecord(
         iteration=facts["iteration"],
         term=facts.get("term", 0),
         returns=Interval(**trained),

@@ -1,8 +1,8 @@
-"""Where metrics go besides ``metrics.jsonl``; none of it can stop or slow a run.
+"""Sinks of metrics: ``metrics.jsonl``, TensorBoard and W&B; a sink never stops or slows a run.
 
-A sink is one file here, or a class that another package names in the entry-point group
-``fullrank.sinks``: a dataclass under ``@register("name")`` with ``SinkKind``'s one method, and that
-of ``EvaluationSinkKind`` if it takes evaluations, too.
+A further sink is a dataclass under ``@register("name")`` with the one method of ``SinkKind``, and
+that of ``EvaluationSinkKind`` if it takes evaluations too: a file here, or a class that another
+package names in the entry-point group ``fullrank.sinks``.
 """
 
 from fullrank.sinks.aside import Aside
@@ -14,10 +14,16 @@ from fullrank.sinks.base import (
     register,
     sinks,
 )
+from fullrank.sinks.jsonl import JsonLines
+from fullrank.sinks.sink import Fanout, MetricsSink, Sink
 
 __all__ = [
     "Aside",
     "EvaluationSinkKind",
+    "Fanout",
+    "JsonLines",
+    "MetricsSink",
+    "Sink",
     "SinkKind",
     "open_evaluation_sinks",
     "open_sinks",

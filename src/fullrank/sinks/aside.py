@@ -1,4 +1,4 @@
-"""A sink on a thread of its own: it may hang or fail, and the run does not notice."""
+"""A sink on its own thread: it may hang or fail without disturbing the run."""
 
 import logging
 import queue
@@ -6,22 +6,22 @@ import threading
 from collections.abc import Callable
 from typing import Generic
 
-from fullrank.runs.record import Sink, T
+from fullrank.sinks.sink import Sink, T
 
 log = logging.getLogger(__name__)
 
 KEPT = 1024
-"""Records that wait for a slow sink; further ones are left out."""
+"""Records queued for a slow sink; further ones are dropped."""
 CLOSE_S = 10.0
-"""Longest wait for a sink to take what waits."""
+"""Longest wait for a sink to take the queued records, seconds."""
 
 
 class Aside(Generic[T]):
-    """Passes records on to a sink that is opened, written and closed elsewhere.
+    """Queue records for a sink that is opened, written and closed on another thread.
 
     Args:
-        name: For the log.
-        open_sink: Opens it.
+        name: Name of the sink in the log.
+        open_sink: Opens the sink.
     """
 
     def __init__(self, name: str, open_sink: Callable[[], Sink[T]]) -> None:
@@ -33,18 +33,18 @@ class Aside(Generic[T]):
         self._thread.start()
 
     def write(self, record: T) -> None:
-        """Take a record at once; too many of them are left out and counted."""
+        """Queue a record without waiting; a full queue drops it and counts the loss."""
         if self._failed:
             return
         try:
             self._waiting.put_nowait(record)
         except queue.Full:
             if not self._lost:
-                log.warning("metrics_sink_slow sink=%s: it loses records", self._name)
+                log.warning("metrics_sink_slow sink=%s: records are dropped", self._name)
             self._lost += 1
 
     def close(self) -> None:
-        """Wait a while for the sink to take what waits, then leave it behind."""
+        """Give the sink ``CLOSE_S`` to take the queued records, then abandon it."""
         try:
             self._waiting.put(None, timeout=CLOSE_S)
             self._thread.join(CLOSE_S)
@@ -53,7 +53,7 @@ class Aside(Generic[T]):
         if self._lost:
             log.warning("metrics_sink_slow sink=%s lost=%d", self._name, self._lost)
         if self._thread.is_alive():
-            log.warning("metrics_sink_left sink=%s: it did not close", self._name)
+            log.warning("metrics_sink_abandoned sink=%s: it did not close in time", self._name)
 
     def _run(self) -> None:
         try:

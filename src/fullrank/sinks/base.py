@@ -1,4 +1,4 @@
-"""What a kind of sink is, and the sinks of a run."""
+"""Kinds of sinks, and the sinks of a run."""
 
 from collections.abc import Iterable
 from functools import partial
@@ -7,16 +7,18 @@ from typing import Protocol, runtime_checkable
 
 from fullrank.common.registry import Registry
 from fullrank.common.types import JSON
-from fullrank.runs.evaluations import Evaluated
-from fullrank.runs.record import METRICS, Fanout, IterationRecord, JsonLines, MetricsSink, Sink
+from fullrank.runs.evaluations import EvaluationRecord
+from fullrank.runs.record import METRICS, IterationRecord
 from fullrank.sinks.aside import Aside
+from fullrank.sinks.jsonl import JsonLines
+from fullrank.sinks.sink import Fanout, MetricsSink, Sink
 
 
 class SinkKind(Protocol):
     """Opens sinks of one kind."""
 
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> MetricsSink:
-        """A sink for a run; it is called, written and closed on one thread of its own.
+        """Open a sink for a run; the sink is opened, written and closed on its own thread.
 
         Args:
             run_dir: The run's directory.
@@ -24,21 +26,21 @@ class SinkKind(Protocol):
             config: The resolved configuration.
 
         Raises:
-            Exception: It cannot be; the run goes on without it.
+            Exception: The sink cannot be opened; the run goes on without it.
         """
 
 
 @runtime_checkable
 class EvaluationSinkKind(Protocol):
-    """A kind that takes evaluations, too; other kinds do without them."""
+    """A kind whose sinks take evaluations as well."""
 
     def open_evaluations(
         self, run_dir: Path, *, first_iteration: int, config: JSON
-    ) -> Sink[Evaluated]:
-        """As ``SinkKind.open``, in another process, while the run writes to its own sink.
+    ) -> Sink[EvaluationRecord]:
+        """Open a sink as ``SinkKind.open`` does, in another process than the run's own sink.
 
-        An evaluation of an iteration that is not later than the one before supersedes those from
-        there on: a rollback took them back.
+        An evaluation of an iteration not later than the previous one supersedes those from there
+        on: a rollback has withdrawn them.
         """
 
 
@@ -49,10 +51,10 @@ register = sinks.register
 def open_sinks(
     run_dir: Path, names: Iterable[str], *, first_iteration: int, config: JSON
 ) -> Fanout[IterationRecord]:
-    """``metrics.jsonl``, and beside it the sinks that are named.
+    """``metrics.jsonl`` and the named sinks.
 
     Raises:
-        ConfigError: There is no sink of such a name.
+        ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
     lines = JsonLines(run_dir / METRICS, first_iteration=first_iteration)
@@ -72,17 +74,17 @@ def open_sinks(
 
 def open_evaluation_sinks(
     run_dir: Path, names: Iterable[str], *, first_iteration: int, config: JSON
-) -> Fanout[Evaluated]:
-    """Those of the named sinks that take evaluations.
+) -> Fanout[EvaluationRecord]:
+    """The named sinks that take evaluations.
 
     Args:
         run_dir: The run's directory.
-        names: Of sinks.
-        first_iteration: What was evaluated from here on is superseded.
+        names: Registered names of sinks.
+        first_iteration: Evaluations from this iteration on are superseded.
         config: The resolved configuration.
 
     Raises:
-        ConfigError: There is no sink of such a name.
+        ConfigError: A name is unknown.
     """
     kinds = {name: sinks.build(name) for name in names}
     return Fanout(

@@ -8,7 +8,7 @@ from typing import Any
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
-from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, scalars
 from fullrank.sinks.base import register
 
@@ -16,22 +16,22 @@ from fullrank.sinks.base import register
 @register("tensorboard")
 @dataclass(frozen=True, slots=True)
 class TensorBoard:
-    """Events by the ``tensorboard`` package alone."""
+    """Event files, written with the ``tensorboard`` package alone."""
 
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "Events":
-        """An event file of this start."""
+        """Open an event file for this start of the run."""
         return Events(run_dir / "tensorboard", first_iteration=first_iteration)
 
     def open_evaluations(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "Events":
-        """Beside them, so that TensorBoard draws both returns in one chart."""
+        """Open an event file below the run's: TensorBoard draws both returns in one chart."""
         return Events(run_dir / "tensorboard" / "evaluations", first_iteration=first_iteration)
 
 
 class Events:
-    """TensorBoard events, by the ``tensorboard`` package alone.
+    """A TensorBoard event file.
 
     Args:
-        directory: Where the event file goes.
+        directory: Directory of the event file.
         first_iteration: Later steps of an earlier event file are hidden from here on.
         clock: Wall-clock time of an event, seconds since 1970.
 
@@ -58,8 +58,8 @@ class Events:
         self._next = first_iteration
         self._add(first_iteration, session_log=self._start)
 
-    def write(self, record: IterationRecord | Evaluated) -> None:
-        """Add the record's scalars at its iteration; later ones that there are get hidden."""
+    def write(self, record: IterationRecord | EvaluationRecord) -> None:
+        """Add the record's scalars; TensorBoard then hides earlier events of later iterations."""
         if record.iteration < self._next:
             self._add(record.iteration, session_log=self._start)
         self._next = record.iteration + 1

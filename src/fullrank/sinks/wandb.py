@@ -1,4 +1,4 @@
-"""Weights & Biases, by the extra ``fullrank[wandb]``; WANDB_PROJECT and its like say where to."""
+"""Weights & Biases (extra ``fullrank[wandb]``), configured by WANDB_PROJECT and its like."""
 
 import json
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
-from fullrank.runs.evaluations import Evaluated
+from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, scalars
 from fullrank.sinks.base import register
 
@@ -15,10 +15,10 @@ from fullrank.sinks.base import register
 @register("wandb")
 @dataclass(frozen=True, slots=True)
 class Wandb:
-    """One W&B run a run, which a resumed run goes on with."""
+    """One W&B run for each run; a resumed run continues it."""
 
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "WandbRun":
-        """Begin or go on.
+        """Begin or continue the W&B run.
 
         Raises:
             ConfigError: The package is not installed.
@@ -26,7 +26,7 @@ class Wandb:
         return _run(run_dir, "", config)
 
     def open_evaluations(self, run_dir: Path, *, first_iteration: int, config: JSON) -> "WandbRun":
-        """Begin or go on with a W&B run of their own, for a W&B run has one writer.
+        """Begin or continue a second W&B run, since a W&B run has a single writer.
 
         Raises:
             ConfigError: The package is not installed.
@@ -45,19 +45,19 @@ def _run(run_dir: Path, suffix: str, config: JSON) -> "WandbRun":
 
 
 class WandbRun:
-    """Logs to a W&B run.
+    """Log to a W&B run.
 
     Args:
-        run: What ``wandb.init`` gave.
+        run: The run that ``wandb.init`` returned.
     """
 
     def __init__(self, run: Any) -> None:
         self._run = run
 
-    def write(self, record: IterationRecord | Evaluated) -> None:
+    def write(self, record: IterationRecord | EvaluationRecord) -> None:
         """Log the record's scalars at its iteration."""
         self._run.log(scalars(record), step=record.iteration)
 
     def close(self) -> None:
-        """Finish."""
+        """Finish the W&B run."""
         self._run.finish()

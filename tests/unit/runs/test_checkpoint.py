@@ -4,6 +4,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from fullrank.common import durable
 from fullrank.common.errors import CheckpointUnusable, VersionMismatch
 from fullrank.runs import checkpoint
 from fullrank.runs.checkpoint import MANIFEST, STATE, newest, read_manifest, save, saved
@@ -67,7 +68,7 @@ def test_a_save_cut_short_leaves_the_one_before(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoint, "sync_directory", power_cut)
+        patch.setattr(durable, "sync_directory", power_cut)
         with pytest.raises(KeyboardInterrupt):
             written(tmp_path, 20)
         with pytest.raises(KeyboardInterrupt):
@@ -214,7 +215,7 @@ def test_older_ones_are_kept_until_the_new_one_reads_back(
         flipped[len(data) // 2] ^= 1
         path.write_bytes(flipped)
 
-    monkeypatch.setattr(checkpoint, "_write", write_with_a_flipped_bit)
+    monkeypatch.setattr(checkpoint, "replace_bytes", write_with_a_flipped_bit)
     with pytest.raises(CheckpointUnusable, match="000030"):
         written(tmp_path, 30, keep=1)
     assert newest(tmp_path).iteration == 20

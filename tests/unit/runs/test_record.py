@@ -11,14 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.record import (
-    Fanout,
-    IterationRecord,
-    JsonLines,
-    follow,
-    read_records,
-    to_line,
-)
+from fullrank.runs.record import IterationRecord, follow, read_records, to_line
+from fullrank.sinks import Fanout, JsonLines
 
 
 def record(iteration: int = 0, **changes: object) -> IterationRecord:

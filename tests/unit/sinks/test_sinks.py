@@ -13,9 +13,9 @@ from tests.unit.runs.test_record import Broken, Listing, record
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
-from fullrank.runs.evaluations import Evaluated
-from fullrank.runs.record import METRICS, IterationRecord, MetricsSink, read_records, scalars
-from fullrank.sinks import Aside, open_evaluation_sinks, open_sinks, sinks
+from fullrank.runs.evaluations import EvaluationRecord
+from fullrank.runs.record import METRICS, IterationRecord, read_records, scalars
+from fullrank.sinks import Aside, MetricsSink, open_evaluation_sinks, open_sinks, sinks
 from fullrank.sinks import aside as module
 from fullrank.sinks.tensorboard import Events
 from fullrank.sinks.wandb import Wandb
@@ -125,7 +125,7 @@ def test_a_sink_that_hangs_keeps_nobody_and_loses_records_that_are_counted(
     assert [each.iteration for each in stuck.records] == [0, 1, 2, 3]
     assert stuck.closed
     assert [entry.getMessage() for entry in caplog.records] == [
-        "metrics_sink_slow sink=stuck: it loses records",
+        "metrics_sink_slow sink=stuck: records are dropped",
         "metrics_sink_slow sink=stuck lost=6",
     ]
 
@@ -140,7 +140,7 @@ def test_a_sink_that_never_comes_back_is_left_behind(
     stuck.entered.wait()
     sink.close()
     assert [entry.getMessage() for entry in caplog.records] == [
-        "metrics_sink_left sink=stuck: it did not close"
+        "metrics_sink_abandoned sink=stuck: it did not close in time"
     ]
     stuck.released.set()
 
@@ -206,10 +206,10 @@ class Half:
         raise AssertionError("the run's own sink is the controller's")
 
 
-def evaluated(iteration: int, mean: float) -> Evaluated:
+def evaluated(iteration: int, mean: float) -> EvaluationRecord:
     sides = {"prey": Interval(-mean, -mean - 1, -mean + 1)}
     returns = Interval(mean, mean - 1, mean + 1)
-    return Evaluated(iteration=iteration, term=1, returns=returns, sides=sides)
+    return EvaluationRecord(iteration=iteration, term=1, returns=returns, sides=sides)
 
 
 def test_evaluations_stand_beside_the_run_s_returns_in_sinks_that_take_them(

@@ -9,7 +9,8 @@ import pytest
 from tests.unit.runs.test_record import record
 
 from fullrank.common.errors import ServiceLost
-from fullrank.runs.record import METRICS, JsonLines
+from fullrank.runs.record import METRICS
+from fullrank.sinks import JsonLines
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.monitor import log as module
 from fullrank_controller.monitor import subscription as watching_module

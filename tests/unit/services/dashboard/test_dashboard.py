@@ -15,7 +15,7 @@ from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
 from fullrank.rpc.launch import Launch
 from fullrank.rpc.seen import LearnerStatus, RunState, RunStatus
-from fullrank.runs.evaluations import Evaluated, append
+from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
 from fullrank_dashboard.curve import Curve
@@ -55,7 +55,9 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
     view, told = RunView("run"), Told()
     view.committed(map(record, range(3)))
     interval = Interval(1.0, 0.0, 2.0)
-    view.evaluated([Evaluated(iteration=2, term=1, returns=interval, sides={"prey": interval})])
+    view.evaluated(
+        [EvaluationRecord(iteration=2, term=1, returns=interval, sides={"prey": interval})]
+    )
 
     def evaluations() -> list[JSON]:
         news = told.news(view)

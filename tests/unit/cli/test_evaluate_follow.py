@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from fullrank.cli import following
+from fullrank.cli import sources
 from fullrank.cli.plot import draw
 from fullrank.cli.policies import Trained, Version
 from fullrank.cli.sources import Checkpoints
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import Interval
 from fullrank.runs import checkpoint
-from fullrank.runs.evaluations import Evaluated, append, read_evaluations
+from fullrank.runs.evaluations import EvaluationRecord, append, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records, to_line
 
 from .conftest import Command, finished
@@ -56,7 +56,7 @@ def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
         return found
 
     monkeypatch.setattr(Checkpoints, "newer", look)
-    monkeypatch.setattr(following, "LONGEST_PAUSE_S", 0.0)
+    monkeypatch.setattr(sources, "LONGEST_PAUSE_S", 0.0)
     return planned.__setitem__
 
 
@@ -153,7 +153,7 @@ def test_a_line_that_is_cut_short_is_left_out_and_a_damaged_one_named(
 def test_superseded_evaluations_are_drawn_hollow_and_said_to_be() -> None:
     interval = Interval(1.0, 0.0, 2.0)
     evaluations = [
-        Evaluated(iteration=2, term=term, returns=interval, sides={"team": interval})
+        EvaluationRecord(iteration=2, term=term, returns=interval, sides={"team": interval})
         for term in (1, 2)
     ]
     returns = draw([record(0), record(1, term=2)], evaluations, title="").axes[0]
