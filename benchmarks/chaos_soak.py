@@ -5,9 +5,9 @@ seed follow one another: a process is killed, stopped or frozen, a connection to
 replay is cut, silenced, slowed or throttled to a byte a second, a learner's vectors are changed in
 transit (`fullrank chaos --services`). A supervisor restarts processes that ended, and counts those
 that ended by themselves. The invariants are checked during the run; at its end every digest and the
-parameters must equal those of the undisturbed run. A round commits at the first attempt if the term
-that opened it commits it without reassigning a row. Memory is reported and not judged, because
-restarted services scatter: soak.py judges it.
+parameters must equal those of the fault-free run. A round commits at the first attempt if the term
+that opened it commits it without reassigning a row. Memory is reported and not tested, because
+restarted services scatter: soak.py tests it.
 
     python benchmarks/chaos_soak.py --faults 720 --iterations 7200
 """
@@ -27,8 +27,8 @@ import psutil
 
 from fullrank.common.errors import FullrankError
 from fullrank.runs.event_log import Assigned, Committed, Event, follow
-from fullrank_faultlab.disturbances import ENDED, Misfortune, disturbed, undisturbed
-from fullrank_faultlab.judge import Judge
+from fullrank_faultlab.checker import Checker
+from fullrank_faultlab.service_faults import CRASHED, FaultEvent, fault_free_run, train_under_faults
 from soak import WARM_UP, services
 
 CLAIM = 0.95
@@ -56,8 +56,8 @@ class Tries:
 class Watch:
     """Checks the events of a live run and samples the memory of its processes."""
 
-    def __init__(self, run_dir: Path, judge: Judge) -> None:
-        self._run_dir, self._judge = run_dir, judge
+    def __init__(self, run_dir: Path, checker: Checker) -> None:
+        self._run_dir, self._checker = run_dir, checker
         self._noted = follow(run_dir)
         self.tries = Tries()
         self.pss: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
@@ -68,7 +68,7 @@ class Watch:
         noted = next(self._noted)
         self.tries.hear(noted.controller)
         self._measure()
-        return self._judge.hear(noted)
+        return self._checker.check(noted)
 
     def _measure(self) -> None:
         sizes = defaultdict[str, list[int]](list)
@@ -79,23 +79,23 @@ class Watch:
             self.pss[name].append((self.tries.committed, float(np.mean(pss))))
 
 
-def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[Misfortune], Watch, list[str]]:
+def play(run_dir: Path, arguments: argparse.Namespace) -> tuple[list[FaultEvent], Watch, list[str]]:
     """Inject faults until the run ends or breaks a promise; return faults, watch, violations."""
-    reference = undisturbed(arguments.iterations)
-    watch, injected = Watch(run_dir, Judge(reference.digests)), list[Misfortune]()
-    run = disturbed(
+    reference = fault_free_run(arguments.iterations)
+    watch, injected = Watch(run_dir, Checker(reference.digests)), list[FaultEvent]()
+    run = train_under_faults(
         run_dir, seed=arguments.seed, iterations=arguments.iterations, faults=arguments.faults
     )
     with closing(run):
         try:
-            for misfortune in run:
-                injected.append(misfortune)
-                print(misfortune, file=sys.stderr, flush=True)
+            for event in run:
+                injected.append(event)
+                print(event, file=sys.stderr, flush=True)
                 if len(injected) % EVERY == 0 and (wrong := watch.look()):
                     return injected, watch, wrong
         except FullrankError as error:
             return injected, watch, [*watch.look(), str(error)]
-    wrong = [*watch.look(), *reference.unlike(run_dir)]
+    wrong = [*watch.look(), *reference.differences(run_dir)]
     if watch.tries.committed < arguments.iterations:
         wrong.append(f"complete: {watch.tries.committed} iterations of {arguments.iterations}")
     return injected, watch, wrong
@@ -120,16 +120,16 @@ def main() -> int:
     injected, watch, wrong = play(run_dir, arguments)
     minutes, tries = (time.monotonic() - started) / 60, watch.tries
     print("| fault | times |\n|---|---|")
-    for befell, times in sorted(
+    for fault, times in sorted(
         Counter(f"{each.service}: {each.kind}" for each in injected).items()
     ):
-        print(f"| {befell} | {times} |")
+        print(f"| {fault} | {times} |")
     print("\n| process | PSS at the end, MiB | growth in 100 iterations, MiB |\n|---|---|---|")
     slopes = {name: growth(looks, arguments.iterations) for name, looks in watch.pss.items()}
     for name, slope in sorted(slopes.items()):
         print(f"| {name} | {watch.pss[name][-1][1] / 2**20:.1f} | {slope / 2**20:+.3f} |")
     share = tries.at_first / max(tries.committed, 1)
-    ended = sum(each.kind == ENDED for each in injected)
+    ended = sum(each.kind == CRASHED for each in injected)
     print(f"\nits files are in {run_dir}" if wrong else "")
     if not wrong:
         shutil.rmtree(run_dir)
@@ -138,7 +138,7 @@ def main() -> int:
         f"{60 * minutes / max(len(injected), 1):.1f} s for {minutes:.0f} minutes: {len(wrong)} "
         f"violations, {ended} services ended by themselves, {100 * share:.2f} % of rounds "
         f"committed at first try (claimed {CLAIM:.0%} at least), "
-        + ("; ".join(wrong) or "digests and parameters those of the undisturbed run.")
+        + ("; ".join(wrong) or "digests and parameters those of the fault-free run.")
     )
     return int(bool(wrong) or share < CLAIM)
 

@@ -76,7 +76,7 @@ PARTS: dict[str, tuple[str, tuple[str, ...]]] = {
         ("benchmarks/dying_learners.py",),
     ),
     "services": (
-        "ten runs of real processes, killed, frozen and cut off, end as the undisturbed one",
+        "ten runs of real processes, killed, frozen and cut off, end as the fault-free one",
         ("benchmarks/schedules.py", "--services", "--schedules", "10", "--processes", "1"),
     ),
     "long": (

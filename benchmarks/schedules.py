@@ -2,7 +2,7 @@
 
 Every schedule is a run of the controller's own code in virtual time; its seed draws crashes, a
 second controller, partitions, late, duplicated, swapped and flipped messages, and lying and dying
-learners. It must end with the digests and parameters of the undisturbed run and keep every
+learners. It must end with the digests and parameters of the fault-free run and keep every
 invariant; the first that does not is printed with its seed and ends the program.
 
     python benchmarks/schedules.py --schedules 10000

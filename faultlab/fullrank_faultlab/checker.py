@@ -1,7 +1,7 @@
-"""A judge of a run that goes on, for whom hours take no more memory than minutes.
+"""Incremental check of the invariants of a run while it goes on, in bounded memory.
 
-No invariant looks back further than to the term before: what is known when a term begins stands for
-all that was committed earlier. Of replay it only matters where its tables stood.
+No invariant refers to events before the previous term: the iterations known at the start of a term
+stand for all earlier commits. Of replay, only the heads of its tables matter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -11,30 +11,30 @@ from fullrank.runs.event_log import Began, Committed, Event, History, Reopened, 
 from fullrank_faultlab.invariants import violations
 
 TERMS = 2
-"""So many are remembered, the running one among them."""
+"""Terms whose events are retained, the running one included."""
 
 
-class Judge:
-    """Told what the services of a run note, says what contradicts the invariants.
+class Checker:
+    """Checks the event logs of a run piece by piece.
 
     Args:
-        reference: The digest of every iteration of the run, as computed in one process.
+        reference: Update digest of every iteration, from a run in one process.
 
     Attributes:
-        remembered: What later events may rest on.
+        retained: Events that later ones may refer to.
     """
 
     def __init__(self, reference: Sequence[str]) -> None:
         self._reference = reference
-        self.remembered = History()
+        self.retained = History()
 
-    def hear(self, noted: History) -> list[str]:
-        """What contradicts, in all that was noted since the last time and what it rests on."""
-        known = _joined(self.remembered, noted)
-        commits = [event for event in known.controller if isinstance(event, Committed)]
+    def check(self, appended: History) -> list[str]:
+        """Violations among the new events and the retained ones."""
+        events = _joined(self.retained, appended)
+        commits = [event for event in events.controller if isinstance(event, Committed)]
         expected = self._reference[: commits[-1].iteration + 1] if commits else ()
-        self.remembered = _recent(known)
-        return violations(known, reference=expected)
+        self.retained = _recent(events)
+        return violations(events, reference=expected)
 
 
 def _joined(before: History, after: History) -> History:
@@ -49,13 +49,13 @@ def _joined(before: History, after: History) -> History:
 
 
 def _recent(history: History) -> History:
-    """What was noted under the last terms, and where replay stood."""
+    """Events of the last terms, and the heads of the replay tables."""
     terms = [event.term for event in history.controller if isinstance(event, Began)]
     oldest = terms[-TERMS:][0] if terms else 0
     learners = {name: _since(oldest, events) for name, events in history.learners.items()}
     return History(
         controller=_since(oldest, history.controller),
-        replay=list(_stood(history.replay)),
+        replay=list(_heads(history.replay)),
         learners={name: events for name, events in learners.items() if events},
     )
 
@@ -64,8 +64,8 @@ def _since(oldest: int, events: Sequence[Event]) -> list[Event]:
     return [event for event in events if getattr(event, "term", oldest) >= oldest]
 
 
-def _stood(replay: Sequence[Event]) -> Iterator[Event]:
-    """Events that stand for all: how far each table ever was filled, and where it ends."""
+def _heads(replay: Sequence[Event]) -> Iterator[Event]:
+    """Events that summarise all: the largest and the present head of each table."""
     heads: dict[str, int] = {}
     filled: dict[str, int] = {}
     for event in replay:

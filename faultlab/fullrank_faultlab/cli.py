@@ -1,99 +1,99 @@
-"""``fullrank chaos``: schedules of faults, judged by the histories that they leave."""
+"""``fullrank chaos``: inject faults into runs and check the invariants of their event logs."""
 
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from typing import Annotated, Any
+from functools import cache
+from typing import Annotated
 
 import typer
 
 from fullrank.common.errors import InvariantBroken
-from fullrank.config import RunConfig
 from fullrank.local import LocalRun
-from fullrank_faultlab import rehearsal
-from fullrank_faultlab.disturbances import disturb
+from fullrank_faultlab import simulation
+from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.service_faults import run_services
 
 CHUNK = 50
-"""Schedules that a process plays before it tells."""
+"""Simulated runs that a process makes before it reports."""
 
 
 def chaos(
     schedules: Annotated[
-        int, typer.Option("--schedules", min=1, help="Schedules to play, a seed each.")
+        int, typer.Option("--schedules", min=1, help="Number of runs, one seed of faults each.")
     ] = 100,
-    seed: Annotated[int, typer.Option("--seed", help="Of the first schedule.")] = 0,
-    processes: Annotated[int, typer.Option("--processes", min=1, help="Play so many at once.")] = 1,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of the first run.")] = 0,
+    processes: Annotated[
+        int, typer.Option("--processes", min=1, help="Runs at the same time.")
+    ] = 1,
     services: Annotated[
         bool,
-        typer.Option("--services", help="Disturb real processes on this machine, not a rehearsal."),
+        typer.Option(
+            "--services", help="Inject faults into real processes on this machine, no simulation."
+        ),
     ] = False,
 ) -> None:
-    """Play runs of the controller in virtual time, under crashes, partitions and corruption.
+    """Inject faults into runs of the controller in virtual time, and check their invariants.
 
-    Learners die, lie, fall silent and repeat themselves; messages are late, lost, doubled, swapped
-    and flipped; controllers are killed, at failpoints too, or followed while they live; checkpoints
-    rot. Each run must keep every invariant and end with the bits of the undisturbed one, unless its
-    learners draw samples of their own, as in a quarter of the schedules.
+    Learners die, lie, fall silent and repeat themselves; messages are late, duplicated, reordered
+    and corrupted; controllers are killed, also at failpoints, or superseded while they live;
+    checkpoints are corrupted. Each run must keep all invariants and end with the bits of the
+    fault-free run, unless its learners draw samples of their own, as in a quarter of the runs.
 
-    With --services controller, replay and learners are real processes, half a minute a schedule:
-    they are killed, told to stop and frozen, their connections are cut, held, delayed and
-    throttled, and learners' vectors are changed on their way.
+    With --services controller, replay and learners are real processes, for half a minute a run:
+    they are killed, stopped and frozen, their connections are cut, held, delayed and throttled, and
+    learners' vectors are corrupted.
     """
     started = time.monotonic()
-    played = misfortunes = 0
-    play, chunk = (_disturb, 1) if services else (_rehearse, CHUNK)
-    for outcome in _outcomes(range(seed, seed + schedules), processes, play, chunk):
-        played += 1
-        misfortunes += len(outcome.injected)
-        if services or outcome.wrong:
-            print(f"seed {outcome.seed}:", *outcome.injected, sep="\n  ", flush=True)
-        if outcome.wrong:
+    runs = faults = 0
+    make, chunk = (_run_services, 1) if services else (_simulate, CHUNK)
+    for outcome in _outcomes(range(seed, seed + schedules), processes, make, chunk):
+        runs += 1
+        faults += len(outcome.faults)
+        if services or outcome.violations:
+            print(f"seed {outcome.seed}:", *outcome.faults, sep="\n  ", flush=True)
+        if outcome.violations:
             raise InvariantBroken(
-                f"schedule {outcome.seed} of {schedules} from {seed}: {'; '.join(outcome.wrong)}; "
-                f"play it again with `fullrank chaos {'--services ' * services}--schedules 1 "
+                f"run {outcome.seed} of {schedules} from {seed}: {'; '.join(outcome.violations)}; "
+                f"reproduce it with `fullrank chaos {'--services ' * services}--schedules 1 "
                 f"--seed {outcome.seed}`"
             )
     took_s = time.monotonic() - started
-    print(f"{played} schedules, {misfortunes} misfortunes, no violation, {took_s:.0f} s")
+    print(f"{runs} runs, {faults} faults, no violation, {took_s:.0f} s")
 
 
 def _outcomes(
-    seeds: range, processes: int, play: Callable[[Sequence[int]], list[Any]], chunk: int
-) -> Iterator[Any]:
+    seeds: range, processes: int, make: Callable[[Sequence[int]], list[Outcome]], chunk: int
+) -> Iterator[Outcome]:
     parts = [seeds[start : start + chunk] for start in range(0, len(seeds), chunk)]
     if processes == 1:
-        yield from (outcome for part in parts for outcome in play(part))
+        yield from (outcome for part in parts for outcome in make(part))
         return
     with ProcessPoolExecutor(processes) as pool:
-        for outcomes in pool.map(play, parts):
+        for outcomes in pool.map(make, parts):
             yield from outcomes
 
 
-def _disturb(seeds: Sequence[int]) -> list[Any]:
-    return list(map(disturb, seeds))
+def _run_services(seeds: Sequence[int]) -> list[Outcome]:
+    return list(map(run_services, seeds))
 
 
-def _rehearse(seeds: Sequence[int]) -> list[Any]:
-    logging.disable(logging.CRITICAL)  # what services say of faults that are meant
+def _simulate(seeds: Sequence[int]) -> list[Outcome]:
+    logging.disable(logging.CRITICAL)  # injected faults would fill the log
     try:
-        return [_rehearsed(seed) for seed in seeds]
+        return [_simulate_one(seed) for seed in seeds]
     finally:
         logging.disable(logging.NOTSET)
 
 
-def _rehearsed(seed: int) -> Any:
-    digests, parameters = _undisturbed(rehearsal.configuration(lag=rehearsal.lag_of(seed)))
-    return rehearsal.rehearse(seed, digests=digests, parameters=parameters)
+def _simulate_one(seed: int) -> Outcome:
+    digests, parameters = _fault_free(simulation.lag_of(seed))
+    return simulation.simulate(seed, digests=digests, parameters=parameters)
 
 
-_KNOWN: dict[int, tuple[list[str], str]] = {}
-
-
-def _undisturbed(config: RunConfig) -> tuple[list[str], str]:
-    """Digests of the iterations and of the final parameters, without learners or a network."""
-    lag = config.collect.lag
-    if lag not in _KNOWN:
-        run = LocalRun(config, coded=False)
-        _KNOWN[lag] = [each.update_digest for each in run.train()], run.parameter_digest()
-    return _KNOWN[lag]
+@cache
+def _fault_free(lag: int) -> tuple[list[str], str]:
+    """Update digests and the digest of the final parameters, from a run in one process."""
+    run = LocalRun(simulation.configuration(lag=lag), coded=False)
+    return [iteration.update_digest for iteration in run.train()], run.parameter_digest()

@@ -1,7 +1,7 @@
-"""A TCP relay between a client and a service that fails as networks do, when it is told to.
+"""A TCP relay between clients and a service that injects network faults.
 
-It knows nothing of what it carries, so that it works under TLS as well. What it does is for tests,
-benchmarks and ``fullrank chaos``; the straggler proxy is the one that reads messages.
+It does not read the bytes it carries, so it works under TLS too. Tests, benchmarks and
+``fullrank chaos`` use it; the straggler sidecar is the proxy that reads messages.
 """
 
 import asyncio
@@ -19,12 +19,12 @@ from fullrank.common.seeding import stream
 from fullrank.rpc.tasks import first
 
 PIECE_BYTES = 64 * 1024
-"""Read at a time."""
+"""Bytes read at a time."""
 STOP_S = 10.0
-"""Longest wait for a proxy in a thread to do what it is told."""
+"""Longest wait for a command to a proxy in a thread, seconds."""
 
-End: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-Fault: TypeAlias = Callable[["FaultProxy"], None]
+Connection: TypeAlias = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+NetworkFault: TypeAlias = Callable[["FaultProxy"], None]
 
 
 def _passing() -> asyncio.Event:
@@ -34,39 +34,39 @@ def _passing() -> asyncio.Event:
 
 
 @dataclass(slots=True)
-class Way:
-    """How bytes fare in one direction."""
+class Direction:
+    """Faults of one direction."""
 
     delay_s: float = 0.0
-    """Time that each piece is kept for, seconds."""
+    """Delay of each piece."""
     jitter_s: float = 0.0
-    """A piece is kept for up to so much less or more, evenly."""
+    """Half-width of the uniform distribution around the delay."""
     bytes_per_s: float = 0.0
-    """The most that passes; 0 for no limit."""
+    """Rate limit; 0 for none."""
     _passes: asyncio.Event = field(default_factory=_passing)
     _draws: np.random.Generator = field(default_factory=partial(stream, 0, "jitter"))
 
     def hold(self) -> None:
-        """Keep all bytes, in order, until ``mend``."""
+        """Hold all bytes, in order, until ``heal``."""
         self._passes.clear()
 
-    def mend(self) -> None:
-        """Pass everything on at once."""
+    def heal(self) -> None:
+        """End all faults and pass on held bytes."""
         self.delay_s = self.jitter_s = self.bytes_per_s = 0.0
         self._passes.set()
 
     @property
     def held(self) -> bool:
-        """Whether nothing passes."""
+        """True while bytes are held."""
         return not self._passes.is_set()
 
     @property
     def at_once(self) -> int:
-        """Bytes that travel together: no more than pass in a second."""
+        """Bytes passed on together: at most one second of the rate limit."""
         return max(1, int(self.bytes_per_s)) if self.bytes_per_s else PIECE_BYTES
 
     async def travel(self, size: int) -> None:
-        """Return when so many bytes have arrived."""
+        """Wait for the transfer of so many bytes."""
         if self.bytes_per_s:
             await asyncio.sleep(size / self.bytes_per_s)
         if self.delay_s:
@@ -76,27 +76,26 @@ class Way:
 
 
 class FaultProxy:
-    """Listens while it is entered.
+    """A relay that listens on loopback within its context.
 
     Args:
-        target: Says where the service listens, ``host:port``; asked for each connection.
+        target: Returns the service's address, ``host:port``; called for each connection.
 
     Attributes:
-        address: Where it listens itself, once it is entered.
+        address: Address of the relay, set on entry.
         up: From clients to the service.
         down: From the service to clients.
-        hindered: Connections refused, broken or stranded, and reads that were
-            held or lost.
+        disrupted: Number of connections refused, broken or stranded, and of reads held or lost.
     """
 
     def __init__(self, target: Callable[[], str]) -> None:
         self.address = ""
-        self.up, self.down = Way(), Way()
-        self.hindered = 0
+        self.up, self.down = Direction(), Direction()
+        self.disrupted = 0
         self._target = target
         self._refuses = False
         self._age = 0
-        """Connections of an earlier age are stranded."""
+        """Number of calls of ``strand``; older connections are stranded."""
         self._ended = asyncio.Event()
         self._writers: set[asyncio.StreamWriter] = set()
         self._relays: set[asyncio.Task[None] | None] = set()
@@ -108,62 +107,62 @@ class FaultProxy:
 
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
-        self.mend()
+        self.heal()
         self._refuses = True
         self._ended.set()
         self._break_all()
         await asyncio.gather(*(relay for relay in self._relays if relay), return_exceptions=True)
 
     def cut(self) -> None:
-        """Reset every connection, and each that is begun until ``mend``."""
+        """Reset all connections, and new ones until ``heal``."""
         self._refuses = True
-        self.hindered += len(self._writers)
+        self.disrupted += len(self._writers)
         self._break_all()
 
     def strand(self) -> None:
-        """Lose what was sent and will be sent on the connections of now, and close none of them.
+        """Drop all bytes of the present connections, in flight or sent later, without closing them.
 
-        So it looks to a peer whose partner's machine lost power. New connections are served.
+        A peer sees the same when its partner's machine loses power. New connections are served.
         """
         self._age += 1
-        self.hindered += len(self._writers)
+        self.disrupted += len(self._writers)
 
     def hold(self) -> None:
-        """Keep all bytes of both directions, connections stay open."""
+        """Hold all bytes of both directions; connections stay open."""
         self.up.hold()
         self.down.hold()
 
     def throttle(self, bytes_per_s: float) -> None:
-        """Pass so much a second on in either direction."""
+        """Limit the rate of each direction."""
         self.up.bytes_per_s = self.down.bytes_per_s = bytes_per_s
 
     def delay(self, seconds: float, *, jitter_s: float = 0.0) -> None:
-        """Keep every piece for so long, up to ``jitter_s`` less or more, in either direction.
+        """Delay every piece in each direction by ``seconds``, plus or minus ``jitter_s``.
 
-        Pieces stay in order, as on TCP.
+        Pieces stay in order.
         """
         self.up.delay_s = self.down.delay_s = seconds
         self.up.jitter_s = self.down.jitter_s = jitter_s
 
-    def mend(self) -> None:
-        """No fault any more; what was held is passed on, what was stranded stays lost."""
+    def heal(self) -> None:
+        """End all faults; held bytes are passed on, stranded connections stay dead."""
         self._refuses = False
-        self.up.mend()
-        self.down.mend()
+        self.up.heal()
+        self.down.heal()
 
     def _break_all(self) -> None:
         for writer in self._writers:
             writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """One connection's life."""
+        """Relay one connection."""
         relay = asyncio.current_task()
         self._relays.add(relay)
         try:
             host, _, port = self._target().rpartition(":")
             answers, requests = await asyncio.open_connection(host, int(port))
             if self._refuses:
-                self.hindered += 1
+                self.disrupted += 1
                 requests.transport.abort()
                 raise ConnectionRefusedError
         except (OSError, ServiceLost):
@@ -174,7 +173,7 @@ class FaultProxy:
         finally:
             self._relays.discard(relay)
 
-    async def _converse(self, client: End, service: End) -> None:
+    async def _converse(self, client: Connection, service: Connection) -> None:
         writers = {client[1], service[1]}
         self._writers |= writers
         try:
@@ -188,15 +187,15 @@ class FaultProxy:
                 writer.close()
 
     async def _carry(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, way: Way
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, direction: Direction
     ) -> None:
-        """One direction of a connection, until its sender closes it."""
+        """Relay one direction of a connection until its sender closes it."""
         age = self._age
         while piece := await reader.read(PIECE_BYTES):
-            self.hindered += way.held or age != self._age
+            self.disrupted += direction.held or age != self._age
             while piece:
-                passing, piece = piece[: way.at_once], piece[way.at_once :]
-                await way.travel(len(passing))
+                passing, piece = piece[: direction.at_once], piece[direction.at_once :]
+                await direction.travel(len(passing))
                 if age == self._age:
                     writer.write(passing)
                     await writer.drain()
@@ -205,23 +204,23 @@ class FaultProxy:
 
 
 @contextmanager
-def in_thread(proxy: FaultProxy) -> Iterator[Callable[[Fault], None]]:
-    """Run a proxy beside a program that has no event loop; yields what inflicts a fault on it."""
+def in_thread(proxy: FaultProxy) -> Iterator[Callable[[NetworkFault], None]]:
+    """Run a proxy in a thread with an event loop; yields a function that applies a fault to it."""
     loop = asyncio.new_event_loop()
     thread = Thread(target=loop.run_forever, name="fault-proxy", daemon=True)
     thread.start()
 
-    async def inflict(fault: Fault) -> None:
+    async def apply(fault: NetworkFault) -> None:
         fault(proxy)
 
-    def done(doing: Coroutine[Any, Any, object]) -> None:
-        asyncio.run_coroutine_threadsafe(doing, loop).result(STOP_S)
+    def run(coroutine: Coroutine[Any, Any, object]) -> None:
+        asyncio.run_coroutine_threadsafe(coroutine, loop).result(STOP_S)
 
     try:
-        done(proxy.__aenter__())
-        yield lambda fault: done(inflict(fault))
+        run(proxy.__aenter__())
+        yield lambda fault: run(apply(fault))
     finally:
-        done(proxy.__aexit__(None, None, None))
+        run(proxy.__aexit__(None, None, None))
         loop.call_soon_threadsafe(loop.stop)
         thread.join(STOP_S)
         loop.close()

@@ -1,13 +1,13 @@
-"""What must hold of the histories of a run, whatever happened to its services.
+"""Invariants of a run's event logs, which hold whatever faults its services suffer.
 
-Each invariant is a function from the histories to what contradicts it, named for the guarantee:
+Each invariant is a function from the logs to its violations. They check these guarantees:
 
-* exact: what is committed is the centralised update, from rows that determine it;
-* once: an iteration is committed once, a contribution is used once, by who was assigned it;
-* durable: what was committed stays committed, under terms that only rise, unless it was proved
-  wrong and taken back;
-* acknowledged: a transition that was acknowledged stays in replay;
-* clean: a learner that was wrong is left out.
+* exact: each committed update is the centralised one, from rows that determine it;
+* once: each iteration is committed once, each contribution used once, from its assigned learner;
+* durable: committed iterations stay committed, under rising terms, unless they are proved wrong and
+  rolled back;
+* acknowledged: acknowledged transitions stay in replay;
+* clean: a learner that computed wrongly is excluded.
 """
 
 from collections import Counter, defaultdict
@@ -41,16 +41,16 @@ from fullrank.runs.event_log import (
 
 @dataclass(slots=True, kw_only=True)
 class _Term:
-    """What one controller noted."""
+    """Events of one controller."""
 
     began: Began
     events: list[Event] = field(default_factory=list)
     matrices: dict[int, Matrix] = field(default_factory=dict)
     """C by epoch."""
     assigned: dict[tuple[int, int], set[tuple[int, LearnerId]]] = field(default_factory=dict)
-    """Rows with their holders by (epoch, iteration), in all attempts."""
+    """Rows and their learners by (epoch, iteration), in all attempts."""
     added: dict[tuple[int, int], dict[int, UnitIndex]] = field(default_factory=dict)
-    """Units of the rows beyond those of C, by (epoch, iteration)."""
+    """Units of the extra rows by (epoch, iteration)."""
 
     def add(self, event: Event) -> None:
         self.events.append(event)
@@ -66,29 +66,29 @@ class _Term:
 
 
 def violations(history: History, *, reference: Sequence[str] | None = None) -> list[str]:
-    """Every contradiction, one line each; none if all is well.
+    """All violations, one line each.
 
     Args:
-        history: Of all services; those of learners and replay may be missing.
-        reference: The digest of every iteration of the run, as computed in one process; given, all
-            of them must have been committed.
+        history: Event logs of all services; those of learners and replay may be missing.
+        reference: Update digest of every iteration, from a run in one process; if given, all these
+            iterations must be committed.
     """
-    found = [
-        f"{name}: {contradiction}"
+    broken = [
+        f"{name}: {violation}"
         for name, invariant in INVARIANTS.items()
-        for contradiction in invariant(history)
+        for violation in invariant(history)
     ]
-    return found if reference is None else [*found, *_unlike(history, reference)]
+    return broken if reference is None else [*broken, *_differences(history, reference)]
 
 
 def _terms(history: History) -> list[_Term]:
-    """By term; a controller that was followed by another may still note its end."""
+    """Events by term; a superseded controller may still log its end."""
     terms: dict[int, _Term] = {}
     for event in history.controller:
         if isinstance(event, Began):
             terms.setdefault(event.term, _Term(began=event))
-        elif (own := terms.get(getattr(event, "term", 0))) is not None:
-            own.add(event)
+        elif (term := terms.get(getattr(event, "term", 0))) is not None:
+            term.add(event)
     return list(terms.values())
 
 
@@ -97,7 +97,7 @@ def _commits(history: History) -> list[Committed]:
 
 
 def _terms_rise(history: History) -> Iterator[str]:
-    """A deposed controller may end the iteration that it was writing: the same bits, never read."""
+    """A superseded controller may still commit one iteration: the same bits, never read."""
     current, ended = 0, 0
     for event in history.controller:
         if isinstance(event, Began):
@@ -140,12 +140,16 @@ def _one_digest_an_iteration(history: History) -> Iterator[str]:
     digests: dict[int, str] = {}
     for event in history.controller:
         if isinstance(event, TakenBack):
-            digests = {each: one for each, one in digests.items() if each < event.first}
+            digests = {
+                iteration: digest
+                for iteration, digest in digests.items()
+                if iteration < event.first
+            }
         if not isinstance(event, Committed):
             continue
-        known = digests.setdefault(event.iteration, event.digest)
-        if event.exact and event.digest != known:
-            yield f"iteration {event.iteration} was committed as {known} and as {event.digest}"
+        first = digests.setdefault(event.iteration, event.digest)
+        if event.exact and event.digest != first:
+            yield f"iteration {event.iteration} was committed as {first} and as {event.digest}"
 
 
 def _published_once_it_is_durable(history: History) -> Iterator[str]:
@@ -166,15 +170,15 @@ def _rows_have_full_rank(history: History) -> Iterator[str]:
             rows = [row for row, _ in commit.rows]
             matrix = term.matrices.get(commit.epoch)
             if matrix is None:
-                yield f"iteration {commit.iteration}: epoch {commit.epoch} was never dealt"
+                yield f"iteration {commit.iteration}: epoch {commit.epoch} was never assigned"
                 continue
             decoder = Decoder(matrix)
-            alone = term.added.get((commit.epoch, commit.iteration), {})
-            known = [row for row in rows if 0 <= row < len(matrix) or row in alone]
-            for row in known:
-                own = np.eye(matrix.shape[1])[alone[row]] if row in alone else None
-                decoder.offer(row=row, coefficients=own)
-            if len(known) < len(rows) or not decoder.decodable:
+            extra = term.added.get((commit.epoch, commit.iteration), {})
+            valid = [row for row in rows if 0 <= row < len(matrix) or row in extra]
+            for row in valid:
+                coefficients = np.eye(matrix.shape[1])[extra[row]] if row in extra else None
+                decoder.offer(row=row, coefficients=coefficients)
+            if len(valid) < len(rows) or not decoder.decodable:
                 yield f"iteration {commit.iteration}: rows {rows} have rank {decoder.rank}"
 
 
@@ -189,21 +193,21 @@ def _rows_are_of_their_holders(history: History) -> Iterator[str]:
 
 
 def _used_is_what_was_sent(history: History) -> Iterator[str]:
-    """Of learners whose histories are there; all rows of a commit rest on one minibatch.
+    """Used rows were sent, as far as learners have logs; rows of a commit share one minibatch.
 
-    What was changed on its way to a learner may make it send something else under the same ids,
-    which is refused: then either may be what was used.
+    A corrupted assignment may make a learner send another vector under the same ids, which is
+    refused; then either of them may be the used one.
     """
-    noted = [event for events in history.learners.values() for event in events]
+    events_of_learners = [event for events in history.learners.values() for event in events]
     leased, welcomed = (
         Counter((event.term, event.learner) for event in events if isinstance(event, kind))
-        for kind, events in ((Joined, history.controller), (Welcomed, noted))
+        for kind, events in ((Joined, history.controller), (Welcomed, events_of_learners))
     )
     sent = defaultdict[tuple[int, ...], set[str]](set)
-    for each in noted:
-        if isinstance(each, Sent):
-            key = (each.term, each.epoch, each.iteration, each.learner, each.row)
-            sent[key].add(each.batch_digest)
+    for event in events_of_learners:
+        if isinstance(event, Sent):
+            key = (event.term, event.epoch, event.iteration, event.learner, event.row)
+            sent[key].add(event.batch_digest)
     for commit in _commits(history):
         batches: list[set[str]] = []
         for row, learner in commit.rows:
@@ -256,11 +260,11 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
     "culprits are left out": _culprits_are_left_out,
     "acknowledged is kept": _acknowledged_is_kept,
 }
-"""By the sentence that it checks."""
+"""Invariants by the sentence that they check."""
 
 
-def _unlike(history: History, reference: Sequence[str]) -> Iterator[str]:
-    """Digests other than the centralised ones; iterations that nobody committed."""
+def _differences(history: History, reference: Sequence[str]) -> Iterator[str]:
+    """Digests other than the centralised ones, and iterations that were never committed."""
     known = max((term.began.known for term in _terms(history)), default=0)
     committed = {commit.iteration: commit for commit in _commits(history)}
     for iteration, digest in enumerate(reference):

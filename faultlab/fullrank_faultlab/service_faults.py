@@ -1,9 +1,8 @@
-"""Real runs under faults drawn from a seed: processes die and freeze, connections fail.
+"""Fault injection into real services: processes die and freeze, connections fail.
 
-Replay, controller and learners are processes of this machine, and what they say to one another
-passes through fault proxies and a straggler sidecar. One fault follows the other, each in the midst
-of the run, and who ended is started again; at the end the run is judged by what it committed and by
-the histories of its services.
+Replay, controller and learners are processes on this machine that communicate through fault
+proxies and a straggler sidecar. Faults are injected one after the other during training, and ended
+processes are restarted; finally the committed bits and the event logs are checked.
 """
 
 import signal
@@ -11,7 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
 from types import MappingProxyType
@@ -31,8 +30,9 @@ from fullrank.runs.event_log import read_history
 from fullrank.runs.record import METRICS, follow
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
-from fullrank_faultlab.fault_proxy import Fault, FaultProxy, in_thread
+from fullrank_faultlab.fault_proxy import FaultProxy, NetworkFault, in_thread
 from fullrank_faultlab.invariants import violations
+from fullrank_faultlab.outcome import Outcome
 
 ITERATIONS, LEARNERS, FAULTS = 30, 4, 4
 ANYWHERE = "127.0.0.1:0"
@@ -56,139 +56,127 @@ SETTINGS = (
     f"replay.listen={ANYWHERE}",
 )
 SHORTEST_S, LONGEST_S = 0.2, 2.5
-"""How long a fault lasts: some longer than a learner may be silent, all shorter than what ends a
-service that waits."""
-LOOK_S = 0.05
-"""Between two looks at what is committed."""
-STILL_LOOKS = 1800
-"""A run that commits nothing between so many, 90 s, has stopped. They are counted, not timed: who
-is frozen together with the run does not look."""
+"""Range of a fault's duration: beyond a learner's heartbeat timeout, but below the time after which
+a waiting service gives up."""
+POLL_S = 0.05
+"""Time between two polls of the metrics."""
+STALLED_POLLS = 1800
+"""Polls without a commit, about 90 s, after which a run has stalled. Polls are counted, since a
+machine that sleeps delays them too."""
 DEAD = psutil.STATUS_ZOMBIE
 
 SIGNALS: Mapping[str, signal.Signals] = MappingProxyType(
-    {"killed": signal.SIGKILL, "told to stop": signal.SIGTERM, "frozen": signal.SIGSTOP}
+    {"killed": signal.SIGKILL, "stopped": signal.SIGTERM, "frozen": signal.SIGSTOP}
 )
-"""What may befall a service: who ends is started again, as a supervisor would."""
-LINES: Mapping[str, Fault] = MappingProxyType(
+"""Faults of a process; an ended one is restarted, as a supervisor would."""
+NETWORK_FAULTS: Mapping[str, NetworkFault] = MappingProxyType(
     {
-        "line cut": FaultProxy.cut,
-        "line silent": FaultProxy.hold,
-        "line silent towards it": lambda proxy: proxy.up.hold(),
-        "line silent from it": lambda proxy: proxy.down.hold(),
-        "line slow": lambda proxy: proxy.delay(0.05, jitter_s=0.02),
-        "line down to a byte a second": lambda proxy: proxy.throttle(1.0),
+        "connections cut": FaultProxy.cut,
+        "connections silent": FaultProxy.hold,
+        "connections silent towards it": lambda proxy: proxy.up.hold(),
+        "connections silent from it": lambda proxy: proxy.down.hold(),
+        "connections slow": lambda proxy: proxy.delay(0.05, jitter_s=0.02),
+        "connections at a byte a second": lambda proxy: proxy.throttle(1.0),
     }
 )
-"""What may befall the line to controller or replay."""
-ENDED = "ended by itself"
-"""What nobody did to a service."""
-CHANGED = "vectors changed"
-"""What may befall a learner: a byte of all that it sends is another one."""
+"""Faults of the connections to the controller or to replay."""
+CRASHED = "ended by itself"
+"""A service ended without a fault."""
+CORRUPTED = "vectors corrupted"
+"""Fault of a learner: one byte of every vector that it sends is changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Misfortune:
-    """A fault, from its beginning to its end."""
+class FaultEvent:
+    """An injected fault, or a service that ended by itself."""
 
     after: int
-    """Iterations that were committed before."""
+    """Iterations committed before."""
     service: str
     kind: str
-    lasts_s: float
-
+    duration_s: float
     reason: str = ""
-    """Of who ended by itself."""
+    """Reason of a service that ended by itself."""
 
     def __str__(self) -> str:
-        if self.reason:
-            return f"after {self.after:2} iterations: {self.service}: {self.kind}: {self.reason}"
-        return (
-            f"after {self.after:2} iterations: {self.service}: {self.kind} for {self.lasts_s:.1f} s"
-        )
+        event = self.reason or f"for {self.duration_s:.1f} s"
+        separator = ": " if self.reason else " "
+        return f"after {self.after:2} iterations: {self.service}: {self.kind}{separator}{event}"
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How a run went."""
-
-    seed: int
-    injected: list[Misfortune] = field(default_factory=list)
-    """What was done to it, in order."""
-    wrong: list[str] = field(default_factory=list)
-    """Violations; none is well."""
-
-
-def disturb(seed: int) -> Outcome:
-    """Train under the faults of one seed, and judge the run."""
+def run_services(seed: int) -> Outcome:
+    """Train under the faults of one seed and check the run."""
     outcome = Outcome(seed)
     with tempfile.TemporaryDirectory() as scratch:
         run_dir = Path(scratch)
         try:
-            for misfortune in disturbed(run_dir, seed=seed):
-                outcome.injected.append(misfortune)
-                outcome.wrong += [str(misfortune)] if misfortune.kind == ENDED else []
+            for event in train_under_faults(run_dir, seed=seed):
+                outcome.faults.append(str(event))
+                outcome.violations += [str(event)] if event.kind == CRASHED else []
         except FullrankError as error:
-            outcome.wrong.append(str(error))
-        reference = undisturbed(ITERATIONS)
-        outcome.wrong += violations(read_history(run_dir), reference=reference.digests)
-        outcome.wrong += reference.unlike(run_dir)
+            outcome.violations.append(str(error))
+        reference = fault_free_run(ITERATIONS)
+        outcome.violations += violations(read_history(run_dir), reference=reference.digests)
+        outcome.violations += reference.differences(run_dir)
     return outcome
 
 
-def disturbed(
+def train_under_faults(
     run_dir: Path, *, seed: int, iterations: int = ITERATIONS, faults: int = FAULTS
-) -> Generator[Misfortune, None, None]:
-    """Train under faults, to the end; yields each fault when it is over, and who ended by itself.
+) -> Generator[FaultEvent, None, None]:
+    """Train to the end under faults; yields each fault after it, and services that crash.
 
     Args:
         run_dir: An empty directory.
-        seed: Draws the faults and the iterations in which they begin.
-        iterations: Of the run.
-        faults: So many, one after the other.
+        seed: Key of the faults and of the iterations in which they begin.
+        iterations: Iterations of the run.
+        faults: Number of faults, one after the other.
 
     Raises:
-        FullrankError: Nothing is committed any more, or the controller failed at its end.
+        FullrankError: The run has stalled, or the controller failed at its end.
     """
     draws = stream(seed, "disturbances")
-    with _stage(run_dir, iterations) as stage:
+    with _cluster(run_dir, iterations) as cluster:
         for iteration in sorted(draws.integers(1, iterations - 1, faults).tolist()):
-            yield from stage.play_until(iteration)
-            yield stage.befall(draws)
-        yield from stage.play_until(iterations)
-        stage.end()
+            yield from cluster.train_until(iteration)
+            yield cluster.inject(draws)
+        yield from cluster.train_until(iterations)
+        cluster.stop_controller()
 
 
 @contextmanager
-def _stage(run_dir: Path, iterations: int) -> Iterator["Stage"]:
-    """A run's services, started; none is left at the end."""
+def _cluster(run_dir: Path, iterations: int) -> Iterator["Cluster"]:
+    """The started services of a run, stopped on exit."""
     with ExitStack() as stack:
         proxies = {
             name: FaultProxy(partial(resolve, ANYWHERE, run_dir, behind))
             for name, behind in (("controller", "straggler"), ("replay", "replay"))
         }
-        lines = {name: stack.enter_context(in_thread(each)) for name, each in proxies.items()}
-        addresses = [f"{name}.address={each.address}" for name, each in proxies.items()]
+        lines = {name: stack.enter_context(in_thread(proxy)) for name, proxy in proxies.items()}
+        addresses = [f"{name}.address={proxy.address}" for name, proxy in proxies.items()]
         config = _config(iterations, *addresses)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
-        stage = Stage(run_dir, lines)
-        stack.callback(stage.clear)
-        yield stage
+        cluster = Cluster(run_dir, lines)
+        stack.callback(cluster.cleanup)
+        yield cluster
 
 
-class Stage:
-    """The processes of one run and the lines between them.
+class Cluster:
+    """The processes of one run and the connections between them.
 
     Args:
-        run_dir: The run's.
-        lines: What inflicts a fault on the line to a service, by its name.
+        run_dir: Directory of the run.
+        lines: Applies a fault to the connections to a service, by its name.
     """
 
-    def __init__(self, run_dir: Path, lines: Mapping[str, Callable[[Fault], None]]) -> None:
+    def __init__(self, run_dir: Path, lines: Mapping[str, Callable[[NetworkFault], None]]) -> None:
         self._run_dir, self._lines = run_dir, lines
         self._records, self._committed = follow(run_dir / METRICS), 0
         self._started = 0
-        self._alone = {name: self._start(name) for name in ("controller", "replay", "straggler")}
+        self._singletons = {
+            name: self._start(name) for name in ("controller", "replay", "straggler")
+        }
         self._learners = [self._start("learner", "--replicas", str(LEARNERS))]
 
     def _start(self, name: str, *extra: str) -> Service:
@@ -198,100 +186,101 @@ class Stage:
         return start(name, self._run_dir, extra, log_name=f"{self._started}-{name}")
 
     def committed(self) -> int:
-        """Iterations that everybody may see."""
+        """Number of committed iterations in the metrics."""
         for record in next(self._records):
             self._committed = record.iteration + 1
         return self._committed
 
-    def play_until(self, iterations: int) -> Iterator[Misfortune]:
-        """Until so many iterations are committed; who ends by itself is told and started again.
+    def train_until(self, iterations: int) -> Iterator[FaultEvent]:
+        """Wait for so many committed iterations; restart and yield services that crash.
 
         Raises:
-            FullrankError: Nothing is committed any more.
+            FullrankError: The run has stalled.
         """
-        before, looks = -1, 0
+        before, polls = -1, 0
         while (now := self.committed()) < iterations:
-            before, looks = now, looks + 1 if now == before else 0
-            if looks > STILL_LOOKS:
-                raise FullrankError(f"live: {now} iterations are committed, and no more")
-            for name, service in self._alone.items():
+            before, polls = now, polls + 1 if now == before else 0
+            if polls > STALLED_POLLS:
+                raise FullrankError(f"live: the run stalls after {now} committed iterations")
+            for name, service in self._singletons.items():
                 if (failure := service.failure()) is not None:
                     stop([service])
-                    self._alone[name] = self._start(name)
-                    yield Misfortune(
-                        after=now, service=name, kind=ENDED, lasts_s=0.0, reason=str(failure)
+                    self._singletons[name] = self._start(name)
+                    yield FaultEvent(
+                        after=now, service=name, kind=CRASHED, duration_s=0.0, reason=str(failure)
                     )
-            time.sleep(LOOK_S)
+            time.sleep(POLL_S)
 
-    def befall(self, draws: np.random.Generator) -> Misfortune:
-        """One fault, from its beginning to its end."""
-        after, lasts_s = self.committed(), float(draws.uniform(SHORTEST_S, LONGEST_S))
+    def inject(self, draws: np.random.Generator) -> FaultEvent:
+        """Inject one fault and wait for its end."""
+        after, duration_s = self.committed(), float(draws.uniform(SHORTEST_S, LONGEST_S))
         name = str(draws.choice(["controller", "replay", "learner"]))
-        kind = str(draws.choice([*SIGNALS, *(LINES if name in self._lines else [CHANGED])]))
-        if kind in LINES:
-            self._lines[name](LINES[kind])
-            time.sleep(lasts_s)
-            self._lines[name](FaultProxy.mend)
-        elif kind == CHANGED:
+        others = NETWORK_FAULTS if name in self._lines else [CORRUPTED]
+        kind = str(draws.choice([*SIGNALS, *others]))
+        if kind in NETWORK_FAULTS:
+            self._lines[name](NETWORK_FAULTS[kind])
+            time.sleep(duration_s)
+            self._lines[name](FaultProxy.heal)
+        elif kind == CORRUPTED:
             learner, byte = (int(draws.integers(high)) for high in (LEARNERS, 2**20))
-            self._inject(Corrupt(learners=(learner,), byte=byte))
-            time.sleep(lasts_s)
-            self._inject()
+            self._corrupt(Corrupt(learners=(learner,), byte=byte))
+            time.sleep(duration_s)
+            self._corrupt()
         else:
-            self._harm(name, kind, lasts_s, draws)
-        return Misfortune(after=after, service=name, kind=kind, lasts_s=lasts_s)
+            self._signal(name, kind, duration_s, draws)
+        return FaultEvent(after=after, service=name, kind=kind, duration_s=duration_s)
 
-    def _inject(self, *faults: Corrupt) -> None:
+    def _corrupt(self, *faults: Corrupt) -> None:
         set_injection(resolve(ANYWHERE, self._run_dir, "straggler-control"), faults=faults)
 
-    def _harm(self, name: str, kind: str, lasts_s: float, draws: np.random.Generator) -> None:
-        alone = self._alone.get(name)
-        process = psutil.Process(alone.process.pid) if alone else self._some_learner(draws)
+    def _signal(self, name: str, kind: str, duration_s: float, draws: np.random.Generator) -> None:
+        service = self._singletons.get(name)
+        process = psutil.Process(service.process.pid) if service else self._some_learner(draws)
         process.send_signal(SIGNALS[kind])
-        time.sleep(lasts_s)
+        time.sleep(duration_s)
         if kind == "frozen":
             process.send_signal(signal.SIGCONT)
-        elif alone:
-            stop([alone])
-            self._alone[name] = self._start(name)
+        elif service:
+            stop([service])
+            self._singletons[name] = self._start(name)
         else:
             self._learners.append(self._start("learner"))
 
     def _some_learner(self, draws: np.random.Generator) -> psutil.Process:
-        stop([each for each in self._learners if each.process.poll() is not None])
-        self._learners = [each for each in self._learners if each.process.poll() is None]
-        started = [psutil.Process(each.process.pid) for each in self._learners]
-        found = [each for process in started for each in process.children() or [process]]
-        living = [each for each in found if each.status() != DEAD]
-        return living[int(draws.integers(len(living)))]
+        stop([service for service in self._learners if service.process.poll() is not None])
+        self._learners = [item for item in self._learners if item.process.poll() is None]
+        parents = [psutil.Process(service.process.pid) for service in self._learners]
+        replicas = [child for parent in parents for child in parent.children() or [parent]]
+        alive = [process for process in replicas if process.status() != DEAD]
+        return alive[int(draws.integers(len(alive)))]
 
-    def end(self) -> None:
-        """Stop the controller as SIGTERM does: it checkpoints.
+    def stop_controller(self) -> None:
+        """Stop the controller by SIGTERM, at which it writes a checkpoint.
 
         Raises:
             FullrankError: It failed.
         """
-        controller = self._alone["controller"]
+        controller = self._singletons["controller"]
         stop([controller])
         if controller.process.returncode:
             raise controller.failure() or FullrankError("the controller failed")
 
-    def clear(self) -> None:
-        """End all processes."""
-        stop([*self._alone.values(), *self._learners])
+    def cleanup(self) -> None:
+        """Stop all processes."""
+        stop([*self._singletons.values(), *self._learners])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """A run in one process, without learners or a network."""
+    """The fault-free run in one process."""
 
     digests: Sequence[str]
-    """What each iteration committed."""
+    """Update digest of each iteration."""
     parameters: str
-    """Digest of those that it ended with."""
+    """Digest of the final parameters."""
 
-    def unlike(self, run_dir: Path) -> list[str]:
-        """What is wrong with the parameters that the run in a directory has checkpointed last."""
+    def differences(self, run_dir: Path) -> list[str]:
+        """Violations in the parameters of a run's last checkpoint."""
         training = training_of(_config(len(self.digests)))
         try:
             training.load_algorithm(newest(run_dir / CHECKPOINTS).arrays)
@@ -300,15 +289,15 @@ class Reference:
         finally:
             training.close()
         if training.digest() != self.parameters:
-            return ["exact: the parameters are not those of the undisturbed run"]
+            return ["exact: the parameters differ from those of the fault-free run"]
         return []
 
 
 @cache
-def undisturbed(iterations: int) -> Reference:
-    """The run that nothing befell."""
+def fault_free_run(iterations: int) -> Reference:
+    """Run the reference without faults."""
     run = LocalRun(_config(iterations), coded=False)
-    digests = [each.update_digest for each in run]
+    digests = [iteration.update_digest for iteration in run]
     return Reference(digests=digests, parameters=run.parameter_digest())
 
 

@@ -1,9 +1,9 @@
-"""Real services under faults drawn from a seed commit the bits of the run that nothing befell."""
+"""Real services under injected faults commit the bits of the fault-free run."""
 
 import pytest
 from tests.e2e.commands import fullrank
 
-from fullrank_faultlab import disturbances
+from fullrank_faultlab import service_faults
 
 pytestmark = pytest.mark.e2e
 
@@ -13,5 +13,5 @@ def test_a_run_that_is_disturbed_again_and_again_ends_as_if_nothing_had_happened
     assert played.code == 0, played.output + played.error
     seed, *injected, summary = played.output.splitlines()
     assert seed == "seed 1:"
-    assert len(injected) == disturbances.FAULTS
-    assert summary.startswith(f"1 schedules, {disturbances.FAULTS} misfortunes, no violation")
+    assert len(injected) == service_faults.FAULTS
+    assert summary.startswith(f"1 runs, {service_faults.FAULTS} faults, no violation")

@@ -16,8 +16,8 @@ from tests.integration.cluster import (
 
 from fullrank.rpc.addresses import resolve
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_faultlab.fault_proxy import Fault as Failure
 from fullrank_faultlab.fault_proxy import FaultProxy
+from fullrank_faultlab.fault_proxy import NetworkFault as Failure
 
 pytestmark = pytest.mark.integration
 
@@ -51,10 +51,10 @@ async def test_a_run_goes_on_when_replay_can_be_reached_again(tmp_path: Path, fa
             cluster.learners(2)
             await eventually(slow.assigned.is_set, what="the third round is open")
             FAILURES.get(failure, FaultProxy.strand)(proxy)
-            before = proxy.hindered
+            before = proxy.disrupted
             slow.release.set()  # when the round ends, the next one needs replay
-            await eventually(lambda: proxy.hindered > before, what="somebody asks replay")
-            proxy.mend()
+            await eventually(lambda: proxy.disrupted > before, what="somebody asks replay")
+            proxy.heal()
             status = await cluster.finished()
         assert status.term == 1
         assert [record.iteration for record in cluster.records()] == [0, 1, 2, 3]
@@ -83,7 +83,7 @@ async def test_learners_beyond_the_tolerance_that_were_cut_off_take_part_again(
                 what="one learner is left",
             )
             assert status.iterations_committed < cluster.config.iterations
-            proxy.mend()
+            proxy.heal()
             status = await cluster.finished()
         assert status.term == 1
         assert len(status.learners) == 3

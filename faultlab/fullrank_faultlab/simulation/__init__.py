@@ -1,4 +1,4 @@
-"""A controller's services rehearsed in virtual time, under schedules of faults drawn from seeds."""
+"""Deterministic simulation testing: the controller in virtual time, under seeded faults."""
 
 import asyncio
 import tempfile
@@ -9,20 +9,21 @@ from fullrank.common.seeding import stream
 from fullrank.config import RunConfig, load
 from fullrank.runs.event_log import read_history
 from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.rehearsal import sketch  # registers the algorithm
-from fullrank_faultlab.rehearsal.clock import Stuck, VirtualLoop
-from fullrank_faultlab.rehearsal.schedule import Outcome, Schedule
+from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation import toy_algorithm  # registers the algorithm
+from fullrank_faultlab.simulation.run import SimulatedRun
+from fullrank_faultlab.simulation.virtual_loop import Deadlock, VirtualLoop
 
 ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")
 INDEPENDENT = 0.25
-"""Share of the schedules in which learners draw samples of their own."""
+"""Share of the runs in which learners draw samples of their own."""
 
-__all__ = ["Outcome", "configuration", "lag_of", "rehearse", "sketch"]
+__all__ = ["configuration", "lag_of", "simulate", "toy_algorithm"]
 
 
 def lag_of(seed: int) -> int:
-    """Whether the schedule's run collects ahead, on which what it commits depends."""
+    """``collect.lag`` of a simulated run, on which its committed bits depend."""
     return int(stream(seed, "lag").integers(2))
 
 
@@ -36,10 +37,9 @@ def configuration(
 ) -> RunConfig:
     """A run of tiny vectors.
 
-    What it commits depends on ``lag`` alone, or, where learners draw samples of their own, on who
-    was received.
+    Its committed bits depend on ``lag`` alone or, with ``independent``, on the received learners.
     """
-    algorithm = "independent_sketch" if independent else "sketch"
+    algorithm = "independent_toy" if independent else "toy"
     overrides = [
         f"iterations={ITERATIONS}",
         f"learners={learners}",
@@ -62,10 +62,10 @@ def configuration(
     return load(None, environ={}, overrides=overrides).check().config
 
 
-def _play(loop: VirtualLoop, schedule: Schedule) -> str:
+def _play(loop: VirtualLoop, run: SimulatedRun) -> str:
     asyncio.set_event_loop(loop)
     try:
-        return loop.run_until_complete(schedule.play())
+        return loop.run_until_complete(run.play())
     finally:
         for task in asyncio.all_tasks(loop):
             task.cancel()
@@ -74,16 +74,15 @@ def _play(loop: VirtualLoop, schedule: Schedule) -> str:
         loop.close()
 
 
-def rehearse(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
-    """Play one schedule and judge it.
+def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
+    """Simulate one run under the faults of a seed and check its invariants.
 
-    Where learners draw samples of their own, every iteration must have been committed, but nobody
-    knows its bits before.
+    Where learners draw samples of their own, every iteration must be committed, with any bits.
 
     Args:
-        seed: Of the schedule.
-        digests: What the run without learners commits, an iteration each.
-        parameters: The digest of the parameters at its end.
+        seed: Key of the run and of its faults.
+        digests: Update digest of each iteration of the fault-free run.
+        parameters: Digest of its final parameters.
     """
     draws = stream(seed, "run")
     independent = stream(seed, "samples").random() < INDEPENDENT
@@ -97,16 +96,18 @@ def rehearse(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
     outcome = Outcome(seed)
     loop = VirtualLoop()
     loop.set_exception_handler(
-        lambda _, context: outcome.wrong.append(f"crash: {context.get('exception', context)!r}")
+        lambda _, context: outcome.violations.append(
+            f"crash: {context.get('exception', context)!r}"
+        )
     )
     memory = Path("/dev/shm")
     with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as scratch:
         try:
-            finished = _play(loop, Schedule(config, Path(scratch), outcome))
-        except (Exception, Stuck) as error:
-            outcome.wrong.append(f"crash: {error!r}")
+            final = _play(loop, SimulatedRun(config, Path(scratch), outcome))
+        except (Exception, Deadlock) as error:
+            outcome.violations.append(f"crash: {error!r}")
             return outcome
-        outcome.wrong += violations(read_history(Path(scratch)), reference=digests)
-    if not independent and finished != parameters:
-        outcome.wrong.append(f"exact: the run ended with parameters {finished}, not {parameters}")
+        outcome.violations += violations(read_history(Path(scratch)), reference=digests)
+    if not independent and final != parameters:
+        outcome.violations.append(f"exact: the run ended with parameters {final}, not {parameters}")
     return outcome

@@ -1,4 +1,4 @@
-"""One controller of a rehearsed run, from its start to its end: the service without its network."""
+"""A simulated controller: the service's own code without its network."""
 
 import asyncio
 import math
@@ -13,24 +13,24 @@ from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
 from fullrank_controller.term import begin, driver_of, open_journal
 from fullrank_controller.watchdog import Watchdog
-from fullrank_faultlab.rehearsal.replay import RehearsedReplay
-from fullrank_faultlab.rehearsal.wire import Line, Weather
+from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
+from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 
-class Office:
-    """Holds the run directory and drives the run until it is finished, fails or is killed.
+class SimulatedController:
+    """Locks the run directory and drives the run until it finishes, fails or is killed.
 
     Args:
-        config: The run's.
-        run_dir: Its directory.
+        config: Configuration of the run.
+        run_dir: Directory of the run.
         replay: The replay service.
 
     Attributes:
         training: Environments, parameters, optimiser.
     """
 
-    def __init__(self, config: RunConfig, run_dir: Path, replay: RehearsedReplay) -> None:
-        self._lines: list[Line] = []
+    def __init__(self, config: RunConfig, run_dir: Path, replay: SimulatedReplay) -> None:
+        self._streams: list[SimulatedStream] = []
         self._directory = hold(run_dir, config)
         self.training = training_of(config)
         self._restored = restored = restore(self._directory, self.training)
@@ -39,7 +39,7 @@ class Office:
         )
         self._journal = open_journal(self._directory, restored)
         client: Any = replay.client()
-        watchdog = Watchdog(  # never entered: no clock runs here that could show what is stuck
+        watchdog = Watchdog(  # never entered: virtual time has no clock to watch
             run_dir / "stacks.txt", where=run.whereabouts, least_s=math.inf, most_s=math.inf
         )
         self._driver = driver_of(
@@ -55,12 +55,12 @@ class Office:
         self._servicer = ControllerServicer(run)
 
     async def serve(self) -> None:
-        """Until the run is finished.
+        """Drive the run until it is finished.
 
         Raises:
-            FullrankError: The run failed, or another controller followed.
-            RolledBack: What was wrong is taken back; another term follows.
-            Killed: At a failpoint.
+            FullrankError: The run failed, or another controller has a later term.
+            RolledBack: Wrong iterations are rolled back; another term follows.
+            Killed: The process reached the armed failpoint.
         """
         watching = asyncio.create_task(self._driver.watch())
         try:
@@ -69,27 +69,27 @@ class Office:
         finally:
             watching.cancel()
 
-    def dial(self, weather: Weather) -> Line:
-        """A learner's stream to this controller."""
-        line = Line(self._servicer, weather)
-        self._lines.append(line)
-        return line
+    def connect(self, faults: LinkFaults) -> SimulatedStream:
+        """A stream of a learner to this controller."""
+        stream = SimulatedStream(self._servicer, faults)
+        self._streams.append(stream)
+        return stream
 
-    def forget_lock(self) -> None:
-        """As a disk does that forgets locks: another controller may begin."""
+    def release_lock(self) -> None:
+        """Release the lock of the run directory, as a faulty disk would; another may begin."""
         self._directory.lock.close()
 
-    def vanish(self) -> None:
-        """Write nothing more, and lose every connection."""
+    def kill(self) -> None:
+        """Close all files and break all streams, as ``kill -9`` does."""
         self._run.event_log.close()
         self._journal.close()
-        self.forget_lock()
+        self.release_lock()
         self.training.close()
-        for line in self._lines:
-            line.cut()
+        for stream in self._streams:
+            stream.cut()
 
     @property
     def position(self) -> str:
-        """Where the run stands, for people."""
+        """Progress of the run, for messages."""
         run = self._run
         return f"term {run.term}, {run.committed} of {run.iterations} committed, {run.message}"

@@ -1,4 +1,4 @@
-"""A learner without a network or threads, that may misbehave."""
+"""A simulated learner: no network or threads, and injected misbehaviour."""
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
@@ -17,120 +17,120 @@ from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of
 from fullrank.runs.event_log import EventLog, Sent, Welcomed
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_faultlab.rehearsal.replay import RehearsedReplay
-from fullrank_faultlab.rehearsal.wire import Line
+from fullrank_faultlab.simulation.link import SimulatedStream
+from fullrank_faultlab.simulation.replay import SimulatedReplay
 
 
-class Conduct(Enum):
-    """What a learner does with one assignment."""
+class Behaviour(Enum):
+    """Behaviour of a learner on one assignment."""
 
     OK = auto()
     SLOW = auto()
     SILENT = auto()
     DIE = auto()
-    """Cuts the stream after half of what it had to say."""
-    AGAIN = auto()
-    """Sends everything twice."""
+    """Break the stream after half of the messages."""
+    REPEAT = auto()
+    """Send every message twice."""
     STALE = auto()
-    """Sends once more what it sent last, whenever that was."""
+    """Send the previous contribution again first."""
     WRONG_VECTOR = auto()
     WRONG_DIGEST = auto()
 
 
 @dataclass(slots=True, kw_only=True)
-class RehearsedLearner:
-    """Dials, works, dials again.
+class SimulatedLearner:
+    """Connects, works, and connects again.
 
     Args:
-        dial: A stream to the controller of now; None while there is none.
-        algorithm: Its own copy.
-        replay: Where it takes minibatches from.
-        conduct: Drawn for each assignment.
-        draws: Keys its own delays.
-        event_log: Its history.
+        connect: A stream to the present controller; None while there is none.
+        algorithm: A copy of its own.
+        replay: Source of the minibatches.
+        behaviour: Draws the behaviour on each assignment.
+        draws: Generator of its delays.
+        event_log: The event log of the learner.
     """
 
-    dial: Callable[[], Line | None]
+    connect: Callable[[], SimulatedStream | None]
     algorithm: Algorithm
-    replay: RehearsedReplay
-    conduct: Callable[[], Conduct]
+    replay: SimulatedReplay
+    behaviour: Callable[[], Behaviour]
     draws: np.random.Generator
     event_log: EventLog
-    line: Line | None = None
+    stream: SimulatedStream | None = None
     _served: RunTerm = field(default=RunTerm("", 0))
     _last: list[pb.LearnerMessage] = field(default_factory=list)
 
-    async def live(self) -> None:
-        """For ever."""
+    async def run(self) -> None:
+        """Serve controllers for ever."""
         while True:
-            self.line = self.dial()
-            if self.line is not None:
+            self.stream = self.connect()
+            if self.stream is not None:
                 with suppress(FullrankError):
-                    await self._converse(self.line)
-                self.hang_up()
+                    await self._converse(self.stream)
+                self.disconnect()
             await asyncio.sleep(self.draws.exponential(0.2))
 
-    def hang_up(self) -> None:
-        """Lose the connection."""
-        if self.line is not None:
-            self.line.cut()
+    def disconnect(self) -> None:
+        """Break the stream."""
+        if self.stream is not None:
+            self.stream.cut()
 
-    async def _converse(self, line: Line) -> None:
+    async def _converse(self, stream: SimulatedStream) -> None:
         hello = pb.Hello(version=__version__, host="", served=run_term_message(self._served))
-        line.say(pb.LearnerMessage(hello=hello))
-        welcome = (await line.hear()).welcome
+        stream.send(pb.LearnerMessage(hello=hello))
+        welcome = (await stream.receive()).welcome
         self._served = RunTerm(welcome.run, welcome.term)
         self.event_log.append(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
         ready = pb.Ready(fingerprint="", probe=[b""], stable=True)
-        line.say(pb.LearnerMessage(ready=ready))
-        job: asyncio.Task[None] | None = None
+        stream.send(pb.LearnerMessage(ready=ready))
+        work: asyncio.Task[None] | None = None
         try:
             while True:
-                message = await line.hear()
+                message = await stream.receive()
                 kind = message.WhichOneof("message")
-                if kind in ("assignment", "commit") and job is not None:
-                    job.cancel()
+                if kind in ("assignment", "commit") and work is not None:
+                    work.cancel()
                 if kind == "assignment":
-                    self._write(message)
-                    work = self._work(line, welcome.learner, message.assignment)
-                    job = asyncio.create_task(work)
+                    self._write_sections(message)
+                    assignment = message.assignment
+                    work = asyncio.create_task(self._work(stream, welcome.learner, assignment))
         finally:
-            if job is not None:
-                job.cancel()
+            if work is not None:
+                work.cancel()
 
-    def _write(self, message: pb.ControllerMessage) -> None:
-        """The sections, which are small enough to come with their assignment."""
+    def _write_sections(self, message: pb.ControllerMessage) -> None:
+        """Write the sections, which are small enough to come with their assignment."""
         chunks = list(message.chunks)
         for section in message.assignment.sections:
             if section >= len(self.algorithm.sections) or not chunks:
-                raise InvalidContribution("not the sections that were announced")
+                raise InvalidContribution("not the announced sections")
             view = self.algorithm.view(section)
             Assembler(view, array_id=section).add(chunks.pop(0))
 
-    async def _work(self, line: Line, learner: int, assignment: pb.Assignment) -> None:
-        conduct = self.conduct()
+    async def _work(self, stream: SimulatedStream, learner: int, assignment: pb.Assignment) -> None:
+        behaviour = self.behaviour()
         try:
-            await asyncio.sleep(self.draws.exponential(1.0 if conduct is Conduct.SLOW else 0.1))
-            messages = self._contribution(learner, assignment, conduct)
-        except (FullrankError, ValueError):  # what a flipped bit made of the assignment
-            line.cut()
+            await asyncio.sleep(self.draws.exponential(1.0 if behaviour is Behaviour.SLOW else 0.1))
+            messages = self._contribution(learner, assignment, behaviour)
+        except (FullrankError, ValueError):  # a flipped bit in the assignment
+            stream.cut()
             return
-        said = {
-            Conduct.SILENT: [],
-            Conduct.DIE: messages[: len(messages) // 2],
-            Conduct.AGAIN: [*messages, *messages],
-            Conduct.STALE: [*self._last, *messages],
+        sent = {
+            Behaviour.SILENT: [],
+            Behaviour.DIE: messages[: len(messages) // 2],
+            Behaviour.REPEAT: [*messages, *messages],
+            Behaviour.STALE: [*self._last, *messages],
         }
-        for message in said.get(conduct, messages):
-            line.say(message)
+        for message in sent.get(behaviour, messages):
+            stream.send(message)
         self._last = messages
-        if conduct is Conduct.DIE:
-            line.cut()
+        if behaviour is Behaviour.DIE:
+            stream.cut()
 
     def _contribution(
-        self, learner: int, assignment: pb.Assignment, conduct: Conduct
+        self, learner: int, assignment: pb.Assignment, behaviour: Behaviour
     ) -> list[pb.LearnerMessage]:
-        """Reports, header and chunks, each as a message of its own."""
+        """Reports, header and chunks of a contribution, one message each."""
         ids, [row] = assignment.ids, assignment.rows
         batch = self.replay.gather(sample_of(assignment.sample))
         coded = np.zeros(max(self.algorithm.unit_sizes))
@@ -139,12 +139,12 @@ class RehearsedLearner:
         for unit, update in self._updates(batch, row.row, sorted(coefficients), ids.iteration):
             add_scaled(coded, coefficients[unit], update)
             reports.append(pb.UnitDone(ids=ids, unit=unit, digest=unit_digest(update)))
-        if conduct is Conduct.WRONG_VECTOR:
+        if behaviour is Behaviour.WRONG_VECTOR:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
-        if conduct is Conduct.WRONG_DIGEST:
+        if behaviour is Behaviour.WRONG_DIGEST:
             reports[0].digest = bytes(DIGEST_BYTES)
         digest = batch_digest(batch)
-        self._note(learner, assignment, digest)
+        self._log_sent(learner, assignment, digest)
         header = pb.Coded(ids=ids, row=row.row, batch_digest=digest, compute_s=0.01)
         chunks = b"".join(map(bytes, encode_chunks(coded, array_id=row.row, field=LEARNER_CHUNKS)))
         return [
@@ -160,7 +160,7 @@ class RehearsedLearner:
             return self.algorithm.updates_of_row(row, units, iteration=iteration)
         return self.algorithm.updates(batch, units, iteration=iteration)
 
-    def _note(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
+    def _log_sent(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
         ids = assignment.ids
         self.event_log.append(
             Sent(

@@ -1,4 +1,4 @@
-"""A replay service without a network: it outlives controllers, dies writing, loses answers."""
+"""A simulated replay service: it outlives controllers, crashes in writes and loses replies."""
 
 import asyncio
 
@@ -14,16 +14,16 @@ from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2
 
 DELAY_S = 0.01
-"""Mean of an append."""
+"""Mean delay of an append, exponential."""
 
 
-class RehearsedReplay:
-    """One table; calls are repeated until they are answered, as ``ReplayClient`` repeats them.
+class SimulatedReplay:
+    """One table; calls are repeated until they are answered, as by ``ReplayClient``.
 
     Args:
-        draws: Of its delays and of answers lost.
-        lost: The share of answers that do not come.
-        event_log: Its history.
+        draws: Generator of delays and lost replies.
+        lost: Share of lost replies.
+        event_log: The event log of the service.
     """
 
     def __init__(self, draws: np.random.Generator, lost: float, event_log: EventLog) -> None:
@@ -31,24 +31,24 @@ class RehearsedReplay:
         self._table: Table | None = None
         self._owner = RunTerm("", 0)
 
-    def client(self) -> "RehearsedReplayClient":
-        """For one controller."""
-        return RehearsedReplayClient(self)
+    def client(self) -> "SimulatedReplayClient":
+        """A client for one controller."""
+        return SimulatedReplayClient(self)
 
     def open_table(self, *, row_size: int, capacity: int, head: int, run_term: RunTerm) -> Table:
-        """As the service does."""
+        """Open or truncate the table, with the semantics of the service."""
         if run_term.term <= self._owner.term:
             raise StaleTerm(f"term {self._owner.term} has opened the table")
         self._owner = run_term
         if self._table is None:
-            # Twice the slots: an append that is cut off overwrites nothing that can be read.
+            # Twice the slots: an interrupted append overwrites no readable row.
             self._table = Table(Memory(2 * capacity, row_size), capacity=capacity)
         self._table.truncate(head)
         self._event_log.append(Truncated(table=TABLE, head=self._table.head))
         return self._table
 
     async def append(self, first_position: int, rows: FloatArray, run_term: RunTerm) -> int:
-        """Store rows; a death before the answer is followed by another try."""
+        """Store rows; retry after a crash or a lost reply."""
         table = self._table
         assert table is not None
         while True:
@@ -65,22 +65,22 @@ class RehearsedReplay:
             await asyncio.sleep(AGAIN_S)
 
     def gather(self, sample: Sample) -> FloatArray:
-        """A learner's minibatch."""
+        """The rows of a sample."""
         assert self._table is not None
         return self._table.minibatch(sample)
 
 
-class RehearsedReplayClient:
-    """What a controller holds of it."""
+class SimulatedReplayClient:
+    """A controller's client of the simulated service."""
 
-    def __init__(self, replay: RehearsedReplay) -> None:
+    def __init__(self, replay: SimulatedReplay) -> None:
         self._replay = replay
         self._run_term = RunTerm("", 0)
 
     async def open_table(
         self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
     ) -> tuple[int, int]:
-        """Make sure that the table ends at ``head``; returns (tail, head)."""
+        """Truncate the table to ``head``; returns (tail, head)."""
         self._run_term = run_term
         table = self._replay.open_table(
             row_size=row_size, capacity=capacity, head=head, run_term=run_term

@@ -1,36 +1,35 @@
-"""Rehearsals: one run after the other under a seeded schedule of faults, in virtual time.
+"""A simulated run under faults drawn from a seed, in virtual time.
 
-Controllers, rounds, membership, journal and checkpoints are the service's own; learners, replay and
-wires are played. A schedule is its seed: it fails again as it failed.
+Controllers, rounds, membership, journal and checkpoints are the service's own code; learners,
+replay and links are simulated. A failure is reproduced by its seed.
 """
 
 import asyncio
 import json
 import os
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError
-from fullrank.common.failpoints import Killed
-from fullrank.common.failpoints import rehearse as arm
+from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank.runs.event_log import EventLog
 from fullrank.wiring import environment_of, recipe_of
 from fullrank_controller.rounds.auditor import RolledBack
-from fullrank_faultlab.rehearsal.learner import Conduct, RehearsedLearner
-from fullrank_faultlab.rehearsal.office import Office
-from fullrank_faultlab.rehearsal.replay import RehearsedReplay
-from fullrank_faultlab.rehearsal.wire import Line, Weather
+from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation.controller import SimulatedController
+from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
+from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
+from fullrank_faultlab.simulation.replay import SimulatedReplay
 
-CALM_S = 6.0
-"""From then on nothing goes wrong any more, and the run must end."""
-LIVE_S = 300.0
-"""A run that has not ended so long after it, in virtual seconds, hangs."""
-POINTS = (
+FAULTS_END_S = 6.0
+"""End of the faults in virtual time; the run must finish after it."""
+HANG_S = 300.0
+"""A run that has not finished so many virtual seconds later hangs."""
+FAILPOINTS = (
     "term.raised",
     "warmup.played",
     "transitions.played",
@@ -50,205 +49,196 @@ POINTS = (
     "checkpoint.pruned",
     "journal.pruned",
 )
-BAD = 0
-"""The one learner that may compute wrong things and whose messages may be changed."""
-WRONG = (Conduct.WRONG_VECTOR, Conduct.WRONG_DIGEST)
-HONEST = tuple(conduct for conduct in Conduct if conduct not in WRONG)
+FAULTY = 0
+"""The one learner that may compute wrong vectors and whose messages may be corrupted."""
+WRONG = (Behaviour.WRONG_VECTOR, Behaviour.WRONG_DIGEST)
+HONEST = tuple(behaviour for behaviour in Behaviour if behaviour not in WRONG)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """How a schedule went."""
-
-    seed: int
-    injected: list[str] = field(default_factory=list)
-    """What was done to the run, in order, with the virtual time."""
-    wrong: list[str] = field(default_factory=list)
-    """Violations; none is well."""
-
-
-class Schedule:
-    """A run and what happens to it.
+class SimulatedRun:
+    """A run and its injected faults.
 
     Args:
-        config: The run's.
-        run_dir: Empty.
-        outcome: Its seed keys every draw; it is told what is done.
+        config: Configuration of the run.
+        run_dir: An empty directory.
+        outcome: Its seed keys every draw; faults and violations are added to it.
     """
 
     def __init__(self, config: RunConfig, run_dir: Path, outcome: Outcome) -> None:
         self._config, self._run_dir, self._outcome = config, run_dir, outcome
         self._draws = stream(outcome.seed, "misfortunes")
-        self._rough = self._draws.random()
-        """Share of what may go wrong."""
-        self._replay = RehearsedReplay(
-            stream(outcome.seed, "replay"), 0.2 * self._rough, EventLog(run_dir, "replay")
+        self._intensity = self._draws.random()
+        """Scale of all fault probabilities, in [0, 1)."""
+        self._replay = SimulatedReplay(
+            stream(outcome.seed, "replay"), 0.2 * self._intensity, EventLog(run_dir, "replay")
         )
-        self._weathers = [self._weather(learner) for learner in range(config.learners)]
-        self._learners: list[RehearsedLearner] = []
-        self._office: Office | None = None
+        self._link_faults = [self._draw_link_faults(learner) for learner in range(config.learners)]
+        self._learners: list[SimulatedLearner] = []
+        self._controller: SimulatedController | None = None
         self._serving: asyncio.Task[None] | None = None
-        self._followed = asyncio.Event()
-        self._offices: list[Office] = []
-        self._lasting: set[asyncio.Task[None]] = set()
-        self._calm = self._rotted = False
-        replace_text(run_dir / "run.json", json.dumps({"run": "rehearsal"}))
+        self._superseded = asyncio.Event()
+        self._controllers: list[SimulatedController] = []
+        self._permanent: set[asyncio.Task[None]] = set()
+        self._faults_ended = self._checkpoint_corrupted = False
+        replace_text(run_dir / "run.json", json.dumps({"run": "simulation"}))
 
-    def _weather(self, learner: int) -> Weather:
+    def _draw_link_faults(self, learner: int) -> LinkFaults:
         draws = stream(self._outcome.seed, "weather", learner)
-        rough = self._rough * draws.random(3) * (draws.random(3) < 0.5)
-        return Weather(
+        intensity = self._intensity * draws.random(3) * (draws.random(3) < 0.5)
+        return LinkFaults(
             draws=draws,
-            doubled=0.1 * rough[0],
-            swapped=0.1 * rough[1],
-            flipped=0.1 * rough[2] if learner == BAD else 0.0,
+            duplicated=0.1 * intensity[0],
+            reordered=0.1 * intensity[1],
+            corrupted=0.1 * intensity[2] if learner == FAULTY else 0.0,
         )
 
-    def _conduct(self, learner: int) -> Conduct:
-        draws = self._weathers[learner].draws
-        if self._calm or draws.random() > 0.5 * self._rough:
-            return Conduct.OK
-        choices = tuple(Conduct) if learner == BAD else HONEST
+    def _behaviour(self, learner: int) -> Behaviour:
+        draws = self._link_faults[learner].draws
+        if self._faults_ended or draws.random() > 0.5 * self._intensity:
+            return Behaviour.OK
+        choices = tuple(Behaviour) if learner == FAULTY else HONEST
         return choices[int(draws.integers(len(choices)))]
 
     async def play(self) -> str:
-        """Until the run is finished; returns the digest of its parameters."""
-        self._enlist()
-        self._lasting.add(asyncio.create_task(self._befall()))
+        """Simulate until the run is finished; returns the digest of its parameters."""
+        self._start_learners()
+        self._permanent.add(asyncio.create_task(self._inject()))
         try:
-            async with asyncio.timeout(CALM_S + LIVE_S):
+            async with asyncio.timeout(FAULTS_END_S + HANG_S):
                 while True:
-                    if finished := await self._hold_office():
+                    if finished := await self._serve_term():
                         return finished
                     await asyncio.sleep(self._draws.exponential(0.3))
         except TimeoutError:
-            where = self._office.position if self._office else "no controller"
-            self._outcome.wrong.append(f"live: it does not end: {where}")
+            where = self._controller.position if self._controller else "no controller"
+            self._outcome.violations.append(f"live: the run does not end: {where}")
             return ""
 
-    def _enlist(self) -> None:
+    def _start_learners(self) -> None:
         agents = environment_of(self._config, copies=1).agents
         recipe = recipe_of(self._config)
         for number in range(self._config.learners):
-            learner = RehearsedLearner(
-                dial=partial(self._dial, number),
+            learner = SimulatedLearner(
+                connect=partial(self._connect, number),
                 algorithm=recipe.make(agents, seed=self._config.seed, device="cpu"),
                 replay=self._replay,
-                conduct=partial(self._conduct, number),
+                behaviour=partial(self._behaviour, number),
                 draws=stream(self._outcome.seed, "learner", number),
                 event_log=EventLog(self._run_dir, f"learner-{number}"),
             )
             self._learners.append(learner)
-            self._lasting.add(asyncio.create_task(learner.live()))
+            self._permanent.add(asyncio.create_task(learner.run()))
 
-    def _dial(self, learner: int) -> Line | None:
-        return self._office.dial(self._weathers[learner]) if self._office else None
+    def _connect(self, learner: int) -> SimulatedStream | None:
+        return self._controller.connect(self._link_faults[learner]) if self._controller else None
 
-    async def _hold_office(self) -> str:
-        """A controller's time; the digest of its parameters if it finished the run."""
-        if not self._calm and self._draws.random() < 0.8:
-            arm(str(self._draws.choice(POINTS)), int(self._draws.integers(1, 5)))
+    async def _serve_term(self) -> str:
+        """One controller's term; returns the digest of the parameters of a finished run, or ''."""
+        if not self._faults_ended and self._draws.random() < 0.8:
+            arm(str(self._draws.choice(FAILPOINTS)), int(self._draws.integers(1, 5)))
         try:
-            self._office = office = Office(self._config, self._run_dir, self._replay)
-            self._offices.append(office)
-            self._serving = asyncio.create_task(office.serve())
-            self._followed.clear()
-            followed = asyncio.create_task(self._followed.wait())
-            await asyncio.wait({self._serving, followed}, return_when=asyncio.FIRST_COMPLETED)
-            if self._followed.is_set() and not self._serving.done():
-                self._serving.add_done_callback(_how_it_ended)
-                office.forget_lock()
+            self._controller = controller = SimulatedController(
+                self._config, self._run_dir, self._replay
+            )
+            self._controllers.append(controller)
+            self._serving = asyncio.create_task(controller.serve())
+            self._superseded.clear()
+            superseded = asyncio.create_task(self._superseded.wait())
+            await asyncio.wait({self._serving, superseded}, return_when=asyncio.FIRST_COMPLETED)
+            if self._superseded.is_set() and not self._serving.done():
+                self._serving.add_done_callback(_retrieve_result)
+                controller.release_lock()
                 return ""
             if not self._serving.cancelled():
                 self._serving.result()
-                return office.training.digest()
-            self._say("controller killed")
+                return controller.training.digest()
+            self._record("controller killed")
             self._damage("")
         except Killed as point:
-            self._say(f"controller killed at {point}")
+            self._record(f"controller killed at {point}")
             self._damage(str(point))
         except (FullrankError, RolledBack) as error:
-            self._say(f"controller ended: {error}")
+            self._record(f"controller ended: {error}")
         finally:
-            self._office = None
-        await self._bury()
+            self._controller = None
+        await self._cleanup()
         return ""
 
-    async def _bury(self) -> None:
-        """What kill -9 leaves of controllers: nothing but their files."""
-        for office in self._offices:
-            office.vanish()
-        self._offices.clear()
+    async def _cleanup(self) -> None:
+        """Remove all traces of killed controllers but their files, as ``kill -9`` does."""
+        for controller in self._controllers:
+            controller.kill()
+        self._controllers.clear()
         this = asyncio.current_task()
-        ghosts = [each for each in asyncio.all_tasks() - self._lasting if each is not this]
-        for ghost in sorted(ghosts, key=_age):  # a set has another order each time
-            ghost.cancel()
-        await asyncio.gather(*ghosts, return_exceptions=True)
+        tasks = [task for task in asyncio.all_tasks() - self._permanent if task is not this]
+        for task in sorted(tasks, key=_age):  # sets have no stable order
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _damage(self, point: str) -> None:
-        """What a crash of the machine may do besides."""
+        """Inject the file damage that a crash of the machine may cause."""
         if point == "journal.written":  # and not synced
             segments = (self._run_dir / "journal").iterdir()
             newest = max(segments, key=lambda path: path.stem.partition("-")[::-1])
             size = newest.stat().st_size - int(self._draws.integers(1, 40))
             os.truncate(newest, size)
-            self._say(f"{newest.name} cut short")
+            self._record(f"{newest.name} truncated")
         kept = saved(self._run_dir / "checkpoints")
-        if len(kept) > 1 and not self._rotted and self._draws.random() < 0.2:
-            self._rotted = True
+        if len(kept) > 1 and not self._checkpoint_corrupted and self._draws.random() < 0.2:
+            self._checkpoint_corrupted = True
             content = bytearray((kept[0] / STATE).read_bytes())
             content[int(self._draws.integers(len(content)))] ^= 1
             (kept[0] / STATE).write_bytes(content)
-            self._say(f"checkpoint {kept[0].name} rotted")
+            self._record(f"checkpoint {kept[0].name} corrupted")
 
-    async def _befall(self) -> None:
-        """Misfortunes at random times, then calm."""
-        misfortunes = (self._kill, self._follow, *(self._cut, self._part) * 2)
+    async def _inject(self) -> None:
+        """Inject faults at random times, then end them all."""
+        kinds = (self._kill, self._supersede, *(self._cut, self._partition) * 2)
         while True:
             await asyncio.sleep(self._draws.exponential(0.8))
-            if asyncio.get_running_loop().time() > CALM_S:
+            if asyncio.get_running_loop().time() > FAULTS_END_S:
                 break
-            misfortunes[int(self._draws.integers(len(misfortunes)))]()
-        self._say("calm")
-        self._calm = True
+            kinds[int(self._draws.integers(len(kinds)))]()
+        self._record("faults end")
+        self._faults_ended = True
         arm("", 0)
-        for weather in self._weathers:
-            weather.clear()
+        for faults in self._link_faults:
+            faults.clear()
         for learner in self._learners:
-            learner.hang_up()
+            learner.disconnect()
 
     def _kill(self) -> None:
         if self._serving is not None:
             self._serving.cancel()
 
-    def _follow(self) -> None:
-        """Another controller begins, and the one before does not know."""
-        self._say("controller followed by another")
-        self._followed.set()
+    def _supersede(self) -> None:
+        """Start another controller while the present one goes on."""
+        self._record("controller superseded")
+        self._superseded.set()
 
     def _cut(self) -> None:
         number = int(self._draws.integers(len(self._learners)))
-        self._say(f"learner {number} cut off")
-        self._learners[number].hang_up()
+        self._record(f"learner {number} disconnected")
+        self._learners[number].disconnect()
 
-    def _part(self) -> None:
-        """No message to or from some learners for a while."""
+    def _partition(self) -> None:
+        """Partition some learners from the controller for a while."""
         until = asyncio.get_running_loop().time() + self._draws.exponential(3.0)
-        for number, weather in enumerate(self._weathers):
+        for number, faults in enumerate(self._link_faults):
             if self._draws.random() < 0.5:
-                self._say(f"learner {number} parted until {until:.1f}")
-                weather.closed_until = until
+                self._record(f"learner {number} partitioned until {until:.1f}")
+                faults.partitioned_until = until
 
-    def _say(self, what: str) -> None:
+    def _record(self, fault: str) -> None:
         now = asyncio.get_running_loop().time()
-        self._outcome.injected.append(f"{now:7.3f} {what}")
+        self._outcome.faults.append(f"{now:7.3f} {fault}")
 
 
 def _age(task: "asyncio.Task[object]") -> int:
     return int(task.get_name().removeprefix("Task-"))
 
 
-def _how_it_ended(serving: "asyncio.Task[None]") -> None:
-    """A deposed controller may end in any way; nobody asks."""
+def _retrieve_result(serving: "asyncio.Task[None]") -> None:
+    """Retrieve the result of a superseded controller, which may fail in any way."""
     if not serving.cancelled():
         serving.exception()

@@ -1,7 +1,8 @@
-"""An algorithm of no use but this: tiny updates that differ wherever anything they rest on does.
+"""A toy algorithm for simulations: tiny updates that differ whenever any of their inputs does.
 
-Parameters, minibatch, seed and iteration key a random stream; whoever computes with a stale section
-or another minibatch gets other bits. Of learners' own samples the row takes the minibatch's place.
+Parameters, minibatch, seed and iteration key a random stream, so that a stale section or another
+minibatch gives other bits. Where learners draw samples of their own, the row takes the
+minibatch's place.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,11 +19,11 @@ from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec
 
 SIZE = 5
-"""Parameters of a unit; unit i's update has i entries more."""
+"""Parameters of a unit; the update of unit i has i more entries."""
 
 
-class Sketch:
-    """One policy section a unit; every unit needs all of them."""
+class Toy:
+    """One policy section for each unit; every unit needs all sections."""
 
     def __init__(self, agents: Sequence[AgentSpec], *, seed: int) -> None:
         self.units = len(agents)
@@ -41,12 +42,12 @@ class Sketch:
         return range(self.units)
 
     def view(self, section: int) -> FloatArray:
-        """A unit's parameters."""
+        """Parameters of a unit."""
         view: FloatArray = self._parameters[section]
         return view
 
     def written(self) -> None:
-        """There is no other copy."""
+        """Do nothing: there is no second copy of the parameters."""
 
     def updates(
         self,
@@ -56,7 +57,7 @@ class Sketch:
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Keyed by all that an update may rest on."""
+        """Updates keyed by all their inputs."""
         check_cancelled()
         return self._drawn(units, crc32c(batch.tobytes()), iteration)
 
@@ -75,34 +76,34 @@ class Sketch:
     def act(
         self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
     ) -> FloatArray:
-        """Keyed by the parameters, too."""
+        """Random actions, keyed by the parameters too."""
         key = (crc32c(self._parameters.tobytes()), iteration + 1, step)
         shape = (len(observation), self._actions)
         return stream(self._seed, "act", *key).random(shape, dtype=np.float32)
 
     def act_greedily(self, observation: FloatArray) -> FloatArray:
-        """Nothing."""
+        """Zero actions."""
         return np.zeros((len(observation), self._actions), np.float32)
 
     def policy(self, unit: UnitIndex) -> tuple[FloatArray, ...]:
-        """None: nobody plays."""
+        """No layers: simulated policies are never exported."""
         return ()
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """The parameters."""
+        """Copy of the parameters."""
         return {"parameters": self._parameters.copy()}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """The parameters."""
+        """Restore the parameters."""
         self._parameters[:] = state["parameters"]
 
     def fingerprint(self) -> str:
-        """Equal everywhere."""
-        return "sketch"
+        """A constant: simulated learners compute alike."""
+        return "toy"
 
 
-class IndependentSketch(Sketch):
-    """The same where each row has samples of its own; see ``IndependentAlgorithm``."""
+class IndependentToy(Toy):
+    """The variant with samples of each row's own; see ``IndependentAlgorithm``."""
 
     def __init__(self, agents: Sequence[AgentSpec], *, seed: int, max_variance: float) -> None:
         super().__init__(agents, seed=seed)
@@ -116,36 +117,36 @@ class IndependentSketch(Sketch):
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Keyed by the row, whatever the minibatch."""
+        """Updates keyed by the row instead of the minibatch."""
         check_cancelled()
         return self._drawn(units, row, iteration)
 
 
-@register("sketch")
+@register("toy")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SketchConfig:
-    """No more than a batch size."""
+class ToyConfig:
+    """Configuration of the toy algorithm."""
 
     batch_size: int = 4
     """B, transitions in one minibatch."""
 
-    def dimensions(self, agents: Sequence[AgentSpec]) -> Sketch:
-        """Those of what is made."""
+    def dimensions(self, agents: Sequence[AgentSpec]) -> Toy:
+        """Dimensions of the algorithm."""
         return self.make(agents, seed=0, device="cpu")
 
-    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Sketch:
-        """Parameters begin as zeros."""
-        return Sketch(agents, seed=seed)
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Toy:
+        """The algorithm with zero parameters."""
+        return Toy(agents, seed=seed)
 
 
-@register("independent_sketch")
+@register("independent_toy")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IndependentSketchConfig(SketchConfig):
-    """Of learners with samples of their own."""
+class IndependentToyConfig(ToyConfig):
+    """Configuration of the variant whose learners draw samples of their own."""
 
     max_variance: float = 1.0
-    """Some of the codes reach it with a few rows, others with all or never."""
+    """A limit that some codes reach with few rows, others with all or never."""
 
-    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> IndependentSketch:
-        """Parameters begin as zeros."""
-        return IndependentSketch(agents, seed=seed, max_variance=self.max_variance)
+    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> IndependentToy:
+        """The algorithm with zero parameters."""
+        return IndependentToy(agents, seed=seed, max_variance=self.max_variance)

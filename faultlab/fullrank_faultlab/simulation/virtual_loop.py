@@ -1,6 +1,6 @@
-"""An event loop whose time is virtual: it jumps to the next timer, and threads run in place.
+"""An event loop in virtual time: it jumps to the next timer, and runs executor calls in place.
 
-The same schedule of timers gives the same run, as fast as the machine computes it.
+Equal timers give equal runs, as fast as the machine computes them.
 """
 
 import asyncio
@@ -11,37 +11,37 @@ from typing import Any, TypeVar
 T = TypeVar("T")
 
 
-class Stuck(Exception):
+class Deadlock(Exception):
     """Nothing is ready and no timer is set: the program would hang for ever."""
 
 
-class _Skip(selectors.SelectSelector):
-    """Waits for nothing; the time that it was to wait has passed."""
+class _VirtualSelector(selectors.SelectSelector):
+    """Advances the virtual time instead of waiting."""
 
     now = 0.0
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if timeout is None:
-            raise Stuck("nothing is ready and no timer is set")
+            raise Deadlock("nothing is ready and no timer is set")
         self.now += max(0.0, timeout)
         return []
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
-    """Deterministic: one thread, one order, no clock."""
+    """Deterministic event loop: one thread, one order of callbacks, no clock."""
 
     def __init__(self) -> None:
-        self._skip = _Skip()
-        super().__init__(self._skip)
+        self._virtual = _VirtualSelector()
+        super().__init__(self._virtual)
 
     def time(self) -> float:
         """Virtual seconds since the loop was made."""
-        return self._skip.now
+        return self._virtual.now
 
     def run_in_executor(  # type: ignore[override]
         self, executor: Any, func: Callable[..., T], *args: Any
     ) -> "asyncio.Future[T]":
-        """Call ``func`` here and now."""
+        """Call ``func`` at once, in this thread."""
         done: asyncio.Future[T] = self.create_future()
         try:
             done.set_result(func(*args))

@@ -1,8 +1,9 @@
-"""Named points at which a test may end a process, as ``kill -9`` would.
+"""Failpoints: named points at which a test kills a process as ``kill -9`` does.
 
-``FULLRANK_FAILPOINT=journal.synced:3`` ends it the third time it gets there. Without the variable a
-point costs one comparison. A rehearsal in virtual time, which has no process to end, raises
-``Killed`` there instead.
+``FULLRANK_FAILPOINT=journal.synced:3`` kills it when it reaches the point for the third time.
+Without the variable a failpoint costs one comparison. A simulation in virtual time, which has no
+process to kill, arms failpoints that raise ``Killed`` instead. This is the only global state of the
+library, as in etcd's gofail: failpoints lie far apart, and production never arms them.
 """
 
 import os
@@ -13,7 +14,7 @@ VARIABLE = "FULLRANK_FAILPOINT"
 
 
 class Killed(BaseException):
-    """Whatever is beyond this point does not happen."""
+    """The process would be dead from this failpoint on."""
 
 
 _name, _, _count = os.environ.get(VARIABLE, "").partition(":")
@@ -22,7 +23,7 @@ _raising = False
 
 
 def reach(name: str) -> None:
-    """Die here if this is the point, and the time, that was asked for."""
+    """Die if this is the armed failpoint and its count is reached."""
     global _left
     if name == _name:
         _left -= 1
@@ -30,8 +31,8 @@ def reach(name: str) -> None:
             _die()
 
 
-def rehearse(name: str, count: int) -> None:
-    """Raise ``Killed`` the ``count``-th time that the point is reached from now on."""
+def arm(name: str, count: int) -> None:
+    """Raise ``Killed`` when the failpoint is reached for the ``count``-th time from now on."""
     global _name, _left, _raising
     _name, _left, _raising = name, count, True
 

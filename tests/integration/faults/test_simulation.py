@@ -1,4 +1,4 @@
-"""Under seeded misfortunes in virtual time runs keep every promise; broken ones are found out."""
+"""Simulated runs keep all guarantees under injected faults; deliberate bugs are found."""
 
 from collections.abc import Sequence
 from functools import cache
@@ -10,38 +10,39 @@ from fullrank.rounds.decision import Decoded
 from fullrank.runs.journal import Entry, Journal
 from fullrank_controller.driver import Driver
 from fullrank_controller.membership.membership import Membership
-from fullrank_faultlab.rehearsal import Outcome, configuration, lag_of, rehearse
+from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation import configuration, lag_of, simulate
 
 pytestmark = pytest.mark.integration
 
 
 @cache
 def reference(lag: int) -> tuple[tuple[str, ...], str]:
-    """What the run without learners commits, and the parameters that it ends with."""
+    """Update digests and final parameters of the fault-free run."""
     run = LocalRun(configuration(lag=lag), coded=False)
     return tuple(iteration.update_digest for iteration in run.train()), run.parameter_digest()
 
 
-def played(seed: int) -> Outcome:
+def simulated(seed: int) -> Outcome:
     digests, parameters = reference(lag_of(seed))
-    return rehearse(seed, digests=digests, parameters=parameters)
+    return simulate(seed, digests=digests, parameters=parameters)
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
 def test_runs_keep_every_promise_whatever_befalls_them(seed: int) -> None:
-    for outcome in map(played, range(seed, seed + 4)):
-        assert not outcome.wrong, outcome
+    for outcome in map(simulated, range(seed, seed + 4)):
+        assert not outcome.violations, outcome
 
 
 def test_a_schedule_is_its_seed() -> None:
-    first, again = played(7), played(7)
-    assert first.injected == again.injected
-    assert len(first.injected) > 1
+    first, again = simulated(7), simulated(7)
+    assert first.faults == again.faults
+    assert len(first.faults) > 1
 
 
 def found_out(seeds: range) -> set[str]:
-    """The names of the invariants that break within some schedules."""
-    return {line.partition(":")[0] for seed in seeds for line in played(seed).wrong}
+    """Names of the invariants that some simulated runs break."""
+    return {line.partition(":")[0] for seed in seeds for line in simulated(seed).violations}
 
 
 def test_a_journal_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

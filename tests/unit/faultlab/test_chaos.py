@@ -1,25 +1,26 @@
-"""``fullrank chaos`` sums up its schedules and names the seed of one that broke a promise."""
+"""``fullrank chaos`` summarises its runs and names the seed of one that breaks a guarantee."""
 
 import pytest
 
 from fullrank.common.errors import InvariantBroken
-from fullrank_faultlab import rehearsal
+from fullrank_faultlab import simulation
 from fullrank_faultlab.cli import chaos
+from fullrank_faultlab.outcome import Outcome
 
 
 def test_what_was_played_is_counted(capsys: pytest.CaptureFixture[str]) -> None:
     chaos(schedules=3, seed=7, processes=1)
-    assert capsys.readouterr().out.startswith("3 schedules, ")
+    assert capsys.readouterr().out.startswith("3 runs, ")
 
 
 def test_a_broken_promise_ends_it_and_names_the_seed(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def broken(seed: int, **reference: object) -> rehearsal.Outcome:
-        wrong = ["live: it does not end"] if seed == 8 else []
-        return rehearsal.Outcome(seed, ["0.5 controller killed"], wrong)
+    def broken(seed: int, **reference: object) -> Outcome:
+        violations = ["live: it does not end"] if seed == 8 else []
+        return Outcome(seed, ["0.5 controller killed"], violations)
 
-    monkeypatch.setattr(rehearsal, "rehearse", broken)
-    with pytest.raises(InvariantBroken, match=r"schedule 8 .*does not end.*--seed 8"):
+    monkeypatch.setattr(simulation, "simulate", broken)
+    with pytest.raises(InvariantBroken, match=r"run 8 .*does not end.*--seed 8"):
         chaos(schedules=3, seed=7, processes=1)
     assert "controller killed" in capsys.readouterr().out

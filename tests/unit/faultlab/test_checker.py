@@ -1,4 +1,4 @@
-"""A judge that hears a history in pieces finds what one who reads all of it finds, and forgets."""
+"""An incremental check finds what a check of the whole history finds, in bounded memory."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -22,7 +22,7 @@ from fullrank.runs.event_log import (
     Stored,
     Welcomed,
 )
-from fullrank_faultlab.judge import Judge
+from fullrank_faultlab.checker import Checker
 
 TERMS, EACH = 6, 3
 ROWS = ((0, 0), (1, 1))
@@ -96,8 +96,8 @@ def lives() -> list[History]:
 
 
 def found_in(pieces: list[History]) -> list[str]:
-    judge = Judge(REFERENCE)
-    return [line for piece in pieces for line in judge.hear(piece)]
+    checker = Checker(REFERENCE)
+    return [line for piece in pieces for line in checker.check(piece)]
 
 
 @given(cuts=st.lists(st.integers(0, 14 * TERMS), max_size=6))
@@ -148,10 +148,10 @@ def test_replay_that_lost_what_it_acknowledged_long_ago_is_found_out() -> None:
 
 
 def test_it_remembers_no_more_after_many_terms_than_after_two() -> None:
-    judge, sizes = Judge(REFERENCE), []
+    checker, sizes = Checker(REFERENCE), []
     for piece in lives():
-        judge.hear(piece)
-        remembered = judge.remembered
+        checker.check(piece)
+        remembered = checker.retained
         sizes.append(
             len(remembered.controller)
             + len(remembered.replay)

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from fullrank_faultlab.fault_proxy import FaultProxy, Way
+from fullrank_faultlab.fault_proxy import Direction, FaultProxy
 
 
-async def kept(way: Way, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+async def kept(way: Direction, monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What it keeps each of a thousand pieces for, seconds; nobody waits."""
     slept: list[float] = []
 
@@ -36,5 +36,5 @@ async def test_pieces_are_kept_as_unsteadily_as_was_asked_and_each_time_the_same
 async def test_a_line_that_was_mended_keeps_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy = FaultProxy(str)
     proxy.delay(0.05, jitter_s=0.02)
-    proxy.mend()
+    proxy.heal()
     assert await kept(proxy.down, monkeypatch) == []

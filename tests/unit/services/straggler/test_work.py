@@ -12,7 +12,7 @@ from fullrank.config import PluginSettings, Throttle, load, to_toml
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_faultlab.rehearsal.clock import VirtualLoop
+from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
 from fullrank_straggler.work import WorkRelay

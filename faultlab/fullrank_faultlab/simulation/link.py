@@ -1,4 +1,4 @@
-"""A Work stream without a network: messages in order, after a while, but for what befalls them."""
+"""A simulated Work stream: messages arrive in order after a delay, except for injected faults."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -14,61 +14,64 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.servicer import ControllerServicer
 
 APART_S = 1e-6
-"""Between two messages of one direction, so that they stay in order."""
+"""Least time between two messages of one direction, which keeps them in order."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Weather:
-    """What befalls the messages of a line.
+class LinkFaults:
+    """Faults of the link between a learner and the controller, as shares of all messages.
 
-    Shares are of all messages. None is lost while its stream goes on, as gRPC promises: a report
-    that vanished would be waited for.
+    No message is lost while its stream lives, as gRPC guarantees: the controller would wait for a
+    lost report.
     """
 
     draws: np.random.Generator
     delay_s: float = 0.01
-    """Mean, exponential."""
-    doubled: float = 0.0
-    swapped: float = 0.0
-    flipped: float = 0.0
-    """One bit of a message that carries chunks."""
-    closed_until: float = 0.0
-    """A partition: nothing arrives before this time."""
+    """Mean delay of a message, exponential."""
+    duplicated: float = 0.0
+    """Messages delivered twice."""
+    reordered: float = 0.0
+    """Messages delivered after the next one."""
+    corrupted: float = 0.0
+    """Messages with chunks, or of the controller, in which one bit is flipped."""
+    partitioned_until: float = 0.0
+    """End of a partition; nothing arrives before this time."""
 
     def clear(self) -> None:
-        """Fair from now on."""
-        self.doubled = self.swapped = self.flipped = self.closed_until = 0.0
+        """End all faults but the delay."""
+        self.duplicated = self.reordered = self.corrupted = self.partitioned_until = 0.0
 
 
 @dataclass(slots=True)
-class _Lane:
-    """One direction."""
+class _Direction:
+    """One direction of a stream."""
 
-    weather: Weather
+    faults: LinkFaults
     arrived: "asyncio.Queue[bytes | None]" = field(default_factory=asyncio.Queue)
     _last_s: float = 0.0
     _held: list[bytes] = field(default_factory=list)
 
     def send(self, message: bytes, *, bulky: bool) -> None:
-        weather, draw = self.weather, self.weather.draws.random(3)
-        if bulky and draw[0] < weather.flipped:
-            place = int(weather.draws.integers(8 * len(message)))
+        faults, draw = self.faults, self.faults.draws.random(3)
+        if bulky and draw[0] < faults.corrupted:
+            place = int(faults.draws.integers(8 * len(message)))
             changed = bytearray(message)
             changed[place // 8] ^= 1 << place % 8
             message = bytes(changed)
-        if draw[1] < weather.swapped and not self._held:
+        if draw[1] < faults.reordered and not self._held:
             self._held.append(message)
             return
-        for each in (message, *([message] if draw[2] < weather.doubled else []), *self._held):
-            self._deliver(each)
+        copies = 2 if draw[2] < faults.duplicated else 1
+        for delivered in (*[message] * copies, *self._held):
+            self._deliver(delivered)
         self._held.clear()
 
     def end(self) -> None:
         self._deliver(None)
 
     def _deliver(self, message: bytes | None) -> None:
-        loop, weather = asyncio.get_running_loop(), self.weather
-        due = max(loop.time() + weather.draws.exponential(weather.delay_s), weather.closed_until)
+        loop, faults = asyncio.get_running_loop(), self.faults
+        due = max(loop.time() + faults.draws.exponential(faults.delay_s), faults.partitioned_until)
         self._last_s = max(due, self._last_s + APART_S)
         loop.call_at(self._last_s, self.arrived.put_nowait, message)
 
@@ -77,16 +80,16 @@ class _Ended(Exception):
     """The controller ended the stream."""
 
 
-class Line:
-    """One learner's stream, from the learner's side.
+class SimulatedStream:
+    """A learner's stream to a controller, with the learner's and the servicer's methods.
 
     Args:
-        servicer: The controller that it reaches.
-        weather: Of both directions.
+        servicer: The controller's servicer.
+        faults: Faults of both directions.
     """
 
-    def __init__(self, servicer: ControllerServicer, weather: Weather) -> None:
-        self._up, self._down = _Lane(weather), _Lane(weather)
+    def __init__(self, servicer: ControllerServicer, faults: LinkFaults) -> None:
+        self._up, self._down = _Direction(faults), _Direction(faults)
         self._handler = asyncio.create_task(self._handle(servicer))
 
     async def _handle(self, servicer: ControllerServicer) -> None:
@@ -103,22 +106,22 @@ class Line:
             yield pb.LearnerMessage.FromString(message)
 
     async def write(self, message: bytes) -> None:
-        """The controller's context: say something to the learner."""
+        """Send a message to the learner; part of the servicer's context."""
         self._down.send(message, bulky=True)
 
     async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
-        """The controller's context: end the stream."""
+        """End the stream; part of the servicer's context."""
         raise _Ended(f"{code.name}: {details}")
 
-    def say(self, message: pb.LearnerMessage) -> None:
+    def send(self, message: pb.LearnerMessage) -> None:
         """Send a message to the controller."""
         self._up.send(message.SerializeToString(), bulky=bool(message.chunks))
 
-    async def hear(self) -> pb.ControllerMessage:
-        """The next message of the controller.
+    async def receive(self) -> pb.ControllerMessage:
+        """The next message from the controller.
 
         Raises:
-            ServiceLost: The stream has ended, or what came is not a message.
+            ServiceLost: The stream has ended, or the message is malformed.
         """
         message = await self._down.arrived.get()
         if message is None:
@@ -129,6 +132,6 @@ class Line:
             raise ServiceLost(str(error)) from None
 
     def cut(self) -> None:
-        """Lose the connection: both sides notice."""
+        """Break the connection; both sides see it."""
         self._handler.cancel()
         self._down.end()

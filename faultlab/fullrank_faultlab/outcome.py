@@ -1,0 +1,14 @@
+"""The outcome of one run under injected faults."""
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Faults injected into a run, and the guarantees that it broke."""
+
+    seed: int
+    faults: list[str] = field(default_factory=list)
+    """The injected faults, in order."""
+    violations: list[str] = field(default_factory=list)
+    """Empty when all guarantees hold."""
