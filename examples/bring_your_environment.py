@@ -1,7 +1,7 @@
-"""Train on an environment of your own: any PettingZoo Parallel environment will do.
+"""Train on your own environment, here a PettingZoo Parallel environment.
 
-Three walkers on a line earn more the closer together they are; only the first sees everybody. The
-same works as services: ``fullrank train --env bring_your_environment:Rendezvous``.
+Three walkers on a line are rewarded for being close together; only the first observes all of them.
+To train it as services: ``fullrank train --env bring_your_environment:Rendezvous``.
 """
 
 from typing import Any
@@ -29,15 +29,15 @@ class Rendezvous(ParallelEnv):  # type: ignore[misc]
         self.agents: list[str] = []
 
     def observation_space(self, agent: str) -> Box:
-        return Box(-np.inf, np.inf, (len(self.seen(agent)),))
+        return Box(-np.inf, np.inf, (len(self.observed(agent)),))
 
     def action_space(self, agent: str) -> Discrete:
         return Discrete(3)
 
-    def seen(self, agent: str) -> list[int]:
-        """Whose positions an agent sees: a walker only the guide's and its own."""
-        own = self.possible_agents.index(agent)
-        return [0, own] if own else [0, 1, 2]
+    def observed(self, agent: str) -> list[int]:
+        """Indices of the observed positions: a walker observes only the guide and itself."""
+        index = self.possible_agents.index(agent)
+        return [0, index] if index else [0, 1, 2]
 
     def reset(
         self, seed: int | None = None, options: dict[str, Any] | None = None
@@ -47,7 +47,9 @@ class Rendezvous(ParallelEnv):  # type: ignore[misc]
         return self.observe(), {agent: {} for agent in self.agents}
 
     def observe(self) -> Observations:
-        return {agent: self.position[self.seen(agent)].astype(np.float32) for agent in self.agents}
+        return {
+            agent: self.position[self.observed(agent)].astype(np.float32) for agent in self.agents
+        }
 
     def step(self, actions: dict[str, int]) -> tuple[Any, ...]:
         self.position += 0.1 * (np.array([actions[agent] for agent in self.agents]) - 1)

@@ -1,4 +1,4 @@
-"""Play an episode with policies that ``fullrank export RUN --format onnx`` wrote.
+"""Play an episode with policies exported by ``fullrank export RUN --format onnx``.
 
 python examples/play_onnx.py runs/mine/export/onnx
 """
@@ -14,18 +14,18 @@ from fullrank.environments.parallel import parallel_env
 
 def main(folder: str) -> None:
     policies = [InferenceSession(path) for path in sorted(Path(folder).glob("*.onnx"))]
-    about = policies[0].get_modelmeta().custom_metadata_map
-    task = json.loads(about["parameters"])
-    environment = parallel_env(about["environment"], agents=len(policies), **task)
+    metadata = policies[0].get_modelmeta().custom_metadata_map
+    task = json.loads(metadata["parameters"])
+    environment = parallel_env(metadata["environment"], agents=len(policies), **task)
     players = dict(zip(environment.possible_agents, policies, strict=True))
-    seen, _ = environment.reset(seed=0)
-    earned = 0.0
+    observation, _ = environment.reset(seed=0)
+    episode_return = 0.0
     while environment.agents:
-        inputs = {agent: {"observation": seen[agent][None]} for agent in environment.agents}
+        inputs = {agent: {"observation": observation[agent][None]} for agent in environment.agents}
         actions = {agent: players[agent].run(["action"], inputs[agent])[0][0] for agent in inputs}
-        seen, reward, *_ = environment.step(actions)
-        earned += sum(reward.values())
-    print(f"return {earned:.3f}")
+        observation, reward, *_ = environment.step(actions)
+        episode_return += sum(reward.values())
+    print(f"return {episode_return:.3f}")
 
 
 if __name__ == "__main__":

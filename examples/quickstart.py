@@ -1,4 +1,4 @@
-"""Five learners train three agents while two of them straggle, and lose nothing by it.
+"""Train three agents on five learners, two of which straggle, to the centralised result.
 
 Everything runs in this process; ``fullrank train`` runs the same as services.
 """

@@ -1,4 +1,4 @@
-"""Watch a run: each iteration as it is committed, and what takes its time.
+"""Watch a run: print each committed iteration, the code, and the bottleneck.
 
 python examples/watch_a_run.py 127.0.0.1:50053
 """
@@ -13,15 +13,15 @@ def main(address: str) -> None:
     with Monitor(address) as monitor:
         setup = monitor.setup()
         print(f"{setup.config.environment.name}, {len(setup.agents)} agents")
-        seen = []
-        for record in monitor.watch():  # what there is, then what comes, to the end of the run
-            seen.append(record)
+        records = []
+        for record in monitor.watch():  # past iterations, then new ones, to the end of the run
+            records.append(record)
             value = "-" if record.return_mean is None else f"{record.return_mean:.1f}"
             print(f"iteration {record.iteration}: return {value}, without {list(record.late)}")
         code = monitor.code()
         print(f"C of {code.name} in epoch {code.epoch}:")
         print(code.matrix.round(2))
-        print(f"bottleneck: {bottleneck(spent(seen))}")
+        print(f"bottleneck: {bottleneck(spent(records))}")
 
 
 if __name__ == "__main__":
