@@ -8,10 +8,23 @@ import numpy as np
 from fullrank.codes import Code, Decoder
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import LearnerId, Matrix, UnitIndex, Vector
+from fullrank.common.linear_hash import HASH_BYTES, WORDS, LinearHash, Words, from_bytes, to_bytes
+from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex, Vector
+from fullrank.common.updates import DIGEST_BYTES, unit_digest
 
 Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
-"""The digest that each learner reported for each unit it computed."""
+"""The digest that each learner reported for each unit it computed, as ``report_of`` makes it."""
+
+
+def report_of(update: FloatArray, hashing: LinearHash | None) -> bytes:
+    """A learner's report of a unit: the digest, and where targets are sums the linear hash.
+
+    Args:
+        update: u_i, shape (P_i,), snapped.
+        hashing: The run's; None where every target is one unit.
+    """
+    digest = unit_digest(update)
+    return digest if hashing is None else digest + to_bytes(hashing.of(update))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,11 +98,26 @@ class Contributions:
                 f"expected ({self.length},)"
             )
         held = np.flatnonzero(self.coefficients(offer.row)).tolist()
-        unreported = [unit for unit in held if unit not in self.reports.get(offer.learner, {})]
+        reported = self.reports.get(offer.learner, {})
+        unreported = [unit for unit in held if unit not in reported]
         if unreported:
             raise InvalidContribution(
                 f"the vector of row {offer.row} came without the digests of units {unreported}"
             )
+        full = DIGEST_BYTES + HASH_BYTES
+        unhashed = [unit for unit in held if len(reported[unit]) != full]
+        if unhashed and not self.code.recovers_units:
+            raise InvalidContribution(
+                f"the vector of row {offer.row} came without the linear hashes of units {unhashed}"
+            )
+
+    def hashes(self) -> Words:
+        """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
+        hashes = np.zeros((self.code.units, WORDS), np.uint64)
+        for digests in self.reports.values():
+            for unit, report in digests.items():
+                hashes[unit] = from_bytes(report[DIGEST_BYTES:])
+        return hashes
 
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""

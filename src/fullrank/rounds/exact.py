@@ -5,11 +5,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.common.errors import Corrupted
+from fullrank.common.linear_hash import WORDS, LinearHash
 from fullrank.common.types import FloatArray
 from fullrank.rounds.contributions import Contributions
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank.rounds.verification import (
     checked_parity,
+    contradicted_sums,
     contradiction,
     digests_of,
     disagreement,
@@ -26,8 +28,15 @@ class ExactDecoding:
     leaving out a single one mends all, it is the culprit, and the others' rows are committed. This
     rests on one learner at most being wrong in an iteration; two that agree on the same wrong bits
     would outvote one.
+
+    A target of one unit is checked by the unit's digest, a sum by the linear hashes of its units;
+    both see any accident, the digest also a vector that was forged (``common.linear_hash``).
+
+    Args:
+        key: Of the linear hashes, known to the learners; not used where every target is one unit.
     """
 
+    key: int = 0
     comparable = True
 
     def precompute(self, contributions: Contributions) -> None:
@@ -39,39 +48,53 @@ class ExactDecoding:
         if not contributions.decoder.decodable:
             return Waiting()
         self.precompute(contributions)
-        decision = _judge(contributions)
+        decision = self._judge(contributions)
         if isinstance(decision, Corrupt):
-            return leave_one_out(contributions, decision, _judge)
+            return leave_one_out(contributions, decision, self._judge)
         return decision
 
+    def _judge(self, contributions: Contributions) -> Decision:
+        """Judge some rows and reports; whether they agree comes before their rank."""
+        if (reason := disagreement(contributions)) is not None:
+            return Corrupt(reason)
+        if not contributions.decoder.decodable:
+            return Waiting()
+        precomputed = contributions.single_units.updates(contributions.offers)
+        if precomputed is not None and contradiction(contributions, precomputed[1]) is None:
+            return _committed(contributions, *precomputed)
+        return self._decode(contributions)
 
-def _judge(contributions: Contributions) -> Decision:
-    """Judge some rows and reports; whether they agree comes before their rank."""
-    if (reason := disagreement(contributions)) is not None:
-        return Corrupt(reason)
-    decoder = contributions.decoder
-    if not decoder.decodable:
-        return Waiting()
-    precomputed = contributions.single_units.updates(contributions.offers)
-    if precomputed is not None and contradiction(contributions, precomputed[1]) is None:
-        return _committed(contributions, *precomputed)
-    try:
-        updates = _decode(contributions)
-    except Corrupted as error:
-        return Corrupt(str(error))
-    digests = digests_of(updates, contributions.sizes)
-    if not decoder.exact:
-        inexact = Decoded(
-            verdict=Verdict.INEXACT,
-            updates=updates,
-            digests=digests,
-            rows=contributions.senders,
-            error_bound=decoder.error_bound,
+    def _decode(self, contributions: Contributions) -> Decision:
+        """Solve for the targets and verify them."""
+        decoder, sums = contributions.decoder, not contributions.code.recovers_units
+        hashing = LinearHash(
+            contributions.length if sums else 0, key=self.key, grid=contributions.grid
         )
-        return checked_parity(inexact, contributions)
-    if (reason := contradiction(contributions, digests)) is not None:
-        return Corrupt(reason)
-    return _committed(contributions, updates, digests)
+        updates = np.empty((len(contributions.code.target), contributions.length), np.float32)
+        hashes = np.zeros((len(updates), WORDS), np.uint64)
+        try:
+            for start, block in decoder.blocks():  # each is cast while it is in the cache
+                updates[:, start : start + block.shape[1]] = block
+                if sums:
+                    hashes += hashing.of(block, start=start)
+        except Corrupted as error:
+            return Corrupt(str(error))
+        digests = digests_of(updates, contributions.sizes)
+        if not decoder.exact:
+            inexact = Decoded(
+                verdict=Verdict.INEXACT,
+                updates=updates,
+                digests=digests,
+                rows=contributions.senders,
+                error_bound=decoder.error_bound,
+            )
+            return checked_parity(inexact, contributions)
+        reason = (
+            contradicted_sums(contributions, hashes)
+            if sums
+            else contradiction(contributions, digests)
+        )
+        return _committed(contributions, updates, digests) if reason is None else Corrupt(reason)
 
 
 def _committed(
@@ -80,11 +103,3 @@ def _committed(
     return Decoded(
         verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=contributions.senders
     )
-
-
-def _decode(contributions: Contributions) -> FloatArray:
-    """All targets, block by block, so that each is cast while it is in the cache."""
-    updates = np.empty((len(contributions.code.target), contributions.length), np.float32)
-    for start, block in contributions.decoder.blocks():
-        updates[:, start : start + block.shape[1]] = block
-    return updates

@@ -6,7 +6,8 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
-from fullrank.common.types import FloatArray, LearnerId, UnitIndex
+from fullrank.common.linear_hash import Words, combine
+from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.rounds.contributions import Contributions, Reports
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict
@@ -42,10 +43,19 @@ def contradiction(contributions: Contributions, digests: Sequence[bytes]) -> str
     return f"the updates of units {wrong} differ from what learners reported" if wrong else None
 
 
+def contradicted_sums(contributions: Contributions, hashes: Words) -> str | None:
+    """How hashes of decoded sums, shape (K, 2), contradict the reported ones, if they do."""
+    target = contributions.code.target
+    wrong = np.flatnonzero((combine(target, contributions.hashes()) != hashes).any(axis=1))
+    if not len(wrong):
+        return None
+    return f"targets {wrong.tolist()} differ from what learners reported of their units"
+
+
 def checked_parity(inexact: Decoded, contributions: Contributions) -> Decision:
     """Refuse an inexact result whose vectors contradict one another."""
     offers = tuple(contributions.offers.values())
-    parity = Parity(contributions.matrix(contributions.offers))
+    parity = Parity(_independent_columns(contributions.matrix(contributions.offers)))
     if parity.residual(np.stack(contributions.vectors(contributions.offers))) > FLOAT64:
         return Corrupt("vectors contradict one another by more than rounding")
     learners = np.array([offer.learner for offer in offers])
@@ -54,6 +64,12 @@ def checked_parity(inexact: Decoded, contributions: Contributions) -> Decision:
         auditable=tuple(sorted(learners[parity.auditable].tolist())),
         nameable=tuple(sorted(learners[parity.nameable].tolist())),
     )
+
+
+def _independent_columns(rows: Matrix) -> Matrix:
+    """The rows in coordinates of their own row space; rows of full rank stay as they are."""
+    rank = int(np.linalg.matrix_rank(rows))
+    return rows if rank == rows.shape[1] else rows @ np.linalg.svd(rows)[2][:rank].T
 
 
 def leave_one_out(
@@ -90,5 +106,6 @@ def _contradicting(contributions: Contributions) -> LearnerId | None:
     """The learner whose vector alone contradicts the others, by parity."""
     offers = contributions.offers
     coded = np.stack(contributions.vectors(offers))
-    index = culprit(contributions.matrix(offers), coded, threshold=FLOAT64)
+    rows = _independent_columns(contributions.matrix(offers))
+    index = culprit(rows, coded, threshold=FLOAT64)
     return None if index is None else contributions.senders[index][1]
