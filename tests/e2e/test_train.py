@@ -94,7 +94,7 @@ def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> Non
     interrupt(process)
     outcome = end(process)
     assert outcome.code == 130
-    assert f"go on with: fullrank resume {run_dir}" in outcome.output
+    assert f"continue with: fullrank resume {run_dir}" in outcome.output
     assert outcome.error == ""
     assert processes_of(run_dir) == []
     assert tracebacks(run_dir) == []

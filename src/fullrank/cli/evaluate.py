@@ -1,15 +1,20 @@
-"""``fullrank eval``: how good the policies of a run are, beside random ones."""
+"""``fullrank eval``: returns of a run's policies, compared with random ones."""
 
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.cli.options import (
+    CertificatesOption,
+    EpisodesOption,
+    InitialSeedOption,
+    JsonOption,
+)
 from fullrank.cli.policies import Version, play
 from fullrank.cli.sources import Source, source_of
 from fullrank.cli.sources import follow as newer_policies
@@ -23,43 +28,50 @@ from fullrank.sinks import Fanout, open_evaluation_sinks
 from fullrank.training.rollouts import Act, Evaluation
 
 NONE = Version(0, -1)
-"""Before all policies."""
+"""Precedes every version."""
+
+
+SourceArgument: TypeAlias = Annotated[
+    str,
+    typer.Argument(help="Run directory, its name below runs/, or host:port of its monitor."),
+]
+RandomOption: TypeAlias = Annotated[
+    bool, typer.Option("--random/--no-random", help="Play the random policy as well.")
+]
+FollowOption: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--follow",
+        help="Play every set of policies that the run publishes until it ends, without the random "
+        "policy; a local run also records the results in evaluations.jsonl and its metrics sinks.",
+    ),
+]
+PatienceOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--patience", help="With --follow: longest wait for new policies, in seconds.", min=0
+    ),
+]
 
 
 def evaluate(
-    run: Annotated[
-        str,
-        typer.Argument(
-            help="Run directory, its name below runs/, or host:port of its monitor.",
-        ),
-    ],
-    episodes: Annotated[int, typer.Option(help="Episodes to play.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Fixes the initial states.", min=0)] = 1000,
-    with_random: Annotated[
-        bool, typer.Option("--random/--no-random", help="Play the random policy beside it.")
-    ] = True,
-    follow: Annotated[
-        bool,
-        typer.Option(
-            "--follow",
-            help="Play all policies that the run publishes, to its end; a run directory gets them "
-            "as evaluations.jsonl and in its metrics sinks. The random policy is left out.",
-        ),
-    ] = False,
-    patience: Annotated[
-        float, typer.Option(help="With --follow: how long new ones may take, seconds.", min=0)
-    ] = 600.0,
+    run: SourceArgument,
+    episodes: EpisodesOption = 100,
+    seed: InitialSeedOption = 1000,
+    with_random: RandomOption = True,
+    follow: FollowOption = False,
+    patience: PatienceOption = 600.0,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play a run's newest policies greedily on fixed seeds; random ones on the same seeds."""
+    """Play a run's newest policies greedily, and random ones from the same initial states."""
     source = source_of(run, certificates)
     if follow:
         _follow(source, episodes=episodes, seed=seed, patience_s=patience, as_json=as_json)
         return
-    found = source.newer(NONE)
-    assert found is not None
-    policies: dict[str, Act | None] = {"trained": found.algorithm.act_greedily}
+    newest = source.newer(NONE)
+    assert newest is not None
+    policies: dict[str, Act | None] = {"trained": newest.algorithm.act_greedily}
     if with_random:
         policies["random"] = None
     played = {
@@ -67,50 +79,54 @@ def evaluate(
         for name, act in policies.items()
     }
     if as_json:
-        print(json.dumps(_facts(source.config, found.version, played, seed=seed)))
+        print(json.dumps(_facts(source.config, newest.version, played, seed=seed)))
     else:
         variant = variant_of(source.config.environment.name, source.config.environment.params)
-        what = f"{source.name} ({variant})"
-        _show(played, title=f"{what} after iteration {found.iteration}, {episodes} episodes")
+        title = f"{source.name} ({variant}) after iteration {newest.iteration}, {episodes} episodes"
+        _show(played, title=title)
 
 
 def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_json: bool) -> None:
-    """Evaluate, note and print all policies that come."""
-    seen = _seen(source.directory) if source.directory else NONE
-    sinks = _open_sinks(source, seen)
+    """Evaluate, record and print every set of policies that the run publishes."""
+    evaluated = _evaluated(source.directory) if source.directory else NONE
+    sinks = _open_sinks(source, evaluated)
     try:
-        for found in newer_policies(source, seen=seen, patience_s=patience_s):
-            act = found.algorithm.act_greedily
+        for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
+            act = newer.algorithm.act_greedily
             played = play(source.config, act, episodes=episodes, seed=seed)
-            facts = _facts(source.config, found.version, {"trained": played}, seed=seed)
+            facts = _facts(source.config, newer.version, {"trained": played}, seed=seed)
             if source.directory:
                 append(source.directory, facts)
                 sinks.write(from_facts(facts))
             if as_json:
                 print(json.dumps(facts), flush=True)
             else:
-                print(f"iteration {found.iteration}: {_in_words(played)}", flush=True)
+                print(f"iteration {newer.iteration}: {_in_words(played)}", flush=True)
     finally:
         sinks.close()
 
 
-def _seen(directory: Path) -> Version:
-    """The last policies that were evaluated and are still the run's."""
+def _evaluated(directory: Path) -> Version:
+    """The last evaluated policies that no later term has superseded."""
     metrics = directory / METRICS
     terms = begun(read_records(metrics)) if metrics.exists() else {}
-    known = [each for each in read_evaluations(directory) if not each.superseded(terms)]
-    return max((Version(each.term, each.iteration) for each in known), default=NONE)
+    versions = (
+        Version(record.term, record.iteration)
+        for record in read_evaluations(directory)
+        if not record.superseded(terms)
+    )
+    return max(versions, default=NONE)
 
 
-def _open_sinks(source: Source, seen: Version) -> Fanout[EvaluationRecord]:
-    """Those of the run; none where its directory is elsewhere."""
+def _open_sinks(source: Source, evaluated: Version) -> Fanout[EvaluationRecord]:
+    """Sinks of a local run; none for a run on another machine."""
     if source.directory is None:
         return Fanout(())
     config = source.config
     return open_evaluation_sinks(
         source.directory,
         config.metrics.sinks,
-        first_iteration=seen.iteration + 1,
+        first_iteration=evaluated.iteration + 1,
         config=as_tables(config),
     )
 

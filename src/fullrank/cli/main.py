@@ -1,4 +1,4 @@
-"""The ``fullrank`` command: its verbs, and how errors become one line and an exit status."""
+"""The ``fullrank`` command: its verbs, and errors as one line and an exit status."""
 
 import os
 import sys
@@ -14,11 +14,13 @@ from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
 
 GROUP = "fullrank.verbs"
-"""Entry points of further verbs, each a ``Verb``; their modules must be quick to import."""
+"""Entry-point group of further verbs, each a ``Verb``; their modules must import quickly."""
 
 TRAIN = "Train and look"
 CODES = "Codes and planning"
 OPERATE = "Operate"
+PANELS = (TRAIN, CODES, OPERATE, "Reproduce", "Develop")
+"""Groups of verbs, in the order of ``fullrank --help``; other groups follow, by name."""
 
 VERBS = {
     "train": Verb(TRAIN, "fullrank.cli.train:train", "Train a team on local services."),
@@ -30,26 +32,26 @@ VERBS = {
     "compare": Verb(TRAIN, "fullrank.cli.compare:compare", "Compare the policies of several runs."),
     "plot": Verb(TRAIN, "fullrank.cli.plot:plot", "Plot a run's returns and round times."),
     "render": Verb(TRAIN, "fullrank.cli.render:render", "Render an episode as a GIF or MP4."),
-    "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies for use elsewhere."),
-    "checkpoint": Verb(TRAIN, "fullrank.cli.checkpoint:app", "List, verify and diff checkpoints."),
+    "export": Verb(TRAIN, "fullrank.cli.export:export", "Export policies as standalone files."),
+    "checkpoint": Verb(TRAIN, "fullrank.cli.checkpoint:app", "List, verify, compare checkpoints."),
     "codes": Verb(CODES, "fullrank.cli.codes:app", "List, check and plan codes."),
     "simulate": Verb(CODES, "fullrank.cli.simulate:simulate", "Compare codes in virtual time."),
     "serve": Verb(OPERATE, "fullrank.cli.serve:serve", "Run one service."),
     "config": Verb(OPERATE, "fullrank.cli.config:app", "Show the configuration and its origins."),
-    "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check that this machine can run it."),
+    "doctor": Verb(OPERATE, "fullrank.cli.doctor:doctor", "Check this machine's installation."),
     "health": Verb(OPERATE, "fullrank.cli.health:health", "Ask whether a service is healthy."),
-    "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Make the certificates of a run's services."),
-    "compose": Verb(OPERATE, "fullrank.cli.compose:app", "Write Compose files with sidecars."),
-    "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Read and set injected delays."),
+    "certs": Verb(OPERATE, "fullrank.cli.certs:app", "Manage the services' certificates."),
+    "compose": Verb(OPERATE, "fullrank.cli.compose:app", "Write a Compose file with sidecars."),
+    "straggler": Verb(OPERATE, "fullrank.cli.straggler:app", "Show or change injected delays."),
 }
-"""The library's verbs; installed packages add theirs by an entry point in ``GROUP``."""
+"""Verbs of the library; installed packages add theirs by an entry point in ``GROUP``."""
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line; the process ends with the error's exit status.
 
     Args:
-        arguments: The words after ``fullrank``; those of the process if left out.
+        arguments: The words after ``fullrank``; by default those of the process.
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     completing = "_FULLRANK_COMPLETE" in os.environ
@@ -69,14 +71,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def verbs() -> dict[str, Verb]:
-    """All verbs by name: the library's, then those of installed packages."""
-    return VERBS | {point.name: point.load() for point in entry_points(group=GROUP)}
+    """All verbs by name, panel by panel; in a panel the library's come before plug-ins'."""
+    known: dict[str, Verb] = VERBS | {
+        point.name: point.load() for point in entry_points(group=GROUP)
+    }
+    return dict(sorted(known.items(), key=lambda item: _place(item[1].panel)))
+
+
+def _place(panel: str) -> tuple[int, str]:
+    """Sort key of a panel."""
+    return (PANELS.index(panel), "") if panel in PANELS else (len(PANELS), panel)
 
 
 def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer:
-    """The application; a verb outside ``mounted`` appears with its name and help line alone.
+    """Build the application; a verb outside ``mounted`` appears only in help.
 
-    Only the verb that is asked for is imported, so that help and errors are quick.
+    Importing just the requested verb keeps help and errors quick.
     """
     app = typer.Typer(
         name="fullrank",
@@ -100,7 +110,7 @@ def build(known: Mapping[str, Verb], *, mounted: Collection[str]) -> typer.Typer
 
 
 def _expected(error: BaseException) -> FullrankError | None:
-    """The error to report if every part of ``error`` was raised on purpose."""
+    """The error to report if every part of ``error`` is a ``FullrankError``, else None."""
     if not isinstance(error, BaseExceptionGroup):
         return error if isinstance(error, FullrankError) else None
     parts = [_expected(part) for part in error.exceptions]
@@ -123,4 +133,4 @@ def _root(
 
 
 def _unmounted() -> None:
-    """Stand-in for a verb that is shown in help and not run."""
+    """Stand-in for a verb that appears in help and is not run."""

@@ -1,4 +1,4 @@
-"""Options that several verbs take."""
+"""Options and arguments that several verbs share, and the configuration that they give."""
 
 import os
 from collections.abc import Mapping
@@ -16,13 +16,62 @@ ConfigOption: TypeAlias = Annotated[
 ]
 SetOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="One setting; may be repeated."),
+    typer.Option("--set", metavar="KEY=VALUE", help="Override a setting; may be repeated."),
 ]
 CertificatesOption: TypeAlias = Annotated[
     Path | None,
-    typer.Option("--certificates", help="The run's certificates, instead of tls.certificates."),
+    typer.Option(
+        "--certificates", help="Directory of the run's certificates; overrides tls.certificates."
+    ),
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+LearnersOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--learners", help="Number of learners N; default: as many as the code needs."),
+]
+AgentsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--agents", help="Number of agents M; default: the environment's own."),
+]
+StragglersOption: TypeAlias = Annotated[
+    int | None, typer.Option("--stragglers", help="Number of stragglers k in every iteration.")
+]
+DelayOption: TypeAlias = Annotated[
+    float | None, typer.Option("--delay", help="Delay of each straggler, in seconds.")
+]
+SeedOption: TypeAlias = Annotated[
+    int | None, typer.Option("--seed", help="Seed of every random draw.")
+]
+
+RunArgument: TypeAlias = Annotated[
+    Path, typer.Argument(help="Run directory, or its name below runs/.")
+]
+EpisodesOption: TypeAlias = Annotated[
+    int, typer.Option("--episodes", help="Number of episodes to play for each policy.", min=1)
+]
+InitialSeedOption: TypeAlias = Annotated[
+    int, typer.Option("--seed", help="Seed of the episodes' initial states.", min=0)
+]
+
+
+def size_options(
+    *,
+    agents: int | None,
+    learners: int | None,
+    stragglers: int | None,
+    delay: float | None,
+    seed: int | None,
+) -> dict[str, Any]:
+    """Configuration keys of the options that ``train`` and ``simulate`` share."""
+    return {
+        "environment.agents": agents,
+        "learners": learners,
+        "stragglers.name": None if stragglers is None and delay is None else "fixed_k",
+        "stragglers.k": stragglers,
+        "stragglers.delay_s": delay,
+        "seed": seed,
+    }
 
 
 def resolve(
@@ -33,9 +82,9 @@ def resolve(
     """The checked configuration from the file, this process's environment and the options.
 
     Args:
-        config_path: What ``--config`` gave.
-        overrides: What ``--set`` gave.
-        options: Dotted keys of typed options; None as a value means not given.
+        config_path: Value of ``--config``.
+        overrides: Values of ``--set``.
+        options: Dotted keys of typed options; None means not given.
 
     Raises:
         ConfigError: A key is unknown or a value impossible.
@@ -45,11 +94,11 @@ def resolve(
 
 
 def tls_of(certificates: Path | None) -> TlsSettings:
-    """What this process shows; what ``--certificates`` does not say is configured."""
+    """TLS settings of this process: ``--certificates``, else the configured ones."""
     folder = None if certificates is None else str(certificates)
     return load(environ=os.environ, options={"tls.certificates": folder}).config.tls
 
 
 def security_of(certificates: Path | None, role: Role) -> Security:
-    """What this process shows to a service in a role."""
+    """Security with which this process calls services in a role."""
     return Security.of(tls_of(certificates), role)

@@ -1,4 +1,4 @@
-"""``fullrank simulate``: compare codes on a cluster that one does not have, in virtual time."""
+"""``fullrank simulate``: compare codes on a simulated cluster, in virtual time."""
 
 import json
 import math
@@ -8,75 +8,100 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
-from fullrank.codes import Code, codes, make_code
-from fullrank.codes.targets import each_unit
+from fullrank.cli.options import (
+    AgentsOption,
+    ConfigOption,
+    DelayOption,
+    JsonOption,
+    LearnersOption,
+    SeedOption,
+    SetOption,
+    StragglersOption,
+    resolve,
+    size_options,
+)
+from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
-from fullrank.config import RunConfig
+from fullrank.config import PluginSettings, RunConfig, agents_of
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import delays_of, dimensions_of, max_variance_of
+from fullrank.wiring import code_of, delays_of, dimensions_of, max_variance_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
-"""What rounds tell about a code; null for a code that never decodes."""
+"""Facts that simulated rounds give for a code; null for a code that never decodes."""
+
+
+CodesOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--code",
+        metavar="NAME[,KEY=VALUE]...",
+        help="Code to simulate, for example cyclic,tolerance=2; may be repeated. Default: every "
+        "code that fits.",
+    ),
+]
+UnitOption: TypeAlias = Annotated[
+    float, typer.Option("--unit-s", help="Computing time of a unit, in seconds.")
+]
+SpreadOption: TypeAlias = Annotated[
+    float,
+    typer.Option("--spread", help="Standard deviation of the logarithm of computing times."),
+]
+BandwidthOption: TypeAlias = Annotated[
+    float,
+    typer.Option(
+        "--bandwidth", help="Bandwidth of the controller and of replay, bytes/s in each direction."
+    ),
+]
+LatencyOption: TypeAlias = Annotated[
+    float, typer.Option("--latency", help="One-way latency of a message, in seconds.")
+]
+RoundsOption: TypeAlias = Annotated[
+    int, typer.Option("--iterations", help="Number of rounds to simulate.", min=1)
+]
+SweepOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--sweep",
+        metavar="PNG",
+        help="Plot round times against learners (15 to 4096), stragglers and delay.",
+    ),
+]
 
 
 def simulate(
     config: ConfigOption = None,
     overrides: SetOption = None,
-    learners: Annotated[int | None, typer.Option(help="N, learners.")] = None,
-    agents: Annotated[int | None, typer.Option(help="M, agents.")] = None,
-    code: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME[,KEY=VALUE]...",
-            help="A code, for example cyclic,tolerance=2; may be repeated. Default: all there are.",
-        ),
-    ] = None,
-    unit_s: Annotated[float, typer.Option(help="Seconds that a unit takes.")] = 0.1,
-    spread: Annotated[
-        float, typer.Option(help="Standard deviation of the logarithm of computing times.")
-    ] = 0.0,
-    bandwidth: Annotated[
-        float, typer.Option(help="Of the controller and of replay, bytes/s each way.")
-    ] = math.inf,
-    latency: Annotated[float, typer.Option(help="Of any message, one way, seconds.")] = 0.0,
-    stragglers: Annotated[int | None, typer.Option(help="Stragglers k in every round.")] = None,
-    delay: Annotated[float | None, typer.Option(help="Delay of each, seconds.")] = None,
-    iterations: Annotated[int, typer.Option(help="Rounds to simulate.", min=1)] = 200,
-    sweep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="PNG", help="Draw round times against learners (15 to 4096), k and delay."
-        ),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="Every draw follows from it.")] = None,
+    learners: LearnersOption = None,
+    agents: AgentsOption = None,
+    code: CodesOption = None,
+    unit_s: UnitOption = 0.1,
+    spread: SpreadOption = 0.0,
+    bandwidth: BandwidthOption = math.inf,
+    latency: LatencyOption = 0.0,
+    stragglers: StragglersOption = None,
+    delay: DelayOption = None,
+    iterations: RoundsOption = 200,
+    sweep: SweepOption = None,
+    seed: SeedOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Compare codes: round times, rounds that wait for a straggler, learners needed, load."""
-    options = {
-        "environment.agents": agents,
-        "learners": learners,
-        "stragglers.name": None if stragglers is None and delay is None else "fixed_k",
-        "stragglers.k": stragglers,
-        "stragglers.delay_s": delay,
-        "seed": seed,
-    }
-    resolved = resolve(config, overrides, options).config
-    units = resolved.environment.agents
-    if not units:
-        raise ConfigError("environment.agents = 0 leaves M open; give --agents")
+    """Compare codes in virtual time: round times, rounds that wait for a straggler, load."""
+    options = size_options(
+        agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
+    )
+    resolved = _with_agents(resolve(config, overrides, options).config)
     cluster = Cluster(
         unit_s=unit_s,
         spread=spread,
@@ -87,42 +112,55 @@ def simulate(
     )
     if sweep is not None:
         _sweep(sweep, resolved, cluster, code, iterations=iterations)
-        return
-    named = [_parse(text, resolved) for text in code] if code else _applicable(resolved)
-    delays = delays_of(resolved)
-    limit = max_variance_of(resolved)
-    rounds = partial(
-        _rounds, cluster, delays, iterations=iterations, seed=resolved.seed, max_variance=limit
-    )
-    found = {label: _facts(each, rounds(each)) for label, each in named}
-    if as_json:
-        print(json.dumps(found, indent=2))
     else:
-        sizes = f"{resolved.learners} learners, {units} agents, {iterations} rounds"
-        _show(found, title=sizes + _noise(limit))
+        _compare(resolved, cluster, code, iterations=iterations, as_json=as_json)
+
+
+def _with_agents(config: RunConfig) -> RunConfig:
+    """The configuration with the environment's number of agents."""
+    return replace(config, environment=replace(config.environment, agents=agents_of(config)))
+
+
+def _compare(
+    config: RunConfig,
+    cluster: Cluster,
+    asked: list[str] | None,
+    *,
+    iterations: int,
+    as_json: bool,
+) -> None:
+    """Simulate the codes and print the results."""
+    named = [_parse(text, config) for text in asked] if asked else _applicable(config)
+    limit = max_variance_of(config)
+    rounds = partial(
+        _rounds,
+        cluster,
+        delays_of(config),
+        iterations=iterations,
+        seed=config.seed,
+        max_variance=limit,
+    )
+    results = {label: _facts(code, rounds(code)) for label, code in named}
+    if as_json:
+        print(json.dumps(results, indent=2))
+        return
+    sizes = f"{config.learners} learners, {config.environment.agents} agents, {iterations} rounds"
+    _show(results, title=sizes + _noise(limit))
 
 
 def _sweep(
     picture: Path, config: RunConfig, cluster: Cluster, asked: list[str] | None, *, iterations: int
 ) -> None:
+    """Simulate the codes over a range of learners, stragglers and delays, and plot the results."""
     from fullrank.cli import sweep  # matplotlib takes a second
-
-    def make(learners: int) -> Iterator[tuple[str, Code]]:
-        wider = replace(config, learners=learners)
-        if not asked:
-            yield from _applicable(wider, sweep.QUICK if learners > sweep.SLOW_FROM else codes)
-            return
-        for text in asked:
-            with suppress(CodeError):
-                yield _parse(text, wider)
 
     late = delays_of(config)
     if not isinstance(late, FixedK):
         raise ConfigError("--sweep varies k stragglers and their delay: give --stragglers, --delay")
     limit = max_variance_of(config)
-    found = sweep.sweep(
+    curves = sweep.sweep(
         cluster,
-        make,
+        partial(_codes_for, config, asked),
         learners=config.learners,
         stragglers=late,
         iterations=iterations,
@@ -133,12 +171,27 @@ def _sweep(
         f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
         f"{cluster.bandwidth:.3g} bytes/s"
     )
-    sweep.save(sweep.draw(found, title=title + _noise(limit)), picture)
+    sweep.save(sweep.draw(curves, title=title + _noise(limit)), picture)
     print(picture)
 
 
+def _codes_for(
+    config: RunConfig, asked: list[str] | None, learners: int
+) -> Iterator[tuple[str, Code]]:
+    """The codes of a sweep that exist for a number of learners."""
+    from fullrank.cli import sweep
+
+    wider = replace(config, learners=learners)
+    if not asked:
+        yield from _applicable(wider, sweep.QUICK if learners > sweep.SLOW_FROM else codes)
+        return
+    for text in asked:
+        with suppress(CodeError):
+            yield _parse(text, wider)
+
+
 def _noise(limit: float) -> str:
-    """The end of a title."""
+    """End of a title: the variance that a round waits for, if there is one."""
     return "" if math.isinf(limit) else f", noise at most {limit:g}"
 
 
@@ -166,16 +219,10 @@ def _applicable(config: RunConfig, names: Iterable[str] = codes) -> Iterator[tup
 
 
 def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
+    chosen = replace(config, code=PluginSettings(name=name, params=params))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about conditions, which virtual time does not feel
-        return make_code(
-            name,
-            rows=config.learners,
-            units=config.environment.agents,
-            seed=config.seed,
-            target=each_unit(config.environment.agents),
-            **params,
-        )
+        warnings.simplefilter("ignore")  # conditions do not matter in virtual time
+        return code_of(chosen, units=config.environment.agents)
 
 
 def _rounds(
@@ -197,7 +244,7 @@ def _rounds(
 
 
 def _facts(code: Code, rounds: SimulatedRounds | None) -> JSON:
-    """What is printed of a code; without rounds, because it never decodes, its load alone."""
+    """Printed facts of a code; its load alone if it never decodes."""
     facts: JSON = {"load_mean": float(code.load.mean()), "load_max": int(code.load.max())}
     if rounds is None:
         return facts | dict.fromkeys(MEASURED)
@@ -210,12 +257,12 @@ def _facts(code: Code, rounds: SimulatedRounds | None) -> JSON:
     }
 
 
-def _show(found: dict[str, JSON], *, title: str) -> None:
-    table = Table(title=title, caption="waits: share of rounds that a straggler ended")
+def _show(results: dict[str, JSON], *, title: str) -> None:
+    table = Table(title=title, caption="waits: share of rounds that end with a straggler")
     table.add_column("code", overflow="fold")
     for column in ("median round", "p95 round", "waits", "mean |J|", "load (max)"):
         table.add_column(column, justify="right")
-    for label, facts in sorted(found.items(), key=lambda item: item[1]["median_s"] or math.inf):
+    for label, facts in sorted(results.items(), key=lambda item: item[1]["median_s"] or math.inf):
         load = f"{facts['load_mean']:.1f} ({facts['load_max']})"
         if facts["median_s"] is None:
             table.add_row(label, "never", "never", "-", "-", load)

@@ -6,12 +6,22 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich.console import Console
 
-from fullrank.cli.options import ConfigOption, SetOption
+from fullrank.cli.options import (
+    AgentsOption,
+    ConfigOption,
+    DelayOption,
+    LearnersOption,
+    RunArgument,
+    SeedOption,
+    SetOption,
+    StragglersOption,
+    size_options,
+)
 from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import View, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
@@ -24,61 +34,58 @@ from fullrank.runs.record import METRICS, follow
 from fullrank.wiring import code_of
 
 CERTIFIED_DAYS = 365
-"""How long the certificates of ``--tls`` are valid; then ``fullrank certs rotate``."""
+"""Validity of the certificates of ``--tls``; afterwards ``fullrank certs rotate``."""
 
 POLL_S = 0.2
-"""Time between two looks at the run."""
+"""Period at which the run is polled."""
+
+
+EnvironmentOption: TypeAlias = Annotated[
+    str | None,
+    typer.Option("--env", help="Environment: a registered name, or package.module:factory."),
+]
+AlgorithmOption: TypeAlias = Annotated[
+    str | None, typer.Option("--algorithm", help="Algorithm: maddpg, mfac or darl1n.")
+]
+CodeOption: TypeAlias = Annotated[
+    str | None, typer.Option("--code", help="Code; `fullrank codes list` shows all.")
+]
+IterationsOption: TypeAlias = Annotated[
+    int | None, typer.Option("--iterations", help="Number of iterations to commit.")
+]
+RunDirOption: TypeAlias = Annotated[
+    Path | None,
+    typer.Option("--run-dir", help="Directory of the run, new or empty; default: one below runs/."),
+]
+TlsOption: TypeAlias = Annotated[
+    bool, typer.Option("--tls", help="Authenticate the services by certificates of this run.")
+]
 
 
 def train(
     config: ConfigOption = None,
     overrides: SetOption = None,
-    env: Annotated[
-        str | None, typer.Option("--env", help="Environment name or package.module:factory.")
-    ] = None,
-    algorithm: Annotated[
-        str | None, typer.Option("--algorithm", help="Algorithm name: maddpg, mfac, darl1n.")
-    ] = None,
-    agents: Annotated[int | None, typer.Option("--agents", help="M, agents.")] = None,
-    learners: Annotated[
-        int | None, typer.Option("--learners", help="N, learners; by default what the code needs.")
-    ] = None,
-    code: Annotated[str | None, typer.Option("--code", help="Code; see `fullrank codes list`.")] = (
-        None
-    ),
-    stragglers: Annotated[
-        int | None, typer.Option("--stragglers", help="Stragglers k in every iteration.")
-    ] = None,
-    delay: Annotated[
-        float | None, typer.Option("--delay", help="Delay of each straggler, seconds.")
-    ] = None,
-    iterations: Annotated[
-        int | None, typer.Option("--iterations", help="Iterations to commit.")
-    ] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Every draw follows from it.")] = None,
-    run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", help="The run's own directory (new or empty).")
-    ] = None,
-    tls: Annotated[
-        bool, typer.Option("--tls", help="Let the services know each other by certificates.")
-    ] = False,
+    env: EnvironmentOption = None,
+    algorithm: AlgorithmOption = None,
+    agents: AgentsOption = None,
+    learners: LearnersOption = None,
+    code: CodeOption = None,
+    stragglers: StragglersOption = None,
+    delay: DelayOption = None,
+    iterations: IterationsOption = None,
+    seed: SeedOption = None,
+    run_dir: RunDirOption = None,
+    tls: TlsOption = False,
 ) -> None:
-    """Train a team with coded updates on local services; Ctrl-C leaves a run to resume."""
-    options = {
-        "environment.name": env,
-        "environment.agents": agents,
-        "algorithm.name": algorithm,
-        "learners": learners,
-        "code.name": code,
-        "stragglers.name": None if stragglers is None and delay is None else "fixed_k",
-        "stragglers.k": stragglers,
-        "stragglers.delay_s": delay,
-        "iterations": iterations,
-        "seed": seed,
-    }
+    """Train a team with coded updates on local services; after Ctrl-C the run can be resumed."""
+    sizes = size_options(
+        agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
+    )
+    names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
+    options = {**sizes, **names, "iterations": iterations}
     layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
     resolved = layers.size().config
-    code_of(resolved, units=agents_of(resolved))
+    code_of(resolved, units=agents_of(resolved))  # refuse impossible sizes before anything is made
     path = _claim(resolved, run_dir)
     if tls:
         resolved = _certified(resolved, path / "certificates")
@@ -90,10 +97,8 @@ def train(
         raise
 
 
-def resume(
-    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
-) -> None:
-    """Go on with a run from its newest checkpoint."""
+def resume(run: RunArgument) -> None:
+    """Continue a run from its newest checkpoint."""
     path = find_run(run)
     configuration = path / "config.toml"
     if not configuration.exists():
@@ -102,28 +107,28 @@ def resume(
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:
-    """An empty directory for the run."""
+    """Make, or check, the empty directory of the run."""
     if run_dir is None:
         return default_run_dir(config)
-    left_over = {"logs"}  # of a run that failed before its first iteration
+    left_over = {"logs"}  # from a run that failed before its first iteration
     if run_dir.exists() and (
         not run_dir.is_dir() or {entry.name for entry in run_dir.iterdir()} - left_over
     ):
         raise RunDirectoryInUse(
-            f"{run_dir} is not empty; go on with `fullrank resume {run_dir}` or choose another"
+            f"{run_dir} is not empty; `fullrank resume {run_dir}` continues it; or choose another"
         )
     make_directory(run_dir)
     return run_dir
 
 
 def _certified(config: RunConfig, folder: Path) -> RunConfig:
-    """The configuration with certificates of this run's own, which are made."""
+    """Make certificates for this run; the configuration with their directory."""
     initialise(folder, run="local", days=CERTIFIED_DAYS, now=today())
     return replace(config, tls=replace(config.tls, certificates=str(folder.absolute())))
 
 
 def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
-    """Remove what a run left that never committed an iteration, but the entries ``keep``."""
+    """Remove the files of a run that committed no iteration, except the entries ``keep``."""
     metrics = path / METRICS
     if metrics.exists() and metrics.stat().st_size:
         return
@@ -144,7 +149,7 @@ def _run(path: Path, config: RunConfig) -> None:
             shown.say(f"run {path}")
             _follow(path, shown, watch, started)
         except KeyboardInterrupt:
-            shown.say(f"stopping; go on with: fullrank resume {path}")
+            shown.say(f"stopping; continue with: fullrank resume {path}")
             raise
         finally:
             shown.close()
@@ -152,10 +157,10 @@ def _run(path: Path, config: RunConfig) -> None:
 
 
 def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> None:
-    """Show what is committed until the run is finished.
+    """Show committed iterations until the run is finished.
 
     Raises:
-        FullrankError: A service ended: its own error.
+        FullrankError: A service ended; the error is the service's own.
     """
     records = follow(path / METRICS)
     said = ""

@@ -47,6 +47,18 @@ def test_help_names_every_verb(fullrank: Command) -> None:
     assert [name for name in module.verbs() if not re.search(rf"\b{name}\b", output)] == []
 
 
+def test_help_shows_the_groups_in_a_fixed_order(fullrank: Command) -> None:
+    output = fullrank("--help").output
+    places = [output.index(f" {panel} ") for panel in module.PANELS]
+    assert places == sorted(places)
+
+
+def test_an_unknown_group_comes_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    unknown = Verb("Alpha", "fullrank.cli.train:train", "A plug-in's.")
+    monkeypatch.setattr(module, "VERBS", {"first": unknown, **module.VERBS})
+    assert list(module.verbs())[-1] == "first"
+
+
 @pytest.mark.parametrize("name", list(module.verbs()))
 def test_every_verb_can_be_mounted(fullrank: Command, name: str) -> None:
     code, output, error = fullrank(name, "--help")

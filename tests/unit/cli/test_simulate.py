@@ -94,13 +94,16 @@ def test_it_prints_a_table(run: Callable[..., str]) -> None:
     assert "cyclic" in printed
 
 
+def test_agents_that_are_not_given_are_the_environments_own(run: Callable[..., str]) -> None:
+    assert "15 learners, 3 agents" in run(*SIZES, "--agents", "0")
+
+
 @pytest.mark.parametrize(
     ("words", "complaint"),
     [
         (("--code", "cyclic,tolerance"), "expected NAME,KEY=NUMBER"),
         (("--code", "cyclic,tolerance=99"), "tolerance"),
         (("--code", "cyclc"), "did you mean 'cyclic'"),
-        (("--agents", "0"), "--agents"),
         (("--bandwidth", "0"), "bandwidth"),
     ],
 )
