@@ -1,8 +1,7 @@
-"""The controller's ports: what learners, monitors and Prometheus dial."""
+"""The controller's ports: ControllerService, MonitorService and Prometheus."""
 
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from itertools import chain
+from contextlib import AsyncExitStack, asynccontextmanager
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig
@@ -10,46 +9,94 @@ from fullrank.rpc.addresses import announce
 from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
-from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1 import controller_pb2, monitor_pb2
+from fullrank_controller.driver import Driver
 from fullrank_controller.learners.servicer import ControllerServicer
-from fullrank_controller.monitor.prometheus import Tally, present
-from fullrank_controller.monitor.server import Monitoring
+from fullrank_controller.monitor.log import IterationLog
+from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer
+from fullrank_controller.monitor.subscription import Subscriptions
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.run_state import Run
+from fullrank_controller.prometheus import Totals, run_metrics
+from fullrank_controller.run import Run
+
+DRAIN_S = 0.5
+"""Grace for monitor calls in flight, whose subscribers were told that the controller stops."""
 
 
 @asynccontextmanager
 async def open_ports(
-    config: RunConfig, run: Run, directory: RunDirectory, *, tally: Tally, security: Security
+    config: RunConfig,
+    run: Run,
+    driver: Driver,
+    directory: RunDirectory,
+    *,
+    totals: Totals,
+    security: Security,
 ) -> AsyncIterator[None]:
-    """Serve the run and announce where; in the end send everybody away.
+    """Serve the run and announce the addresses; at the end, close every stream.
 
     Raises:
         AddressInUse: An address is taken or cannot be bound.
     """
     server = Server(
-        pb.DESCRIPTOR.services_by_name["ControllerService"],
+        controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
         ControllerServicer(run),
         security=security,
         prebuilt=frozenset({"Work"}),
     )
     exposition = Exposition(
         config.metrics.prometheus,
-        lambda: chain(present(run), tally.families()),
+        lambda: [*run_metrics(run, acknowledged=driver.collector.head), *totals.families()],
         run_dir=directory.path,
         name="controller",
     )
-    monitoring = Monitoring(config.monitor, run, directory, security=security)
-    address = await server.start(config.controller.listen or config.controller.address)
-    announce(directory.path, "controller", address)
-    await exposition.start()
-    await monitoring.start()
+    async with AsyncExitStack() as stack:
+        address = await server.start(config.controller.listen or config.controller.address)
+        stack.push_async_callback(server.stop)
+        announce(directory.path, "controller", address)
+        await exposition.start()
+        stack.push_async_callback(exposition.stop)
+        await stack.enter_async_context(
+            _open_monitor(config, run, driver, directory, security=security)
+        )
+        stack.callback(_send_away, run, directory)
+        yield
+
+
+def _send_away(run: Run, directory: RunDirectory) -> None:
+    """Withdraw the address and end the streams of all learners."""
+    directory.withdraw("controller")
+    for member in run.roster.members:
+        member.expel(ServiceLost("the controller is stopping"))
+
+
+@asynccontextmanager
+async def _open_monitor(
+    config: RunConfig, run: Run, driver: Driver, directory: RunDirectory, *, security: Security
+) -> AsyncIterator[None]:
+    """Serve MonitorService on its own port.
+
+    Raises:
+        AddressInUse: The address is taken or cannot be bound.
+    """
+
+    def is_last(iteration: int) -> bool:
+        return run.status.finished and iteration + 1 == run.identity.iterations
+
+    iterations = IterationLog(directory.metrics)
+    subscriptions = Subscriptions(iterations, is_last=is_last)
+    server = Server(
+        monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
+        MonitorServicer(run, driver, subscriptions, directory.checkpoints),
+        security=security,
+        prebuilt=PREBUILT,
+    )
+    address = await server.start(config.monitor.listen or config.monitor.address)
+    announce(directory.path, "monitor", address)
     try:
         yield
     finally:
-        directory.withdraw("controller")
-        for member in run.roster.members:
-            member.expel(ServiceLost("the controller is stopping"))
-        await monitoring.stop()
-        await exposition.stop()
-        await server.stop()
+        directory.withdraw("monitor")
+        await subscriptions.close()
+        await server.stop(drain_s=DRAIN_S)
+        iterations.close()

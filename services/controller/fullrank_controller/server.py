@@ -24,14 +24,14 @@ from fullrank.sinks import Fanout, open_sinks
 from fullrank.training.trainer import Training
 from fullrank.wiring import capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership.roster import Roster
-from fullrank_controller.monitor.prometheus import Tally
+from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.ports import open_ports
-from fullrank_controller.rounds.auditor import RolledBack
-from fullrank_controller.run_state import Run
-from fullrank_controller.term import begin, driver_of, open_journal
+from fullrank_controller.prometheus import Totals
+from fullrank_controller.rounds.disputes import RolledBack
+from fullrank_controller.run import Run
+from fullrank_controller.term import begin, make_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ async def _hold_and_serve(
     """Serve for one term.
 
     Raises:
-        RolledBack: What is wrong is taken back on disk; go on for another term.
+        RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     training = training_of(config)
     code_of(config, units=training.algorithm.units)  # refuse a code that does not exist
@@ -106,21 +106,20 @@ async def _serve(
 ) -> None:
     restored = restore(directory, training)
     address = await _replay_address(config, directory, restored, stop)
-    security, tally = Security.of(config.tls, Role.CONTROLLER), Tally()
+    security, totals = Security.of(config.tls, Role.CONTROLLER), Totals()
     async with AsyncExitStack() as stack:
         run = begin(
             config, directory, training, restored, replay_address=address, roster=Roster(barred)
         )
         stack.callback(run.event_log.close)
-        sinks = _sinks(config, directory, run, tally)
+        sinks = _sinks(config, directory, run, totals)
         stack.callback(sinks.close)
-        ports = open_ports(config, run, directory, tally=tally, security=security)
-        await stack.enter_async_context(ports)
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)
         stack.push_async_callback(replay.close)
         journal = open_journal(directory, restored)
         stack.callback(journal.close)
-        driver = driver_of(
+        watchdog = stack.enter_context(_watchdog(config, directory, run))
+        driver = make_driver(
             config,
             directory,
             training,
@@ -128,33 +127,38 @@ async def _serve(
             replay,
             journal=journal,
             publish=sinks.write,
-            watchdog=stack.enter_context(_watchdog(config, directory, run)),
+            watchdog=watchdog,
+        )
+        await stack.enter_async_context(
+            open_ports(config, run, driver, directory, totals=totals, security=security)
         )
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
-        deposed = [run.deposed(), _term_raised(directory, every_s=config.controller.heartbeat_s)]
-        await _drive(driver, run, restored, [stop.wait(), *deposed])
+        watching = expel_silent(run.roster, config.controller, watchdog)
+        superseded = _term_raised(directory, every_s=config.controller.heartbeat_s)
+        endings = [stop.wait(), run.term_guard.superseded(), superseded]
+        await _drive(driver, run, restored, endings, watching=watching)
 
 
 def _sinks(
-    config: RunConfig, directory: RunDirectory, run: Run, tally: Tally
+    config: RunConfig, directory: RunDirectory, run: Run, totals: Totals
 ) -> Fanout[IterationRecord]:
-    """What is told of each iteration: the configured sinks, the tally and the log."""
-    kept = open_sinks(
+    """Receivers of each record: the configured sinks, the totals and the log."""
+    configured = open_sinks(
         directory.path,
         config.metrics.sinks,
-        first_iteration=run.committed,
+        first_iteration=run.status.committed,
         config=as_tables(config),
     )
-    lines = Lines(log.info, iterations=run.iterations, clock=time.monotonic)
-    return Fanout[IterationRecord]([kept, tally, lines])
+    lines = Lines(log.info, iterations=run.identity.iterations, clock=time.monotonic)
+    return Fanout[IterationRecord]([configured, totals, lines])
 
 
 def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
     settings = config.controller
     return Watchdog(
-        directory.path / f"stacks-{run.term}.txt",
-        where=run.whereabouts,
+        directory.path / f"stacks-{run.identity.term}.txt",
+        where=run.position,
         least_s=settings.deadline_s,
         most_s=settings.stuck_after_s + settings.heartbeat_s,
     )
@@ -172,29 +176,31 @@ async def _drive(
     run: Run,
     restored: Restored,
     endings: Sequence[Coroutine[Any, Any, object]],
+    *,
+    watching: Coroutine[Any, Any, None],
 ) -> None:
-    """Run until one of ``endings``, also when the run is finished; then checkpoint it.
+    """Run, and serve the finished run, until one of ``endings``; then checkpoint it.
 
     Raises:
-        StaleTerm: Another controller is in office; nothing more is written.
-        RolledBack: What is committed is taken back, and not checkpointed.
+        StaleTerm: A later controller runs; nothing more is written.
+        RolledBack: Committed iterations are withdrawn, and not checkpointed.
         FullrankError: The run failed.
     """
-    resumed = run.committed
+    resumed = run.status.committed
     driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
-    watching = asyncio.create_task(driver.watch())
-    ending = [asyncio.create_task(each) for each in endings]
+    watching_task = asyncio.create_task(watching)
+    ending = [asyncio.create_task(coroutine) for coroutine in endings]
     await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
     if not (driving.done() and driving.exception()):
         await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-    tasks = [driving, watching, *ending]
+    tasks = [driving, watching_task, *ending]
     for task in tasks:
         task.cancel()
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     await driver.settled()
-    failures = [each for each in outcomes if isinstance(each, Exception)]
-    void = any(isinstance(each, StaleTerm | RolledBack) for each in failures)
-    if resumed < run.committed < run.iterations and not void:
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    void = any(isinstance(failure, StaleTerm | RolledBack) for failure in failures)
+    if resumed < run.status.committed < run.identity.iterations and not void:
         await driver.save()
     for failure in failures:
         raise failure
@@ -203,7 +209,7 @@ async def _drive(
 async def _replay_address(
     config: RunConfig, directory: RunDirectory, restored: Restored, stop: asyncio.Event
 ) -> str:
-    """Where the replay service listens, once it has announced itself."""
+    """The address of the replay service, once it has announced itself."""
     settings = config.replay
     if restored.committed >= config.iterations:
         return settings.address  # a finished run needs no replay

@@ -1,4 +1,4 @@
-"""One term of a run, from what was restored: what its parts share, and what drives it."""
+"""One term of a run: its parts, made from the configuration and the restored state."""
 
 import logging
 from collections.abc import Callable
@@ -7,28 +7,35 @@ from fullrank.algorithms import IndependentAlgorithm
 from fullrank.config import RunConfig, to_toml
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
-from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.event_log import Began, EventLog
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.driver import Driver
+from fullrank_controller.identity import RunIdentity, TermGuard
+from fullrank_controller.membership.auto_code import AutoCode
+from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.rounds.auditor import Auditing
-from fullrank_controller.run_state import Run
+from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.collector import Collector
+from fullrank_controller.rounds.late_reports import LateReports
+from fullrank_controller.rounds.reception import Reception
+from fullrank_controller.run import Run
+from fullrank_controller.status import RunStatus
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-OWN_SAMPLES = (
+INDEPENDENT_SAMPLES = (
     "no iteration is exact: learners draw samples of their own (algorithm.data = independent), and "
     "the bits depend on who answered; no digest, audit or residual would show a wrong update; a "
     "resumed run repeats the updates in its journal"
 )
-"""What a run in that data mode does not promise."""
+"""Caveat of runs with independent samples."""
 
 
 def begin(
@@ -40,47 +47,70 @@ def begin(
     replay_address: str,
     roster: Roster,
 ) -> Run:
-    """What the driver and the servicer share; the run's history says that the term began."""
-    algorithm = training.algorithm
-    run = Run(
-        roster=roster,
+    """Make the parts of a run, and record in its history that the term began."""
+    identity = RunIdentity(
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,
-        committed=restored.committed,
-        event_log=EventLog(directory.path, "controller"),
-        units=algorithm.units,
-        vector_size=max(algorithm.unit_sizes),
-        caveats={"data": OWN_SAMPLES} if isinstance(algorithm, IndependentAlgorithm) else {},
-        welcome=pb.Welcome(
-            run=directory.run,
-            term=directory.term,
-            configuration=to_toml(config),
-            agents=[encode_agent(agent) for agent in training.agents],
-            replay_address=replay_address,
-        ),
+        units=training.algorithm.units,
+        vector_size=max(training.algorithm.unit_sizes),
     )
-    _own_up(run, restored)
-    run.event_log.append(
-        Began(run=run.name, term=run.term, known=restored.known, resumes_at=restored.resumes_at)
+    status = _status_of(training, restored)
+    event_log = EventLog(directory.path, "controller")
+    membership = Membership(config, identity, roster=roster, status=status, event_log=event_log)
+    late_reports = LateReports(identity, membership)
+    event_log.append(
+        Began(
+            run=identity.name,
+            term=identity.term,
+            known=restored.known,
+            resumes_at=restored.resumes_at,
+        )
     )
-    return run
+    return Run(
+        identity=identity,
+        welcome=_welcome(config, identity, training, replay_address),
+        term_guard=TermGuard(identity.run_term),
+        event_log=event_log,
+        status=status,
+        roster=roster,
+        membership=membership,
+        reception=Reception(identity, membership, late_reports),
+        late_reports=late_reports,
+    )
 
 
-def _own_up(run: Run, restored: Restored) -> None:
-    """Say which iterations are repeated with the J that they had; another would give other bits."""
-    entries = restored.journalled
-    pinned = [each.iteration for each in entries if not each.facts["record"]["exact"]]
+def _status_of(training: Training, restored: Restored) -> RunStatus:
+    """The status with its caveats; inexact iterations keep their J, another gives other bits."""
+    status = RunStatus(committed=restored.committed)
+    if isinstance(training.algorithm, IndependentAlgorithm):
+        status.record_caveat("data", INDEPENDENT_SAMPLES)
+    records = [stored.record for stored in restored.journalled]
+    pinned = [record.iteration for record in records if not record.exact]
     if pinned:
-        run.caveats["exact"] = (
+        caveat = (
             f"iterations {pinned} are not exact: J is pinned, their updates are repeated from the "
             "journal"
         )
-        log.warning("inexact %s", run.caveats["exact"])
+        status.record_caveat("exact", caveat)
+        log.warning("inexact %s", caveat)
+    return status
+
+
+def _welcome(
+    config: RunConfig, identity: RunIdentity, training: Training, replay_address: str
+) -> pb.Welcome:
+    return pb.Welcome(
+        run=identity.name,
+        term=identity.term,
+        configuration=to_toml(config),
+        agents=[encode_agent(agent) for agent in training.agents],
+        replay_address=replay_address,
+    )
 
 
 def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
-    """The term's own segment; what earlier terms committed beyond ``restored`` is superseded."""
+    """Open the term's own segment, which supersedes later iterations of earlier terms."""
     return Journal(
         directory.journal,
         term=directory.term,
@@ -89,7 +119,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
     )
 
 
-def driver_of(
+def make_driver(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
@@ -100,29 +130,35 @@ def driver_of(
     publish: Callable[[IterationRecord], None],
     watchdog: Watchdog,
 ) -> Driver:
-    """What drives the run, audits it, and checkpoints it in its directory."""
-
-    def checkpoint(head: int) -> None:
-        """Let go of what the journal no longer needs, too."""
-        directory.confirm()
-        save(
-            directory.checkpoints,
-            iteration=run.committed - 1,
-            arrays=training.state(resume_at=run.committed),
-            facts={"run": directory.run, "term": directory.term, "replay_head": head},
-            keep=config.checkpoint.keep,
-        )
-        oldest = saved(directory.checkpoints)[-1]
-        journal.begin_segment(run.committed, keep_from=int(oldest.name) + 1)
-
+    """Make the driver of a run with its collector, auditor, planner and store."""
+    auditor = Auditor(config, run, training, replay, directory)
+    collector = Collector(
+        config,
+        run.identity,
+        training,
+        replay,
+        event_log=run.event_log,
+        spare_rows=auditor.spare_rows,
+        watchdog=watchdog,
+    )
+    auto_code = None
+    if config.code.name == "auto":
+        auto_code = AutoCode(config, training, roster=run.roster, membership=run.membership)
+    store = RunStore(
+        directory,
+        training,
+        journal=journal,
+        event_log=run.event_log,
+        publish=publish,
+        keep=config.checkpoint.keep,
+    )
     return Driver(
         config,
         run,
         training,
-        replay,
-        journal=journal,
-        auditing=Auditing(config, run, training, replay, directory),
-        publish=publish,
-        checkpoint=checkpoint,
+        collector=collector,
+        auditor=auditor,
+        auto_code=auto_code,
+        store=store,
         watchdog=watchdog,
     )

@@ -1,5 +1,6 @@
-"""An iteration's assignments as bytes: every section encoded once, shared by all streams."""
+"""Assignments as bytes: each section is encoded once and shared by all streams."""
 
+import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fullrank.algorithms import Algorithm
@@ -18,44 +19,49 @@ from fullrank.rpc.codec import (
 from fullrank.rpc.messages import sample_message
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_controller.membership.roster import Parcel
+from fullrank_controller.learners.outbox import EncodedAssignment
+from fullrank_controller.membership.assignment import Assignment
 
 
-class Broadcast:
-    """Encodes what the holders of rows get.
+class AssignmentEncoder:
+    """Encodes the assignments of one epoch.
 
-    What every row needs is encoded once; where it is large it travels in messages that are the same
-    objects for all streams, where it is small it is joined to the rest to save a write.
+    Sections that every row needs are encoded once. Large ones travel in messages that are the same
+    objects for all streams; small ones are joined to the rest, which saves a write.
 
     Args:
-        algorithm: Holds the parameters that are broadcast; they must not change meanwhile.
-        matrix: C; its supports decide who needs what.
+        algorithm: Holds the parameters; they must not change during ``refresh``.
+        matrix: C; the support of a row decides which sections it needs.
+
+    Attributes:
+        version: Version of the encoded parameters; None before the first.
     """
 
     def __init__(self, algorithm: Algorithm, matrix: Matrix) -> None:
+        self.version: int | None = None
         self._algorithm = algorithm
         needed = [sections_of(support(row), algorithm.needs) for row in matrix]
         self._needed = sorted(set().union(*needed))
         self._common = sorted(set.intersection(*map(set, needed)))
-        self._own = [[each for each in own if each not in self._common] for own in needed]
-        self._assignments = [self._assignment(*each) for each in enumerate(matrix)]
-        self.version: int | None = None
-        """Of the parameters that are encoded; None before the first."""
+        self._private = [[id_ for id_ in ids if id_ not in self._common] for ids in needed]
+        self._assignments = [
+            self._constant_part(row, coefficients) for row, coefficients in enumerate(matrix)
+        ]
         self._encoded: dict[int, list[Field]] = {}
         self._shared: list[bytes] = []
 
-    def _assignment(self, row: int, coefficients: Vector) -> pb.Assignment:
-        """What stays the same from round to round."""
+    def _constant_part(self, row: int, coefficients: Vector) -> pb.Assignment:
+        """The fields that are equal in all rounds of the epoch."""
         units = support(coefficients)
         return pb.Assignment(
             rows=[pb.Row(row=row, units=units, coefficients=coefficients[units])],
-            sections=[*self._own[row], *self._common],
+            sections=[*self._private[row], *self._common],
         )
 
     def refresh(self, version: int) -> None:
-        """Encode the parameters as they are now, which are those of ``version``.
+        """Encode the current parameters, which are those of ``version``.
 
-        It reads them all, for a checksum: with many it takes a while, which need not be the loop's.
+        Reading all of them for a checksum takes long when they are many: call it on a thread.
         """
         self._encoded = {
             section: list(
@@ -72,29 +78,29 @@ class Broadcast:
         for section in sections:
             yield from self._encoded[section]
 
-    def parcel(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> Parcel:
-        """Assignment of one row of C, the sections only it needs, then the common ones."""
+    def encode(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> EncodedAssignment:
+        """Encode a row of C, the sections that only it needs, then the common ones."""
         assignment = self._assignments[row]
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
-        return self._packed(assignment, self._own[row], shared=self._shared)
+        return self._pack(assignment, self._private[row], shared=self._shared)
 
-    def parcel_of_units(
+    def encode_units(
         self, rows: Mapping[int, UnitIndex], *, ids: Ids, sample: Sample, deadline_s: float
-    ) -> Parcel:
-        """Assignment of rows that were added, each a unit alone, and all sections they need."""
+    ) -> EncodedAssignment:
+        """Encode extra rows, each a single unit, and all sections that they need."""
         sections = sections_of(sorted(set(rows.values())), self._algorithm.needs)
         assignment = pb.Assignment(
             rows=[pb.Row(row=row, units=[unit], coefficients=[1.0]) for row, unit in rows.items()],
             sections=sections,
         )
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
-        return self._packed(assignment, sections, shared=())
+        return self._pack(assignment, sections, shared=())
 
-    def _packed(
-        self, assignment: pb.Assignment, own: Sequence[int], *, shared: Sequence[bytes]
-    ) -> Parcel:
+    def _pack(
+        self, assignment: pb.Assignment, private: Sequence[int], *, shared: Sequence[bytes]
+    ) -> EncodedAssignment:
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
-        fields = [Field(head), *self._fields(own)]
+        fields = [Field(head), *self._fields(private)]
         if sum(field.size for field in fields) + sum(map(len, shared)) <= JOINED_BYTES:
             messages = [joined([*fields, *map(Field, shared)])]
         else:
@@ -103,7 +109,32 @@ class Broadcast:
 
 
 def _complete(assignment: pb.Assignment, *, ids: Ids, sample: Sample, deadline_s: float) -> None:
-    """Fill in what changes from round to round."""
+    """Set the fields that differ from round to round."""
     assignment.ids.CopyFrom(ids)
     assignment.sample.CopyFrom(sample_message(sample))
     assignment.version, assignment.deadline_s = ids.iteration, deadline_s
+
+
+class Broadcaster:
+    """Keeps the encoder of the current epoch up to date with the parameters.
+
+    Args:
+        algorithm: Holds the parameters.
+    """
+
+    def __init__(self, algorithm: Algorithm) -> None:
+        self._algorithm = algorithm
+        self._current: tuple[Assignment, AssignmentEncoder] | None = None
+
+    async def encoder(self, assignment: Assignment, *, version: int) -> AssignmentEncoder:
+        """The encoder of the assignment with the parameters of ``version``."""
+        if self._current is None or self._current[0] is not assignment:
+            encoder = AssignmentEncoder(self._algorithm, assignment.code.matrix)
+            self._current = assignment, encoder
+        await self.refresh(version)
+        return self._current[1]
+
+    async def refresh(self, version: int) -> None:
+        """Encode the parameters ahead of the next round, unless they are encoded already."""
+        if self._current is not None and self._current[1].version != version:
+            await asyncio.to_thread(self._current[1].refresh, version)

@@ -1,4 +1,4 @@
-"""One stream's contributions: well-formed, current ones become events; all else is refused."""
+"""The parser of one stream's contributions."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -12,27 +12,29 @@ from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_controller.rounds.events import Arrived, Reported
-from fullrank_controller.run_state import Run
+from fullrank_controller.identity import RunIdentity
+from fullrank_controller.rounds.reception import Arrived, Reception
 
 
-class Intake:
-    """Checks what one learner sends, before any of it is stored.
+class ContributionParser:
+    """Validates the messages of one learner and assembles its coded vectors.
+
+    A vector is assembled only after the reception has admitted its header.
 
     Args:
-        run: What is current.
-        learner: The stream's lease.
+        identity: The run; it fixes the number of units and the length of a vector.
+        reception: Admits headers, and receives digests and complete vectors.
+        learner: Index of the stream's learner.
     """
 
-    def __init__(self, run: Run, learner: LearnerId) -> None:
-        self._run = run
-        self._learner = learner
+    def __init__(self, identity: RunIdentity, reception: Reception, learner: LearnerId) -> None:
+        self._identity, self._reception, self._learner = identity, reception, learner
         self._header: pb.Coded | None = None
         self._coded: Vector = np.empty(0)
         self._assembler: Assembler | None = None
 
-    def take(self, message: pb.LearnerMessage) -> pb.Refused | None:
-        """Pass on what the message completes; a refusal if it came too late or twice.
+    def parse(self, message: pb.LearnerMessage) -> pb.Refused | None:
+        """Pass on the contributions that the message completes; a refusal if one is stale.
 
         Raises:
             InvalidContribution: A field is wrong; the stream must end.
@@ -49,54 +51,35 @@ class Intake:
 
     @property
     def begun(self) -> Ids | None:
-        """The ids of a vector that has not come whole yet."""
+        """Ids of an incomplete vector, or None."""
         return self._header.ids if self._header and self._assembler else None
 
     def _report(self, reports: Sequence[pb.UnitDone]) -> None:
-        """Digests of the open round are events; those that are late wake nobody."""
         for done in reports:
-            if done.unit >= self._run.units or len(done.digest) != DIGEST_BYTES:
+            if done.unit >= self._identity.units or len(done.digest) != DIGEST_BYTES:
                 raise InvalidContribution(
-                    f"units: unit {done.unit} of {self._run.units}, digest of "
+                    f"units: unit {done.unit} of {self._identity.units}, digest of "
                     f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
                 )
-        current = [done for done in reports if self._run.is_current(done.ids)]
-        for done in current:
-            if not self._run.computes(self._learner, done.unit):
-                raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
-        if current:
-            self._run.bytes_received["digests"] += DIGEST_BYTES * len(current)
-            digests = {done.unit: done.digest for done in current}
-            reported = Reported(ids=current[-1].ids, learner=self._learner, digests=digests)
-            self._run.inbox.put_nowait(reported)
-        elif reports:
-            digests = {done.unit: done.digest for done in reports}
-            self._run.hear_late(reports[-1].ids, self._learner, digests)
+        self._reception.report(self._learner, reports)
 
     def _announce(self, header: pb.Coded) -> pb.Refused | None:
         self._header, self._assembler = header, None
-        if not self._run.is_current(header.ids):
-            text = f"iteration {header.ids.iteration} is committed or of another term"
-            return _refusal(header.ids, pb.REFUSAL_STALE, text)
-        if not self._run.holds(self._learner, header.row):
-            raise InvalidContribution(f"coded.row {header.row} was not assigned to this learner")
-        for name in ("compute_s", "started_s", "sent_s"):
-            if not 0.0 <= getattr(header, name) < math.inf:
-                raise InvalidContribution(f"coded.{name} is not a duration")
-        if self._run.has_received(header.row):
-            return _refusal(
-                header.ids, pb.REFUSAL_DUPLICATE, f"row {header.row} was already received"
-            )
-        self._coded = np.empty(self._run.vector_size)
-        self._assembler = Assembler(self._coded, array_id=header.row)
-        return None
+        refused = self._reception.admit(header.ids, learner=self._learner, row=header.row)
+        if refused is None:
+            for name in ("compute_s", "started_s", "sent_s"):
+                if not 0.0 <= getattr(header, name) < math.inf:
+                    raise InvalidContribution(f"coded.{name} is not a duration")
+            self._coded = np.empty(self._identity.vector_size)
+            self._assembler = Assembler(self._coded, array_id=header.row)
+        return refused
 
     def _fill(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
             header = self._header
             if header is None:
                 raise InvalidContribution("chunks came before their Coded header")
-            if self._assembler is None:  # refused: the rest of it is dropped
+            if self._assembler is None:  # the header was refused: drop its chunks
                 continue
             self._assembler.add(chunk)
             if self._assembler.complete:
@@ -104,8 +87,7 @@ class Intake:
 
     def _finish(self, header: pb.Coded) -> None:
         self._assembler = None
-        self._run.bytes_received["coded"] += self._coded.nbytes
-        self._run.inbox.put_nowait(
+        self._reception.arrive(
             Arrived(
                 ids=header.ids,
                 learner=self._learner,
@@ -117,7 +99,3 @@ class Intake:
                 sent_s=header.sent_s,
             )
         )
-
-
-def _refusal(ids: Ids, reason: pb.Refusal.ValueType, text: str) -> pb.Refused:
-    return pb.Refused(ids=ids, reason=reason, message=text)

@@ -1,4 +1,4 @@
-"""ControllerService: each learner's stream to events, outboxes to streams."""
+"""ControllerService: learners' streams in, outboxes out."""
 
 import asyncio
 import logging
@@ -21,10 +21,9 @@ from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.learners.contributions import Intake
+from fullrank_controller.learners.contributions import ContributionParser
 from fullrank_controller.membership.roster import Member
-from fullrank_controller.rounds.events import MembershipChanged
-from fullrank_controller.run_state import Run
+from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +45,7 @@ class ControllerServicer:
     async def Heartbeat(
         self, request: pb.HeartbeatRequest, context: Context
     ) -> pb.HeartbeatResponse:
-        """Note that a learner lives."""
+        """Record that a learner is alive."""
         async with statuses(context):
             now = asyncio.get_running_loop().time()
             if not self._run.roster.heard(request.lease, now=now):
@@ -56,11 +55,11 @@ class ControllerServicer:
     async def GetStatus(
         self, request: pb.GetStatusRequest, context: Context
     ) -> pb.GetStatusResponse:
-        """Where the run stands."""
-        return self._run.status()
+        """Report the status of the run."""
+        return self._run.status_response()
 
     async def Work(self, requests: Requests, context: Context) -> None:
-        """One learner's life."""
+        """Serve one learner from Hello to the end of its stream."""
         async with statuses(context):
             hello = await self._greet(requests)
             run, reason = self._run, "it ended its stream"
@@ -69,42 +68,39 @@ class ControllerServicer:
                 now=asyncio.get_running_loop().time(),
                 domain=tuple(hello.domain.split("/")),
                 process=hello.process,
-                since=run.committed,
+                since=run.status.committed,
             )
-            run.event_log.append(Joined(term=run.term, learner=member.learner))
+            term = run.identity.term
+            run.event_log.append(Joined(term=term, learner=member.learner))
             try:
-                await self._serve(member, requests, context)
+                await first(self._converse(member, requests, context), member.expelled)
             except FullrankError as error:
                 reason = str(error)
                 log.info("stream_ended learner=%d reason=%s", member.learner, error)
                 raise
             finally:
                 run.roster.leave(member)
-                run.event_log.append(Left(term=run.term, learner=member.learner, reason=reason))
-                run.inbox.put_nowait(MembershipChanged())
+                run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
+                run.reception.membership_changed()
                 log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
     async def _greet(self, requests: Requests) -> pb.Hello:
-        message = await _next(requests, within_s=HELLO_S, what="hello")
+        message = await _next(requests, within_s=HELLO_S, kind="hello")
         version = message.hello.version
         if version != __version__:
             raise VersionMismatch(
                 f"version {version[:32] or 'unknown'} of the learner differs from the "
                 f"controller's {__version__}; install the same version on both"
             )
-        self._run.meet(run_term_of(message.hello.served))
+        self._run.term_guard.check_term(run_term_of(message.hello.served))
         return message.hello
-
-    async def _serve(self, member: Member, requests: Requests, context: Context) -> None:
-        """Until either side ends the stream."""
-        await first(self._converse(member, requests, context), member.expelled)
 
     async def _converse(self, member: Member, requests: Requests, context: Context) -> None:
         welcome = pb.Welcome()
         welcome.CopyFrom(self._run.welcome)
         welcome.learner, welcome.lease = member.learner, member.lease
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
-        message = await _next(requests, within_s=READY_S, what="ready")
+        message = await _next(requests, within_s=READY_S, kind="ready")
         self._admit(member, message.ready)
         await first(member.outbox.drain(context.write), self._read(member, requests))
 
@@ -122,7 +118,7 @@ class ControllerServicer:
             probe=tuple(ready.probe),
             stable=ready.stable,
         )
-        self._run.inbox.put_nowait(MembershipChanged())
+        self._run.reception.membership_changed()
         log.info(
             "learner_joined learner=%d domain=%s host=%s",
             member.learner,
@@ -131,33 +127,33 @@ class ControllerServicer:
         )
 
     async def _read(self, member: Member, requests: Requests) -> None:
-        intake = Intake(self._run, member.learner)
-        loop = asyncio.get_running_loop()
+        run, loop = self._run, asyncio.get_running_loop()
+        parser = ContributionParser(run.identity, run.reception, member.learner)
         async for message in requests:
             member.heard_at = member.sent_at = loop.time()
-            refused = intake.take(message)
-            member.begun = intake.begun
+            refused = parser.parse(message)
+            member.begun = parser.begun
             if refused is not None:
                 event = Refused(
-                    term=self._run.term,
+                    term=run.identity.term,
                     learner=member.learner,
                     iteration=refused.ids.iteration,
                     reason=refused.message,
                 )
-                self._run.event_log.append(event)
+                run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
 
 
-async def _next(requests: Requests, *, within_s: float, what: str) -> pb.LearnerMessage:
-    """The next message, which must be of the kind ``what``."""
+async def _next(requests: Requests, *, within_s: float, kind: str) -> pb.LearnerMessage:
+    """The next message, which must be of this kind."""
     try:
         async with asyncio.timeout(within_s):
             message = await anext(requests)
     except StopAsyncIteration:
-        raise ServiceLost(f"the stream ended before {what}") from None
+        raise ServiceLost(f"the stream ended before {kind}") from None
     except TimeoutError:
-        raise DeadlinePassed(f"{what} did not come within {within_s:.0f} s") from None
-    if message.WhichOneof("message") != what:
-        raise InvalidContribution(f"expected {what}, got {message.WhichOneof('message')}")
+        raise DeadlinePassed(f"{kind} did not come within {within_s:.0f} s") from None
+    if message.WhichOneof("message") != kind:
+        raise InvalidContribution(f"expected {kind}, got {message.WhichOneof('message')}")
     return message

@@ -1,7 +1,7 @@
-"""Which code for the learners that are there, and who holds which row."""
+"""The assignment of an epoch: its code C and the holders of its rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -10,51 +10,58 @@ from fullrank.codes import Code, make_code
 from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.codes.decoding.completion import completing_units
 from fullrank.common.errors import CodeError
-from fullrank.common.types import BoolArray
+from fullrank.common.types import BoolArray, LearnerId, UnitIndex
 from fullrank.config import PluginSettings
 from fullrank_controller.membership.placement import Placement, place
 from fullrank_controller.membership.roster import Member
 
 RECHECKED = 500
-"""Loss patterns that a new epoch's code is tried with, at most: some milliseconds."""
+"""Most loss patterns on which a new epoch's code is verified, which takes a few milliseconds."""
 
 
 @dataclass(slots=True, kw_only=True)
-class Deal:
-    """One epoch: C and the holders of its rows."""
+class Assignment:
+    """The code of one epoch and the holders of its rows.
+
+    While a round is open it may have extra rows, each a single unit, numbered from R on.
+    """
 
     epoch: int
-    asked: PluginSettings
-    """The code that was asked for; with fewer learners the one that was made tolerates less."""
+    requested: PluginSettings
+    """The requested code; with fewer learners ``code`` tolerates fewer losses."""
     code: Code
     holders: dict[int, Member]
-    """Row to holder; the rows of learners that left are missing, those added are there, too."""
+    """Holder of each row, extra rows included; rows of departed learners are absent."""
     members: int
-    """Learners that were there; those without a row are spares."""
+    """Learners among which the rows were placed; those without a row are spares."""
     placement: Placement
-    """How well the rows suit the learners that got them."""
+    """Quality of the current placement."""
+    extra_rows: dict[int, UnitIndex] = field(default_factory=dict)
+    """Unit of each extra row of the open round."""
 
     @property
     def spares(self) -> int:
-        """Learners that were there and got no row."""
+        """Number of learners that got no row."""
         return max(0, self.members - len(working_rows(self.code)))
 
     def vacant(self) -> list[int]:
-        """Rows that nobody holds."""
+        """Rows without a holder."""
         return [row for row in working_rows(self.code) if row not in self.holders]
 
     def remaining_tolerance(self) -> int:
-        """Rows that may still be lost; negative when the guarantee is gone."""
+        """Rows that may still be lost; negative when the guarantee no longer holds."""
         return self.code.tolerance - len(self.vacant())
 
     def drop_absent(self, members: Sequence[Member]) -> None:
-        """Make vacant the rows of learners that left."""
+        """Vacate the rows of learners that left."""
         self.holders = {row: held for row, held in self.holders.items() if held in members}
 
     def fill(self, members: Sequence[Member]) -> bool:
-        """Between rounds: spares take vacant rows; False if somebody has none who could have one.
+        """Give vacant rows to spares between rounds.
 
-        Such as a newcomer, or a spare where too few are left for all rows: C is not for them.
+        Returns:
+            False if another code would employ more learners: one has no row though it could have
+            one, as a newcomer does, or the spares are too few for the vacant rows.
         """
         idle, vacant = len(members) - len(self.holders), len(self.vacant())
         if vacant and idle >= vacant:
@@ -64,7 +71,7 @@ class Deal:
 
     @property
     def decodable(self) -> bool:
-        """Whether the rows that are held determine every unit."""
+        """True if the held rows determine every unit."""
         return not completing_units(self.code.matrix[sorted(self.holders)])
 
     def held(self, members: Sequence[Member]) -> BoolArray:
@@ -79,18 +86,33 @@ class Deal:
         """Rows that a member holds, ascending."""
         return sorted(row for row, holder in self.holders.items() if holder is member)
 
-    def forget_added(self) -> None:
-        """Of an iteration that is over, the rows that C does not have."""
+    def computes(self, learner: LearnerId, unit: UnitIndex) -> bool:
+        """True if the unit is part of a row that the learner holds."""
+        return any(
+            self.extra_rows[row] == unit
+            if row in self.extra_rows
+            else bool(self.code.matrix[row, unit])
+            for row, holder in self.holders.items()
+            if holder.learner == learner
+        )
+
+    def add_extra_row(self, row: int, unit: UnitIndex, holder: Member) -> None:
+        """Give a single unit to a member as a row beyond those of C."""
+        self.extra_rows[row], self.holders[row] = unit, holder
+
+    def drop_extra_rows(self) -> None:
+        """Forget the extra rows of a round that is over."""
+        self.extra_rows = {}
         self.holders = {row: held for row, held in self.holders.items() if row < self.code.rows}
 
 
 def working_rows(code: Code) -> list[int]:
-    """Rows that combine at least one unit; ``uncoded`` has others when R > M."""
+    """Rows that combine at least one unit; ``uncoded`` has empty rows when R > M."""
     return [row for row, load in enumerate(code.load) if load]
 
 
 def largest_code(
-    name: str, params: dict[str, Any], *, learners: int, units: int, seed: int
+    name: str, params: Mapping[str, Any], *, learners: int, units: int, seed: int
 ) -> Code | None:
     """The code with the most rows R <= learners that exists, or None.
 
@@ -107,35 +129,36 @@ def largest_code(
     return None
 
 
-def deal(
+def make_assignment(
     epoch: int,
     members: Sequence[Member],
     *,
-    asked: PluginSettings,
+    requested: PluginSettings,
     units: int,
     seed: int,
-    before: Deal | None = None,
-) -> Deal | None:
-    """Deal the rows of the largest code; those who get none are spares.
+    previous: Assignment | None = None,
+) -> Assignment | None:
+    """Assign the rows of the largest code that exists; None if the members are too few for any.
 
     Args:
-        epoch: Its number.
-        members: Who is there.
-        asked: The code that is wanted.
+        epoch: Number of the epoch.
+        members: Learners that may hold rows.
+        requested: The requested code.
         units: M.
-        seed: Of the code.
-        before: The deal that this one follows; learners keep what they held as far as possible.
+        seed: Seed of the code.
+        previous: The assignment before; learners keep what they computed as far as possible.
     """
-    params = dict(asked.params)
-    code = largest_code(asked.name, params, learners=len(members), units=units, seed=seed)
+    code = largest_code(
+        requested.name, requested.params, learners=len(members), units=units, seed=seed
+    )
     if code is None:
         return None
-    _recheck(code)
-    held = before.held(members) if before else np.zeros((len(members), units), np.bool_)
+    _verify_tolerance(code)
+    held = previous.held(members) if previous else np.zeros((len(members), units), np.bool_)
     holders, placement = _placed(code, members, held)
-    return Deal(
+    return Assignment(
         epoch=epoch,
-        asked=asked,
+        requested=requested,
         code=code,
         holders=holders,
         members=len(members),
@@ -146,21 +169,23 @@ def deal(
 def _placed(
     code: Code, members: Sequence[Member], held: BoolArray
 ) -> tuple[dict[int, Member], Placement]:
-    """Holders of the rows, by row."""
+    """Holders of the rows by row, and the placement behind them."""
     rows = working_rows(code)
-    found = place(code.matrix[rows] != 0, [member.domain for member in members], held)
-    return {row: members[each] for row, each in zip(rows, found.holders, strict=True)}, found
+    placement = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    return {
+        row: members[index] for row, index in zip(rows, placement.holders, strict=True)
+    }, placement
 
 
-def _recheck(code: Code) -> None:
-    """What a construction promises is looked at once more before a run rests on it.
+def _verify_tolerance(code: Code) -> None:
+    """Verify the stated tolerance on a sample of loss patterns before a run relies on it.
 
     Raises:
-        CodeError: Fewer losses than it states make the code undecodable.
+        CodeError: Fewer losses than stated make the code undecodable.
     """
     patterns = loss_patterns(code.rows, code.tolerance, limit=RECHECKED)
     if not decodable(code.matrix, patterns, target=code.target).all():
         raise CodeError(
-            f"{code.name} with {code.rows} rows and {code.units} units does not bear the "
+            f"{code.name} with {code.rows} rows and {code.units} units does not tolerate the "
             f"{code.tolerance} losses it states ({code.certificate}); choose another code"
         )

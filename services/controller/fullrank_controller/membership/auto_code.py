@@ -1,78 +1,71 @@
-"""``code.name = "auto"``: between iterations the planner says which code is wanted."""
+"""``code.name = "auto"``: the planner requests a code between iterations."""
 
 import asyncio
 import logging
 
 from fullrank.codes.families.auto import START, Auto
 from fullrank.config import PluginSettings, RunConfig
-from fullrank.planning import TUNING, Planner
+from fullrank.planning import TUNING, Plan, Planner
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import observation_of_record
 from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
 from fullrank.wiring import max_variance_of
-from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.run_state import Run
+from fullrank_controller.membership.roster import Roster
 
 log = logging.getLogger(__name__)
 
 FIRST = PluginSettings(name="cyclic", params={"tolerance": START})
-"""Until there is a plan."""
+"""The code until there is a plan."""
 
 
-class Planning:
-    """Feeds the planner with committed iterations and passes its choice on to the membership.
+class AutoCode:
+    """Feeds committed iterations to the planner and requests the code that it chooses.
 
     Args:
         config: The resolved configuration; its code is ``auto``.
-        run: The learners that are there.
-        membership: Told which code is wanted.
-        payload: What an iteration moves.
+        training: Its algorithm determines the bytes that an iteration moves.
+        roster: Attached learners.
+        membership: Takes the requested code.
+
+    Attributes:
+        plan: The last plan; None before the first.
     """
 
     def __init__(
-        self, config: RunConfig, run: Run, membership: Membership, payload: Payload
+        self, config: RunConfig, training: Training, *, roster: Roster, membership: Membership
     ) -> None:
-        self._run = run
-        self._membership = membership
-        self._payload = payload
+        self.plan: Plan | None = None
+        self._roster, self._membership = roster, membership
+        self._units = training.algorithm.units
+        self._payload = Payload.of(training.algorithm, training.batch_size)
         self._planner = Planner(
             Auto(**config.code.params),
-            units=run.units,
+            units=self._units,
             seed=config.seed,
-            moved=payload.traffic,
+            moved=self._payload.traffic,
             max_variance=max_variance_of(config),
         )
-        membership.wanted = FIRST
+        membership.requested = FIRST
 
-    async def note(self, record: IterationRecord, current: Deal) -> None:
-        """Take a committed iteration; now and then plan the next ones."""
-        observation = observation_of_record(record, current.code, self._payload.traffic)
+    async def observe(self, record: IterationRecord, assignment: Assignment) -> None:
+        """Take a committed iteration into account; now and then make a plan."""
+        observation = observation_of_record(record, assignment.code, self._payload.traffic)
         if observation is not None:
             self._planner.observe(observation)
-        learners = [member.learner for member in self._run.roster.eligible]
-        if (record.iteration + 1) % TUNING.interval or len(learners) <= self._run.units:
+        learners = [member.learner for member in self._roster.eligible]
+        if (record.iteration + 1) % TUNING.interval or len(learners) <= self._units:
             return
-        self._run.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
+        self.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
         chosen = plan.candidate
-        self._membership.wanted = PluginSettings(name=chosen.name, params=chosen.params)
-        level = logging.INFO if plan.changed else logging.DEBUG
+        self._membership.requested = PluginSettings(name=chosen.name, params=chosen.params)
         log.log(
-            level,
+            logging.INFO if plan.changed else logging.DEBUG,
             "plan iteration=%d code=%s changed=%s reason=%s",
             record.iteration,
             chosen.label,
             plan.changed,
             plan.reason,
         )
-
-
-def planning_of(
-    config: RunConfig, run: Run, membership: Membership, training: Training
-) -> Planning | None:
-    """The planning of a run whose code is ``auto``, else None."""
-    if config.code.name != "auto":
-        return None
-    payload = Payload.of(training.algorithm, training.batch_size)
-    return Planning(config, run, membership, payload)

@@ -1,84 +1,21 @@
-"""Who is attached: learners by index, and the one-slot outbox of each stream."""
+"""Attached learners by index, and which of them may hold rows."""
 
 import asyncio
-from collections import Counter, deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_bytes
-from typing import TypeAlias
 
-from fullrank.common.errors import DeadlinePassed, FullrankError
+from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
+from fullrank.config import ControllerSettings
 from fullrank.v1.common_pb2 import Ids
+from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
+from fullrank_controller.watchdog import Watchdog
 
 LEASE_BYTES = 16
-"""Length of what proves a lease: nobody guesses it."""
-
-Parcel: TypeAlias = Sequence[tuple[str, bytes]]
-"""Encoded messages in order, each with the kind that its bytes are counted under."""
-
-
-class Outbox:
-    """What a stream has still to write: notices, and the rest of one assignment.
-
-    A newer assignment replaces what is unwritten of the older one, a Commit drops it, and every
-    notice goes before it, so that a slow stream never queues stale parameters.
-    """
-
-    def __init__(self) -> None:
-        self.sent: Counter[str] = Counter()
-        """Bytes written, by kind."""
-        self.assigned_at = 0.0
-        """When the last assignment that was not replaced was wholly written, loop time."""
-        self._notices: deque[tuple[str, bytes]] = deque()
-        self._parcel: deque[tuple[str, bytes]] = deque()
-        self._deadline_s: float | None = None
-        self._filled = asyncio.Event()
-
-    def assign(self, parcel: Parcel, *, deadline_s: float) -> None:
-        """Replace the assignment; a write that is still blocked after ``deadline_s`` is cut."""
-        self._parcel, self._deadline_s = deque(parcel), deadline_s
-        self._filled.set()
-
-    def commit(self, notice: bytes) -> None:
-        """Drop the assignment, whatever of it is unwritten, and say that it is committed."""
-        self._parcel.clear()
-        self._notify("commit", notice)
-
-    def refuse(self, notice: bytes) -> None:
-        """Say that a contribution came too late or twice; the assignment goes on after it."""
-        self._notify("refused", notice)
-
-    def _notify(self, kind: str, notice: bytes) -> None:
-        self._notices.append((kind, notice))
-        self._filled.set()
-
-    async def drain(self, write: Callable[[bytes], Awaitable[None]]) -> None:
-        """Write for ever.
-
-        Raises:
-            DeadlinePassed: The peer did not take a message in time.
-        """
-        while True:
-            await self._filled.wait()
-            self._filled.clear()
-            while pending := self._notices or self._parcel:
-                kind, message = pending.popleft()
-                await self._write(write, message)
-                self.sent[kind] += len(message)
-                if pending is self._parcel and not pending:
-                    self.assigned_at = asyncio.get_running_loop().time()
-
-    async def _write(self, write: Callable[[bytes], Awaitable[None]], message: bytes) -> None:
-        try:
-            async with asyncio.timeout(self._deadline_s):
-                await write(message)
-        except TimeoutError:
-            raise DeadlinePassed(
-                f"the learner took no message for {self._deadline_s:.1f} s"
-            ) from None
+"""Length of a lease token, too long to guess."""
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -88,15 +25,16 @@ class Member:
     learner: LearnerId
     host: str
     heard_at: float
+    """Loop time of the last message or heartbeat."""
     sent_at: float = 0.0
-    """When the last message of its stream came, loop time; heartbeats are none."""
+    """Loop time of the last message on its stream; heartbeats do not count."""
     begun: Ids | None = None
-    """Of the vector that its stream has begun to send."""
+    """Ids of the vector that its stream has begun to send."""
     domain: Domain = ()
     lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
-    """What its heartbeats must show."""
+    """Token that its heartbeats must carry."""
     process: bytes = b""
-    """The learner's process, whatever stream it dials."""
+    """Identity of the learner's process, stable across its streams."""
     since: int = 0
     """Iterations that were committed when it joined."""
     outbox: Outbox = field(default_factory=Outbox)
@@ -105,21 +43,21 @@ class Member:
     ready: bool = False
     """It has sent a stable probe and may hold rows."""
     quarantined: str = ""
-    """Why it holds no row any more, until its process is started anew."""
+    """Reason why it holds no row until its process is restarted; empty if it is trusted."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
     """Fails with the reason when the controller ends the stream."""
 
     def expel(self, reason: FullrankError) -> None:
-        """End the stream with the status of ``reason``."""
+        """End the stream with the status of ``reason``; the first reason counts."""
         if not self.expelled.done():
             self.expelled.set_exception(reason)
 
 
 class Roster:
-    """Attached learners. The index is a lease: the lowest free one, until the stream ends.
+    """Attached learners. An index is a lease: the lowest free one, until the stream ends.
 
     Args:
-        barred: Why processes are quarantined that may dial again; added to.
+        barred: Reasons for quarantine by process, kept across terms; the roster adds to it.
     """
 
     def __init__(self, barred: dict[bytes, str] | None = None) -> None:
@@ -127,7 +65,7 @@ class Roster:
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
         self._change = asyncio.Event()
-        self._gone: Counter[str] = Counter()
+        self._sent_by_departed: Counter[str] = Counter()
 
     def join(
         self,
@@ -155,18 +93,18 @@ class Roster:
     def ready(
         self, member: Member, *, fingerprint: str, probe: tuple[bytes, ...], stable: bool
     ) -> None:
-        """Note what a learner's mathematics gives; an unstable one stays a spare for good."""
+        """Record a learner's numeric identity; an unstable learner remains a spare."""
         member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
-        self._changed()
+        self._notify()
 
     def quarantine(self, learner: LearnerId, reason: str, *, present_at: int | None = None) -> None:
-        """Deal no row to a learner whose contribution was wrong.
+        """Assign no more rows to a learner whose contribution was wrong.
 
         Args:
             learner: Its index.
-            reason: Why.
-            present_at: The iteration of the contribution, if it is past: somebody else may hold the
-                index by now.
+            reason: Why it is quarantined.
+            present_at: Iteration of the contribution if it is past; a later holder of the index is
+                left alone.
         """
         member = self._members.get(learner)
         if member is None or (present_at is not None and member.since > present_at):
@@ -174,25 +112,21 @@ class Roster:
         member.quarantined = reason
         if member.process:
             self._barred[member.process] = reason
-        self._changed()
+        self._notify()
 
     def leave(self, member: Member) -> None:
         """Forget a learner whose stream ended."""
         if self._members.get(member.learner) is member:
             del self._members[member.learner], self._leases[member.lease]
-            self._gone.update(member.outbox.sent)
-            self._changed()
+            self._sent_by_departed.update(member.outbox.sent)
+            self._notify()
 
     def heard(self, lease: bytes, *, now: float) -> bool:
-        """Note a heartbeat; False if no attached learner has this lease."""
+        """Record a heartbeat; False if no attached learner has this lease."""
         member = self._leases.get(lease)
         if member is not None:
             member.heard_at = now
         return member is not None
-
-    def silent(self, *, since: float) -> list[Member]:
-        """Members not heard since then."""
-        return [member for member in self._members.values() if member.heard_at < since]
 
     @property
     def members(self) -> list[Member]:
@@ -201,7 +135,7 @@ class Roster:
 
     @property
     def eligible(self) -> list[Member]:
-        """Ready members of the commonest numeric identity, by index; all others are spares."""
+        """Trusted ready members of the commonest numeric identity; all others are spares."""
         ready = [member for member in self.members if member.ready and not member.quarantined]
         identities = Counter((member.fingerprint, member.probe) for member in ready)
         if not identities:
@@ -211,22 +145,33 @@ class Roster:
 
     @property
     def quarantined(self) -> list[Member]:
-        """Members that would be ready, but for what they contributed."""
+        """Members that would be ready but for a wrong contribution."""
         return [member for member in self.members if member.ready and member.quarantined]
 
     @property
     def unstable(self) -> list[Member]:
-        """Members whose bits depend on what is computed together: spares for good."""
+        """Members whose bits depend on which units are computed together; always spares."""
         return [member for member in self.members if member.fingerprint and not member.ready]
 
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""
-        return sum((member.outbox.sent for member in self.members), self._gone.copy())
+        return sum((member.outbox.sent for member in self.members), self._sent_by_departed.copy())
 
     async def changed(self) -> None:
-        """Return at the next join, readiness or leave."""
+        """Return at the next join, readiness, quarantine or leave."""
         await self._change.wait()
 
-    def _changed(self) -> None:
+    def _notify(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
+
+
+async def expel_silent(roster: Roster, settings: ControllerSettings, watchdog: Watchdog) -> None:
+    """End the streams of learners that have been silent for too long, until cancelled."""
+    clock = asyncio.get_running_loop().time
+    while True:
+        with watchdog.phase("the event loop"):
+            await asyncio.sleep(settings.heartbeat_s)
+        for member in roster.members:
+            if member.heard_at < clock() - settings.lost_after_s:
+                member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))

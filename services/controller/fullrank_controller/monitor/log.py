@@ -1,8 +1,8 @@
-"""The committed iterations as those who watch get them: encoded once, and kept on disk.
+"""Committed iterations in their wire format, encoded once and kept on disk.
 
-``metrics.jsonl`` says what was committed. While somebody watches, what is new there is encoded and
-appended to a nameless file, which as a whole is one valid WatchResponse; so is every sequence of
-iterations in it, and sending is copying bytes.
+While there are subscribers, new lines of ``metrics.jsonl`` are encoded and appended to an unnamed
+file. The whole file is a valid WatchResponse, as is every sequence of iterations in it, so sending
+is copying bytes.
 """
 
 import os
@@ -19,7 +19,7 @@ from fullrank.runs.record import IterationRecord, follow
 from fullrank.v1 import monitor_pb2 as pb
 
 PIECE_BYTES = 256 * 1024
-"""A message holds so much at most, unless a single iteration exceeds it."""
+"""Largest message, unless a single iteration exceeds it."""
 
 
 class Encoded(NamedTuple):
@@ -32,24 +32,24 @@ class Encoded(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Cursor:
-    """How far somebody has read."""
+    """Position of a subscriber."""
 
     index: int = 0
 
 
-class Iterations:
-    """Iterations in order, from the first that the file knows; for one event loop.
+class IterationLog:
+    """Encoded iterations in order, from the first in the file; for one event loop.
 
     Args:
         metrics: The run's ``metrics.jsonl``.
 
     Attributes:
-        added: Iterations appended so far, superseded ones too.
+        added: Iterations appended so far, including superseded ones.
     """
 
     def __init__(self, metrics: Path) -> None:
         self._records: Iterator[list[IterationRecord]] = follow(metrics)
-        self._file = _nameless_file(metrics.parent)
+        self._file = _unnamed_file(metrics.parent)
         self._numbers, self._terms, self._ends = array("Q"), array("Q"), array("Q")
         self._cursors: list[Cursor] = []
         self.added = 0
@@ -63,24 +63,20 @@ class Iterations:
         return self._numbers[-1] if self._numbers else -1
 
     def read(self) -> list[Encoded]:
-        """What was committed since the last call; slow, the only method for another thread."""
+        """Encode the iterations committed since the last call; slow, and safe on another thread."""
         return [_encoded(record) for record in next(self._records)]
 
     def add(self, new: Sequence[Encoded]) -> None:
-        """Append; an iteration of a later term supersedes what was there from its number on."""
-        for each in new:
-            if self._knows(each):
-                continue
-            self._forget(bisect_left(self._numbers, each.iteration))
-            self._numbers.append(each.iteration)
-            self._terms.append(each.term)
-            self._ends.append(self._end(len(self._ends)) + len(each.data))
-            self._file.write(each.data)
+        """Append; an iteration of a later term supersedes all from its number on."""
+        for encoded in new:
+            if encoded.iteration <= self.last and encoded.term <= self._terms[-1]:
+                continue  # unchanged: the file of a resumed run repeats it
+            self._forget(bisect_left(self._numbers, encoded.iteration))
+            self._numbers.append(encoded.iteration)
+            self._terms.append(encoded.term)
+            self._ends.append(self._end(len(self._ends)) + len(encoded.data))
+            self._file.write(encoded.data)
             self.added += 1
-
-    def _knows(self, each: Encoded) -> bool:
-        """A resumed run's file begins anew; what did not change in it is not told again."""
-        return each.iteration <= self.last and each.term <= self._terms[-1]
 
     def _forget(self, index: int) -> None:
         if index == len(self):
@@ -92,17 +88,17 @@ class Iterations:
             cursor.index = min(cursor.index, index)
 
     def _end(self, index: int) -> int:
-        """Where the first ``index`` iterations end, bytes."""
+        """End of the first ``index`` iterations, bytes."""
         return self._ends[index - 1] if index else 0
 
     def open(self, first: int, seen_term: int) -> Cursor:
-        """A cursor on the first iteration from ``first`` on, or of a later term than that seen."""
+        """A cursor on the first iteration from ``first`` on, or of a term after ``seen_term``."""
         cursor = Cursor(self.find(first, seen_term))
         self._cursors.append(cursor)
         return cursor
 
     def find(self, first: int, seen_term: int) -> int:
-        """Index of that iteration; the length while there is none."""
+        """Index of that iteration; the length of the log while there is none."""
         wanted = bisect_left(self._numbers, first)
         return min(wanted, bisect_right(self._terms, seen_term)) if seen_term else wanted
 
@@ -111,7 +107,7 @@ class Iterations:
         self._cursors.remove(cursor)
 
     def close(self) -> None:
-        """Close the file, which ends with that."""
+        """Close and so delete the file."""
         self._file.close()
 
     def piece(self, cursor: Cursor) -> bytes:
@@ -122,7 +118,7 @@ class Iterations:
         return os.pread(self._file.fileno(), self._end(stop) - start, start)
 
 
-def _nameless_file(directory: Path) -> IO[bytes]:
+def _unnamed_file(directory: Path) -> IO[bytes]:
     return TemporaryFile(dir=directory, buffering=0)
 
 

@@ -1,4 +1,4 @@
-"""MonitorService: what the run is, does and did, for whoever asks."""
+"""MonitorService: the status, code, configuration, policies and iterations of a run."""
 
 import asyncio
 import json
@@ -17,14 +17,15 @@ from fullrank.rpc.errors import statuses
 from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_controller.membership.assignment import Deal
-from fullrank_controller.monitor.subscription import Watching
-from fullrank_controller.run_state import Run
+from fullrank_controller.driver import Driver
+from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.monitor.subscription import Subscriptions
+from fullrank_controller.run import Run
 
 Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 PREBUILT = frozenset({"Watch", "GetPolicies"})
-"""Methods whose responses are encoded already."""
+"""Methods whose responses are already encoded."""
 _CHUNK = pb.GetPoliciesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 _POLICY = "algorithm.policy/"
 
@@ -33,40 +34,43 @@ class MonitorServicer:
     """MonitorService over one run.
 
     Args:
-        run: What goes on now.
-        watching: What was committed.
-        checkpoints: Where policies come from; the run itself is not asked for them.
+        run: The parts of the run.
+        driver: Holds the planner.
+        subscriptions: Committed iterations.
+        checkpoints: Source of policies, so that the run itself is not asked for them.
     """
 
-    def __init__(self, run: Run, watching: Watching, checkpoints: Path) -> None:
-        self._run = run
-        self._watching = watching
-        self._checkpoints = checkpoints
+    def __init__(
+        self, run: Run, driver: Driver, subscriptions: Subscriptions, checkpoints: Path
+    ) -> None:
+        self._run, self._driver = run, driver
+        self._subscriptions, self._checkpoints = subscriptions, checkpoints
         self._loading = asyncio.Lock()
 
     async def GetStatus(
         self, request: controller_pb2.GetStatusRequest, context: Context
     ) -> controller_pb2.GetStatusResponse:
-        """Where the run stands."""
-        return self._run.status()
+        """Report the status of the run."""
+        return self._run.status_response()
 
     async def Watch(self, request: pb.WatchRequest, context: Context) -> None:
         """Write iterations for as long as the caller reads them."""
-        async with statuses(context), aclosing(self._watching.watch(request)) as messages:
+        async with statuses(context), aclosing(self._subscriptions.watch(request)) as messages:
             async for message in messages:
                 await context.write(message)
 
     async def GetCode(self, request: pb.GetCodeRequest, context: Context) -> pb.GetCodeResponse:
-        """C, its holders and its plan."""
+        """Report C, its holders and its plan."""
         async with statuses(context):
-            if self._run.deal is None:
+            assignment, auto_code = self._run.membership.assignment, self._driver.auto_code
+            if assignment is None:
                 raise NotFound("there is no code before the first learners have come")
-            return _encode_code(self._run.deal, units=self._run.units, plan=self._run.plan)
+            return _encode_code(assignment, plan=auto_code.plan if auto_code else None)
 
     async def GetConfiguration(
         self, request: pb.GetConfigurationRequest, context: Context
     ) -> pb.GetConfigurationResponse:
-        """What is trained."""
+        """Report the configuration and the agents."""
         welcome = self._run.welcome
         return pb.GetConfigurationResponse(
             run=welcome.run,
@@ -76,7 +80,7 @@ class MonitorServicer:
         )
 
     async def GetPolicies(self, request: pb.GetPoliciesRequest, context: Context) -> None:
-        """Write the newest checkpoint's policies; one caller at a time reads the disk."""
+        """Write the newest checkpoint's policies; callers read the disk one at a time."""
         async with statuses(context):
             async with self._loading:
                 messages = await asyncio.to_thread(_policies, self._checkpoints)
@@ -84,13 +88,13 @@ class MonitorServicer:
                 await context.write(message)
 
 
-def _encode_code(deal: Deal, *, units: int, plan: Plan | None) -> pb.GetCodeResponse:
-    code = deal.code
+def _encode_code(assignment: Assignment, *, plan: Plan | None) -> pb.GetCodeResponse:
+    code = assignment.code
     return pb.GetCodeResponse(
-        epoch=deal.epoch,
+        epoch=assignment.epoch,
         name=code.name,
-        parameters=json.dumps(dict(deal.asked.params)),
-        units=units,
+        parameters=json.dumps(dict(assignment.requested.params)),
+        units=code.units,
         rows=[
             controller_pb2.Row(row=number, units=support(row), coefficients=row[support(row)])
             for number, row in enumerate(code.matrix)
@@ -98,7 +102,7 @@ def _encode_code(deal: Deal, *, units: int, plan: Plan | None) -> pb.GetCodeResp
         tolerance=code.tolerance,
         certificate=code.certificate,
         holders=[
-            pb.Holder(row=row, learner=member.learner) for row, member in deal.holders.items()
+            pb.Holder(row=row, learner=member.learner) for row, member in assignment.holders.items()
         ],
         plan=None if plan is None else _encode_plan(plan),
     )
@@ -109,8 +113,8 @@ def _encode_plan(plan: Plan) -> pb.Plan:
         code=plan.candidate.label,
         reason=plan.reason,
         forecasts=[
-            pb.Forecast(code=each.label, mean_s=each.mean_s, cautious_s=each.cautious_s)
-            for each in plan.forecasts
+            pb.Forecast(code=forecast.label, mean_s=forecast.mean_s, cautious_s=forecast.cautious_s)
+            for forecast in plan.forecasts
         ],
     )
 

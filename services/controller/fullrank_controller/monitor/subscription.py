@@ -1,35 +1,35 @@
-"""Who watches: each at its own pace; the run waits for nobody, and does no more for many."""
+"""Fan out committed iterations to subscribers; slow ones skip, the run never waits."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 
 from fullrank.common.errors import ServiceLost
 from fullrank.v1 import monitor_pb2 as pb
-from fullrank_controller.monitor.log import Cursor, Iterations
+from fullrank_controller.monitor.log import Cursor, IterationLog
 
 PERIOD_S = 0.25
-"""Iterations committed within it travel in one message, however short they are."""
+"""Iterations committed within this period share a message, however short they are."""
 BEHIND = 4096
-"""Iterations; whoever had caught up and is further behind goes on with the newest one."""
+"""Iterations by which a subscriber that had caught up may lag before it skips to the newest."""
 
 
-class Watching:
-    """Serves what was committed to whoever watches; nothing is done while nobody does.
+class Subscriptions:
+    """Serves committed iterations to subscribers; idle while there are none.
 
     Args:
-        iterations: Extended while somebody watches.
-        finished: Whether this iteration is the run's last and the run is finished.
+        iterations: Extended while there are subscribers.
+        is_last: Returns True for the last iteration of a finished run.
     """
 
-    def __init__(self, iterations: Iterations, *, finished: Callable[[int], bool]) -> None:
+    def __init__(self, iterations: IterationLog, *, is_last: Callable[[int], bool]) -> None:
         self._iterations = iterations
-        self._finished = finished
+        self._is_last = is_last
         self._reading = asyncio.Lock()
         self._renewal: asyncio.Task[None] | None = None
         self._closed = False
 
     async def close(self) -> None:
-        """Let everybody go."""
+        """End every subscription."""
         self._closed = True
         if self._renewal is not None:
             await asyncio.wait({self._renewal})
@@ -46,7 +46,7 @@ class Watching:
         caught_up = begun = False
         try:
             while not self._closed:
-                if not begun:  # it may be asked for what is not committed yet
+                if not begun:  # the wanted iteration may not be committed yet
                     cursor.index = self._iterations.find(*wanted)
                 lost = self._skip(cursor) if caught_up else 0
                 if cursor.index < len(self._iterations):
@@ -55,7 +55,7 @@ class Watching:
                     begun = True
                     continue
                 caught_up = True
-                if request.until_now or self._finished(self._iterations.last):
+                if request.until_now or self._is_last(self._iterations.last):
                     return
                 await self._renewed()
         finally:
@@ -63,7 +63,7 @@ class Watching:
         raise ServiceLost("the controller is stopping; dial again")
 
     def _skip(self, cursor: Cursor) -> int:
-        """Leave out all but the newest iteration if too many wait; how many were left out."""
+        """Skip to the newest iteration if too many wait; returns how many were skipped."""
         if len(self._iterations) - cursor.index <= BEHIND:
             return 0
         lost = len(self._iterations) - 1 - cursor.index
@@ -71,16 +71,16 @@ class Watching:
         return lost
 
     async def _renewed(self) -> None:
-        """Return when there is something new; all who wait share one task."""
+        """Return when there is a new iteration; all waiting subscribers share one task."""
         if self._renewal is None or self._renewal.done():
             self._renewal = asyncio.create_task(self._renew(self._iterations.added))
         await asyncio.shield(self._renewal)
 
-    async def _renew(self, known: int) -> None:
+    async def _renew(self, added: int) -> None:
         while not self._closed:
             await asyncio.sleep(PERIOD_S)
             await self._read()
-            if self._iterations.added > known or self._finished(self._iterations.last):
+            if self._iterations.added > added or self._is_last(self._iterations.last):
                 return
 
     async def _read(self) -> None:

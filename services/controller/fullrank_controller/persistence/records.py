@@ -1,78 +1,77 @@
-"""An iteration as it is recorded: what the round, the collection and the streams say of it."""
+"""The record of an iteration, projected from its round, its collection and its streams."""
 
 from collections import Counter
+from dataclasses import dataclass
 
+from fullrank.audit.proof import Evidence
 from fullrank.common.updates import update_digest
-from fullrank.rounds.round import Round
 from fullrank.runs.record import IterationRecord
 from fullrank.training.rollouts import Collected
-from fullrank_controller.membership.assignment import Deal
-from fullrank_controller.rounds.round_runner import Gathered
-from fullrank_controller.run_state import Run
+from fullrank_controller.rounds.round_runner import RoundResult
 
 
-def record_of(
-    run: Run,
-    current: Deal,
-    *,
-    variant: str,
-    opened: Round,
-    collected: Collected,
-    gathered: Gathered,
-    collect_s: float,
-    round_s: float,
-    sent: Counter[str],
-    received: Counter[str],
-) -> IterationRecord:
-    """The record of a decided iteration, before it is committed.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedIteration:
+    """An iteration whose round is decided and whose update is not yet applied."""
 
-    Args:
-        run: Its term and attempt.
-        current: The deal that it was gathered under.
-        variant: Of the environment.
-        opened: The round.
-        collected: The iteration's transitions.
-        gathered: How the round went.
-        collect_s: Waiting for the transitions and appending them, seconds.
-        round_s: From the first assignment until the parameters were new, seconds.
-        sent: Bytes to learners in this iteration, by kind.
-        received: Bytes from them.
-    """
-    decision, returns = gathered.decision, collected.returns
-    return IterationRecord(
-        iteration=opened.iteration,
-        term=run.term,
-        epoch=current.epoch,
-        attempt=run.attempt,
-        code=current.code.name,
-        code_rows=current.code.rows,
-        tolerance=current.code.tolerance,
-        variant=variant,
-        return_mean=float(returns.mean()) if len(returns) else None,
-        side_returns={
-            side: float(values.mean())
-            for side, values in collected.side_returns.items()
-            if len(values)
-        },
-        round_s=round_s,
-        collect_s=collect_s,
-        compute_s=gathered.times.compute_s,
-        assigned_s=gathered.times.assigned_s,
-        started_s=gathered.times.started_s,
-        sent_s=gathered.times.sent_s,
-        arrival_s=gathered.times.arrival_s,
-        decodable_s=gathered.times.decodable_s,
-        audited=opened.reported,
-        rows=gathered.rows,
-        decode_s=gathered.decode_s,
-        received=tuple(each for each in opened.received if each != decision.culprit),
-        late=gathered.late,
-        exact=decision.exact,
-        condition=opened.condition,
-        error_bound=decision.error_bound,
-        variance=decision.variance,
-        update_digest=update_digest(decision.digests),
-        quarantined=() if decision.culprit is None else (decision.culprit,),
-        bytes_sent=dict(sent),
-        bytes_received=dict(received),
-    )
+    result: RoundResult
+    collected: Collected
+    evidence: Evidence
+    """Contents of the journal from which its units can be recomputed."""
+    variant: str
+    """Variant of the environment."""
+    collect_s: float
+    """Time to collect and append the transitions, seconds."""
+    dispatched_at: float
+    """Loop time before the first assignment."""
+    bytes_sent: Counter[str]
+    """Bytes to learners in this iteration, by kind."""
+    bytes_received: Counter[str]
+    """Bytes from learners in this iteration, by kind."""
+
+    def record(self, *, round_s: float) -> IterationRecord:
+        """The record of the iteration.
+
+        Args:
+            round_s: From the first assignment until the parameters were updated, seconds.
+        """
+        decision, timeline = self.result.decision, self.result.timeline
+        opened, returns = self.result.opened, self.collected.returns
+        round_, code = opened.round, opened.assignment.code
+        return IterationRecord(
+            iteration=round_.iteration,
+            term=opened.identity.term,
+            epoch=opened.assignment.epoch,
+            attempt=opened.attempt,
+            code=code.name,
+            code_rows=code.rows,
+            tolerance=code.tolerance,
+            variant=self.variant,
+            return_mean=float(returns.mean()) if len(returns) else None,
+            side_returns={
+                side: float(values.mean())
+                for side, values in self.collected.side_returns.items()
+                if len(values)
+            },
+            round_s=round_s,
+            collect_s=self.collect_s,
+            compute_s=timeline.compute_s,
+            assigned_s=timeline.assigned_s,
+            started_s=timeline.started_s,
+            sent_s=timeline.sent_s,
+            arrival_s=timeline.arrival_s,
+            decodable_s=timeline.decodable_s,
+            decode_s=timeline.decode_s,
+            rows=timeline.rows,
+            audited=round_.reported,
+            received=tuple(j for j in round_.received if j != decision.culprit),
+            late=self.result.late,
+            exact=decision.exact,
+            condition=round_.condition,
+            error_bound=decision.error_bound,
+            variance=decision.variance,
+            update_digest=update_digest(decision.digests),
+            quarantined=() if decision.culprit is None else (decision.culprit,),
+            bytes_sent=dict(self.bytes_sent),
+            bytes_received=dict(self.bytes_received),
+        )

@@ -1,13 +1,14 @@
-"""What the run's directory holds of the run: where a controller goes on, and what it repeats."""
+"""The state of a run in its directory: where a controller resumes, and which updates it repeats."""
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
 
 from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.types import FloatArray
 from fullrank.runs.checkpoint import Checkpoint, newest, saved
 from fullrank.runs.journal import Entry, read, survey
+from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_superseded
 from fullrank.training.trainer import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
@@ -16,17 +17,26 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredIteration:
+    """A committed iteration with the updates that the journal holds."""
+
+    record: IterationRecord
+    updates: FloatArray
+    """Shape (M, P) float32."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
-    """Where a controller begins."""
+    """The state from which a controller resumes."""
 
     committed: int
-    """Iterations in the checkpoint that was loaded; 0 without one."""
+    """Iterations in the loaded checkpoint; 0 without one."""
     head: int
-    """The replay position that belongs to it."""
+    """Replay position that belongs to the checkpoint."""
     known: int
-    """Iterations that were ever committed, with those whose updates were not stored."""
-    journalled: Sequence[Entry]
-    """Those after the checkpoint whose updates are applied again."""
+    """Iterations that were ever committed, including those whose updates were not stored."""
+    journalled: Sequence[StoredIteration]
+    """Iterations after the checkpoint whose updates are applied again."""
 
     @property
     def resumes_at(self) -> int:
@@ -35,11 +45,11 @@ class Restored:
 
 
 def restore(directory: RunDirectory, training: Training) -> Restored:
-    """Load the newest usable checkpoint, and read what was committed after it.
+    """Load the newest usable checkpoint, and read the iterations committed after it.
 
     Raises:
-        CheckpointUnusable: There are or were checkpoints and none can be used: never a silent fresh
-            start.
+        CheckpointUnusable: There are or were checkpoints and none can be used: the run never
+            restarts from the beginning without notice.
     """
     checkpoint = _checkpoint_in(directory)
     committed, head = 0, 0
@@ -48,16 +58,24 @@ def restore(directory: RunDirectory, training: Training) -> Restored:
         training.load(checkpoint.arrays, resume_at=committed)
         log.info("resumed path=%s iterations=%d", checkpoint.path, committed)
     entries = _journalled_in(directory, committed)
-    # From the first update that is not stored on, learners compute again what the journal only
-    # knows by its digest.
-    journalled = list(takewhile(lambda entry: entry.updates is not None, entries))
     return Restored(
-        committed=committed, head=head, known=committed + len(entries), journalled=journalled
+        committed=committed,
+        head=head,
+        known=committed + len(entries),
+        journalled=list(_repeatable(entries)),
     )
 
 
+def _repeatable(entries: Sequence[Entry]) -> Iterator[StoredIteration]:
+    """Iterations up to the first whose update is not stored; learners recompute all later ones."""
+    for entry in entries:
+        if entry.updates is None:
+            return
+        yield StoredIteration(record=from_facts(entry.facts["record"]), updates=entry.updates)
+
+
 def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
-    """The newest usable one; None for a run that has none yet."""
+    """The newest usable checkpoint; None for a run that has none yet."""
     for path in drop_superseded(directory.path):
         log.warning("checkpoint_taken_back path=%s", path)
     if not saved(directory.checkpoints):
@@ -74,7 +92,7 @@ def _checkpoint_in(directory: RunDirectory) -> Checkpoint | None:
 
 
 def _journalled_in(directory: RunDirectory, committed: int) -> list[Entry]:
-    """What was committed after the checkpoint."""
+    """Journal entries after the checkpoint."""
     for segment in survey(directory.journal):
         if segment.fault:
             log.warning(

@@ -1,52 +1,41 @@
-"""Audits: everybody is heard out now and then, the controller computes a unit, disputes end."""
+"""Audits: compare every learner's digests now and then, and recompute a unit."""
 
 import asyncio
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 
-import numpy as np
-
-from fullrank.algorithms import Algorithm, IndependentAlgorithm
-from fullrank.audit.ledger import CONTROLLER, WINDOW, Dispute
-from fullrank.audit.proof import Evidence, Finding, prove
+from fullrank.algorithms import IndependentAlgorithm
+from fullrank.audit.ledger import CONTROLLER, WINDOW
+from fullrank.audit.proof import Evidence
 from fullrank.codes import support
-from fullrank.common.errors import Cancelled, CheckpointUnusable, FullrankError
-from fullrank.common.types import FloatArray, LearnerId, UnitIndex
-from fullrank.common.updates import unit_digest
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
-from fullrank.rounds.round import Round
 from fullrank.rpc.clients import ReplayClient
-from fullrank.rpc.messages import sample_message
-from fullrank.runs.event_log import TakenBack
-from fullrank.runs.journal import read, supersede
-from fullrank.runs.recovery import newest_before
-from fullrank.training.trainer import Training, part
-from fullrank.wiring import recipe_of
+from fullrank.training.trainer import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.rounds.events import Reported
-from fullrank_controller.rounds.round_runner import Gathered
-from fullrank_controller.run_state import Run
+from fullrank_controller.rounds.disputes import Disputes
+from fullrank_controller.rounds.recomputation import Recomputation
+from fullrank_controller.rounds.round_runner import RoundResult
+from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
 
 TRIES = 3
-"""Rounds in which the controller tries to finish a unit of its own before the round ends."""
+"""Rounds in which the controller attempts to finish a unit before the round ends."""
 
 
-class RolledBack(Exception):
-    """Committed iterations were taken back; the run goes on under a later term."""
+class Auditor:
+    """Audits the committed units of one run.
 
-
-class Auditing:
-    """Watches one run's committed units.
+    Every ``audit.every`` iterations a round is not cancelled at its commit, so that all learners
+    report their digests.
 
     Args:
         config: The resolved configuration.
-        run: Its ledger takes what learners report late.
+        run: Its ledger compares what learners report.
         training: Computes units of the open round; its parameters are those that were broadcast.
-        replay: Where minibatches come from.
+        replay: Holds the minibatches.
         directory: Checkpoints and journal.
     """
 
@@ -58,214 +47,104 @@ class Auditing:
         replay: ReplayClient,
         directory: RunDirectory,
     ) -> None:
-        self._config, self._run, self._directory = config, run, directory
-        self._training, self._replay = training, replay
+        self._config, self._run, self._units = config, run, training.algorithm.units
         comparable = not isinstance(training.algorithm, IndependentAlgorithm)
         self._every = config.audit.every if comparable else 0
+        self._recomputation = Recomputation(training, replay)
+        self._disputes = Disputes(config, run, training, replay, directory)
         self._tries = 0
-        self._computing: asyncio.Task[None] | None = None
-        self._stopped = threading.Event()
-        self._open: dict[LearnerId, Sequence[UnitIndex]] = {}
         self._iteration = 0
+        self._holdings: dict[LearnerId, Sequence[UnitIndex]] = {}
+        """Units of each learner in the audited iteration whose reports are awaited."""
 
     @property
     def spare_rows(self) -> int:
-        """Rows that replay holds beyond its capacity, so that iterations taken back sample alike.
+        """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
 
-        As many as are collected from one audit to the next, and while a report is late.
+        They cover the iterations from one audit to the next, and those that a report may be late.
         """
-        config = self._config
-        rows = config.environment.copies * config.collect.steps
+        rows = self._config.environment.copies * self._config.collect.steps
         return (self._every + WINDOW) * rows if self._every else 0
 
-    def due(self, iteration: int) -> bool:
-        """Whether everybody is heard out in this iteration."""
+    def is_due(self, iteration: int) -> bool:
+        """True if all learners report in this iteration."""
         return bool(self._every) and (iteration + 1) % self._every == 0
 
     def begin(self, sample: Sample, ahead: "asyncio.Task[object] | None") -> None:
-        """While the round is open, compute a unit now and then.
+        """Recompute a unit during the round, after an audit is due until it succeeds.
 
         Args:
             sample: The round's minibatch.
-            ahead: The collection beside the round, which goes first: both use the same kernels.
+            ahead: Concurrent collection, which goes first as both use the same kernels.
         """
-        if self.due(sample.iteration):
+        if self.is_due(sample.iteration):
             self._tries = TRIES
         if self._tries:
             self._tries -= 1
-            self._stopped.clear()
-            self._computing = asyncio.create_task(self._compute(sample, ahead))
+            unit = sample.iteration // max(1, self._every) % self._units
+            self._recomputation.begin(sample, unit, ahead)
 
     async def end(self) -> None:
-        """The round is decided: drop what is unfinished, before parameters change."""
-        if self._computing is not None:
-            self._stopped.set()
-            await asyncio.wait({self._computing})
-            self._computing.result()
-            self._computing = None
+        """Drop an unfinished recomputation before the parameters change."""
+        await self._recomputation.end()
 
-    async def _compute(self, sample: Sample, ahead: "asyncio.Task[object] | None") -> None:
-        unit = sample.iteration // max(1, self._every) % self._run.units
-        try:
-            if ahead is not None:
-                await asyncio.wait({ahead})
-            batch = await self._fetch(sample)
-            digest = await asyncio.to_thread(self._digest, batch, unit, sample.iteration)
-            self._proceed()  # finished too late, it would count for the next iteration
-        except FullrankError as error:
-            log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
-            return
-        self._tries = 0
-        self._run.own_digests = {unit: digest}
-        log.debug("recomputed iteration=%d unit=%d", sample.iteration, unit)
-
-    async def _fetch(self, sample: Sample) -> FloatArray:
-        self._proceed()
-        batch = np.empty((sample.size, self._training.layout.row_size), np.float32)
-        await self._replay.get_sample(sample_message(sample), batch)
-        return batch
-
-    def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
-        updates = self._training.algorithm.updates(
-            batch, [unit], iteration=iteration, check_cancelled=self._proceed
-        )
-        return unit_digest(dict(updates)[unit])
-
-    def _proceed(self) -> None:
-        if self._stopped.is_set():
-            raise Cancelled("the round is decided")
-
-    def committed(self, opened: Round, gathered: Gathered, sample: Sample) -> Evidence:
-        """Open the iteration for comparison; returns what the journal keeps of it."""
-        run, decision = self._run, gathered.decision
+    def committed(self, result: RoundResult, sample: Sample) -> Evidence:
+        """Open the iteration for comparison; returns the evidence for the journal."""
+        decision, round_ = result.decision, result.opened.round
         exact = not decision.error_bound
-        reports = {**opened.reports, CONTROLLER: run.own_digests}
-        run.own_digests = {}
-        if decision.variance is None:  # else learners that differ are all right
-            run.ledger.commit(opened.iteration, decision.digests if exact else (), reports)
-        if self.due(opened.iteration):
-            self._hear_waiting()
-            self._iteration = opened.iteration
-            self._open = {
-                each: support(opened.coefficients(row)) for each, row in gathered.rows.items()
+        own = self._recomputation.take()
+        if own:
+            self._tries = 0
+        reports = {**round_.reports, CONTROLLER: own}
+        if decision.variance is None:  # otherwise learners may differ and all be right
+            self._run.late_reports.ledger.commit(
+                round_.iteration, decision.digests if exact else (), reports
+            )
+        if self.is_due(round_.iteration):
+            self._run.reception.file_queued_reports()
+            self._iteration = round_.iteration
+            self._holdings = {
+                learner: support(round_.coefficients(row))
+                for learner, row in result.timeline.rows.items()
             }
         return Evidence(
             sample=sample, digests=decision.digests, reports=_vouched(reports, decision.digests)
         )
 
-    def _hear_waiting(self) -> None:
-        """Digests that had come but were not looked at when the round was decided."""
-        for _ in range(self._run.inbox.qsize()):
-            event = self._run.inbox.get_nowait()
-            if isinstance(event, Reported):
-                self._run.hear_late(event.ids, event.learner, event.digests)
-            else:
-                self._run.inbox.put_nowait(event)
-
-    async def hear_out(self, *, patience_s: float) -> None:
-        """After an audited iteration: wait until all who still compute it have reported."""
-        if not self._open:
+    async def await_late_reports(self, *, patience_s: float) -> None:
+        """After an audited iteration, wait for the learners that still compute it."""
+        if not self._holdings:
             return
         try:
             async with asyncio.timeout(patience_s):
                 while awaited := self._awaited():
-                    self._run.heard.clear()
-                    await self._run.heard.wait()
+                    await self._run.late_reports.next()
         except TimeoutError:
             log.info("not_audited iteration=%d learners=%s", self._iteration, sorted(awaited))
-        self._open = {}
+        self._holdings = {}
 
     def _awaited(self) -> frozenset[LearnerId]:
         present = {member.learner for member in self._run.roster.eligible}
-        return self._run.ledger.awaited(self._iteration, self._open) & present
+        return self._run.late_reports.ledger.awaited(self._iteration, self._holdings) & present
+
+    @property
+    def disputed(self) -> bool:
+        """True if a dispute is open."""
+        return self._run.late_reports.ledger.dispute() is not None
 
     async def settle(self) -> None:
-        """Find out who was right in each dispute.
+        """Settle every open dispute.
 
         Raises:
             RolledBack: A committed unit was wrong.
         """
-        while (dispute := self._run.ledger.dispute()) is not None:
-            self._run.ledger.settle(dispute.iteration)
-            log.error(
-                "disputed iteration=%d units=%s learners=%s",
-                dispute.iteration,
-                dispute.units,
-                sorted(dispute.parties),
-            )
-            try:
-                finding = await self._prove(dispute)
-            except FullrankError as error:
-                self._leave_open(dispute, str(error))
-            else:
-                self._act(dispute, finding)
-
-    def _leave_open(self, dispute: Dispute, reason: str) -> None:
-        self._run.caveats["audit"] = (
-            f"learners {sorted(dispute.parties)} disagree on units {list(dispute.units)} of "
-            f"iteration {dispute.iteration}, and nobody can tell who is right: {reason}"
-        )
-        log.error("unsettled %s", self._run.caveats["audit"])
-
-    async def _prove(self, dispute: Dispute) -> Finding:
-        """Compute the disputed units again, from the newest checkpoint before them."""
-        audited = self._run.ledger.audited_before(dispute.iteration)
-        since = 0 if audited is None else audited + 1
-        path = self._directory.path
-        checkpoint = newest_before(path, since) or newest_before(path, dispute.iteration)
-        first = checkpoint.iteration + 1 if checkpoint else 0
-        entries = read(self._directory.journal, first=first)
-        if len(entries) <= dispute.iteration - first:
-            raise CheckpointUnusable(
-                f"neither a checkpoint nor the journal reaches back to iteration {first}; raise "
-                "checkpoint.keep"
-            )
-        loop = asyncio.get_running_loop()
-
-        def gather(sample: Sample) -> FloatArray:
-            self._stopped.clear()
-            return asyncio.run_coroutine_threadsafe(self._fetch(sample), loop).result()
-
-        shadow = self._shadow()
-        if checkpoint is not None:
-            shadow.load(part(checkpoint.arrays, "algorithm"))
-        return await asyncio.to_thread(
-            prove, shadow, entries, dispute, since=max(since, first), gather=gather
-        )
-
-    def _shadow(self) -> Algorithm:
-        """A second copy of the algorithm, as drawn from the seed.
-
-        Raises:
-            FullrankError: This process would not get the learners' bits.
-        """
-        config = self._config
-        shadow = recipe_of(config).make(
-            self._training.agents, seed=config.seed, device=config.compute.device
-        )
-        theirs = {member.fingerprint for member in self._run.roster.eligible}
-        if theirs != {shadow.fingerprint()}:
-            raise FullrankError("the controller's numeric fingerprint is not that of the learners")
-        return shadow
-
-    def _act(self, dispute: Dispute, finding: Finding) -> None:
-        """Quarantine whoever was wrong, and take back what they had committed."""
-        for learner, iteration in finding.culprits.items():
-            reason = f"its update of iteration {iteration} was wrong, computed again"
-            log.error("convicted learner=%d reason=%s", learner, reason)
-            self._run.roster.quarantine(learner, reason, present_at=iteration)
-        if finding.wrong is not None:
-            self._run.event_log.append(TakenBack(term=self._run.term, first=finding.wrong))
-            supersede(self._directory.journal, term=self._run.term + 1, first=finding.wrong)
-            raise RolledBack(
-                f"iteration {finding.wrong} was wrong: committed iterations {finding.wrong} to "
-                f"{self._run.committed - 1} are taken back"
-            )
+        await self._disputes.settle()
 
 
 def _vouched(
     reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]], digests: Sequence[bytes]
 ) -> dict[LearnerId, list[UnitIndex]]:
+    """Units whose committed digest each learner reported."""
     return {
         learner: [unit for unit, digest in own.items() if digest == digests[unit]]
         for learner, own in reports.items()

@@ -1,4 +1,4 @@
-"""What the controller tells Prometheus: the run as it is, and totals over what was committed."""
+"""Metrics of the controller: the state of the run, and totals over committed iterations."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
@@ -7,11 +7,12 @@ from fullrank.rpc.exposition import Family, one
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.run_state import Run
+from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.run import Run
 
 
-class Tally:
-    """A metrics sink that adds up; totals count from the start of this process."""
+class Totals:
+    """A sink of records that adds them up, from the start of this process."""
 
     def __init__(self) -> None:
         self._count: Counter[str] = Counter()
@@ -34,14 +35,14 @@ class Tally:
         self._bytes["sent"].update(record.bytes_sent)
         self._bytes["received"].update(record.bytes_received)
         self._late.update(map(str, record.late))
-        known = {side: value for side, value in record.side_returns.items() if value is not None}
-        self._returns.update(known)
+        returns = record.side_returns.items()
+        self._returns.update({side: value for side, value in returns if value is not None})
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
     def families(self) -> Iterator[Family]:
-        """All of it."""
+        """All totals, and gauges of the last iteration."""
         count = self._count
         yield one("rounds", "Rounds committed.", count["rounds"], kind="counter")
         yield one(
@@ -53,14 +54,16 @@ class Tally:
         )
         yield one(
             "audit_mismatches",
-            "Contributions that contradicted what was committed.",
+            "Contributions that contradicted the committed updates.",
             count["wrong"],
             kind="counter",
         )
-        yield _labelled("late_rows", "Rows that were not waited for.", "learner", self._late)
-        yield _labelled("sent_bytes", "To learners, by kind.", "kind", self._bytes["sent"])
         yield _labelled(
-            "received_bytes", "From learners, by kind.", "kind", self._bytes["received"]
+            "late_rows", "Rows that had not arrived at the commit.", "learner", self._late
+        )
+        yield _labelled("sent_bytes", "Bytes to learners, by kind.", "kind", self._bytes["sent"])
+        yield _labelled(
+            "received_bytes", "Bytes from learners, by kind.", "kind", self._bytes["received"]
         )
         yield Family(
             name="return", text="Mean return by side.", label="side", values=dict(self._returns)
@@ -80,30 +83,41 @@ def _last(record: IterationRecord) -> Iterator[Family]:
     yield one("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
 
 
-def present(run: Run) -> Iterator[Family]:
-    """The run as it is."""
+def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
+    """The current state of the run.
+
+    Args:
+        run: The parts of the run.
+        acknowledged: One past the last transition that replay has stored.
+    """
+    identity, status, roster = run.identity, run.status, run.roster
     states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
     del states["unspecified"]
     yield Family(
         name="run_state",
         text="1 for the state that the run is in.",
         label="state",
-        values={name: float(value == run.state) for name, value in states.items()},
+        values={name: float(value == status.state) for name, value in states.items()},
     )
-    yield Family(name="run", text="The run that is trained.", label="run", values={run.name: 1.0})
-    yield one("iterations_committed", "Iterations committed.", run.committed)
-    yield one("iterations_wanted", "Iterations in all.", run.iterations)
-    yield one("term", "Starts and rollbacks of the controller.", run.term)
-    yield one("learners_attached", "Learners that are attached.", len(run.roster.members))
-    yield one("learners_eligible", "Learners that may hold a row.", len(run.roster.eligible))
-    yield one("replay_acknowledged_position", "One past the last row stored.", run.acknowledged)
-    if run.deal is not None:
-        yield one("epoch", "Codes dealt so far, less one.", run.deal.epoch)
-        yield one("code_rows", "Rows R of C.", run.deal.code.rows)
-        yield one("code_units", "Units M of C.", run.deal.code.units)
-        yield one("tolerance", "Rows that may be lost in any case.", run.deal.code.tolerance)
-        yield one(
-            "remaining_tolerance",
-            "Learners that may still be lost; negative when the guarantee is gone.",
-            run.deal.remaining_tolerance(),
-        )
+    yield Family(name="run", text="The run.", label="run", values={identity.name: 1.0})
+    yield one("iterations_committed", "Iterations committed.", status.committed)
+    yield one("iterations_wanted", "Iterations in all.", identity.iterations)
+    yield one("term", "Starts and rollbacks of the controller.", identity.term)
+    yield one("learners_attached", "Learners that are attached.", len(roster.members))
+    yield one("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
+    yield one("replay_acknowledged_position", "One past the last row stored.", acknowledged)
+    if run.membership.assignment is not None:
+        yield from _code_metrics(run.membership.assignment)
+
+
+def _code_metrics(assignment: Assignment) -> Iterator[Family]:
+    code = assignment.code
+    yield one("epoch", "Codes assigned so far, less one.", assignment.epoch)
+    yield one("code_rows", "Rows R of C.", code.rows)
+    yield one("code_units", "Units M of C.", code.units)
+    yield one("tolerance", "Rows that may be lost in any case.", code.tolerance)
+    yield one(
+        "remaining_tolerance",
+        "Learners that may still be lost; negative when the guarantee is gone.",
+        assignment.remaining_tolerance(),
+    )

@@ -1,0 +1,94 @@
+"""The durable side of a run: journal, history, checkpoints, and the sinks that follow them."""
+
+import asyncio
+from collections.abc import Callable
+
+from fullrank.common.failpoints import reach
+from fullrank.runs.checkpoint import save, saved
+from fullrank.runs.event_log import Committed, EventLog, Published
+from fullrank.runs.journal import Journal
+from fullrank.runs.record import IterationRecord, to_facts
+from fullrank.training.trainer import Training
+from fullrank_controller.persistence.records import DecidedIteration
+from fullrank_controller.persistence.run_directory import RunDirectory
+
+
+class RunStore:
+    """Stores committed iterations, then publishes them.
+
+    Args:
+        directory: The run directory.
+        training: Its state is checkpointed.
+        journal: The segment of this term.
+        event_log: The history of the controller.
+        publish: Sinks of records.
+        keep: Checkpoints to keep.
+    """
+
+    def __init__(
+        self,
+        directory: RunDirectory,
+        training: Training,
+        *,
+        journal: Journal,
+        event_log: EventLog,
+        publish: Callable[[IterationRecord], None],
+        keep: int,
+    ) -> None:
+        self._directory, self._training = directory, training
+        self._journal, self._event_log = journal, event_log
+        self._publish, self._keep = publish, keep
+
+    async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
+        """Write an iteration to the journal, then to the history."""
+        decision = decided.result.decision
+        await asyncio.to_thread(
+            self._journal.append,
+            record.iteration,
+            facts={"record": to_facts(record), **decided.evidence.to_facts()},
+            updates=decision.updates,
+            reproducible=record.exact,
+        )
+        self._event_log.append(
+            Committed(
+                term=record.term,
+                epoch=record.epoch,
+                iteration=record.iteration,
+                rows=decision.rows,
+                digest=record.update_digest,
+                exact=record.exact,
+                culprit=decision.culprit,
+            )
+        )
+
+    def publish(self, record: IterationRecord) -> None:
+        """Publish a stored iteration."""
+        self.publish_again(record)
+        self._event_log.append(Published(term=record.term, iteration=record.iteration))
+        reach("iteration.published")
+
+    def publish_again(self, record: IterationRecord) -> None:
+        """Publish an iteration that an earlier term committed."""
+        self._publish(record)
+
+    async def checkpoint(self, *, committed: int, head: int) -> None:
+        """Save the state after ``committed`` iterations, and prune the journal.
+
+        Args:
+            committed: Iterations that are applied and stored.
+            head: Replay position to resume from.
+        """
+        await asyncio.to_thread(self._checkpoint, committed, head)
+
+    def _checkpoint(self, committed: int, head: int) -> None:
+        directory = self._directory
+        directory.confirm()
+        save(
+            directory.checkpoints,
+            iteration=committed - 1,
+            arrays=self._training.state(resume_at=committed),
+            facts={"run": directory.run, "term": directory.term, "replay_head": head},
+            keep=self._keep,
+        )
+        oldest = saved(directory.checkpoints)[-1]
+        self._journal.begin_segment(committed, keep_from=int(oldest.name) + 1)

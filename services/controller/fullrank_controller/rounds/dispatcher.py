@@ -1,0 +1,134 @@
+"""Assignments of one round, from encoded rows to the outboxes of their holders."""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+from fullrank.common.failpoints import reach
+from fullrank.common.types import LearnerId, UnitIndex
+from fullrank.replay import Sample
+from fullrank.runs.event_log import Added, Assigned, EventLog
+from fullrank_controller.learners.broadcast import AssignmentEncoder
+from fullrank_controller.learners.outbox import EncodedAssignment
+from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.rounds.reception import OpenRound
+from fullrank_controller.rounds.timeline import Timeline
+
+log = logging.getLogger(__name__)
+
+
+class Dispatcher:
+    """Sends rows of C, and extra rows, to learners.
+
+    Args:
+        opened: The open round.
+        encoder: Holds the encoded parameters.
+        sample: The minibatch.
+        roster: Learners that may take extra rows.
+        event_log: Receives each assignment before it is sent.
+        timeline: Records when each learner was assigned a row.
+        deadline_s: Deadline of the round, which assignments carry.
+    """
+
+    def __init__(
+        self,
+        opened: OpenRound,
+        encoder: AssignmentEncoder,
+        sample: Sample,
+        *,
+        roster: Roster,
+        event_log: EventLog,
+        timeline: Timeline,
+        deadline_s: float,
+    ) -> None:
+        self._opened, self._encoder, self._sample = opened, encoder, sample
+        self._roster, self._event_log, self._timeline = roster, event_log, timeline
+        self._deadline_s = deadline_s
+
+    async def assign_held_rows(self) -> None:
+        """Encode and send row after row; the first ones travel while the next are encoded."""
+        holders, ids = self._opened.assignment.holders, self._opened.ids
+        rows = sorted(holders)
+        self._record((row, holders[row]) for row in rows)
+        for row in rows:
+            encoded = self._encoder.encode(
+                row, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+            )
+            await self._send(holders[row], row, encoded)
+
+    async def assign_units(self, units: Mapping[LearnerId | None, Sequence[UnitIndex]]) -> bool:
+        """Have units computed as extra rows, in a new attempt; False if no learner is idle.
+
+        Args:
+            units: Units by the learner that must not compute them; None if any may.
+        """
+        opened = self._opened
+        added = assign_rows(opened, self._roster.eligible, units)
+        if not added:
+            return False
+        opened.attempt += 1
+        ids = opened.ids
+        rows = tuple(item for own in added.values() for item in own.items())
+        self._event_log.append(
+            Added(term=ids.term, epoch=ids.epoch, iteration=ids.iteration, units=rows)
+        )
+        self._record((row, member) for member, own in added.items() for row in own)
+        for member, own in added.items():
+            encoded = self._encoder.encode_units(
+                own, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+            )
+            await self._send(member, next(iter(own)), encoded)
+        log.warning(
+            "recoded iteration=%d attempt=%d units=%s learners=%s",
+            ids.iteration,
+            ids.attempt,
+            sorted(unit for _, unit in rows),
+            sorted(member.learner for member in added),
+        )
+        return True
+
+    def _record(self, rows: Iterable[tuple[int, Member]]) -> None:
+        ids = self._opened.ids
+        self._event_log.append(
+            Assigned(
+                term=ids.term,
+                epoch=ids.epoch,
+                iteration=ids.iteration,
+                attempt=ids.attempt,
+                rows=tuple((row, member.learner) for row, member in rows),
+            )
+        )
+
+    async def _send(self, member: Member, row: int, encoded: EncodedAssignment) -> None:
+        member.outbox.assign(encoded, deadline_s=self._deadline_s)
+        self._timeline.assigned(member.learner, row)
+        reach("row.assigned")
+        await asyncio.sleep(0)  # let the stream write before the next row is encoded
+
+
+def assign_rows(
+    opened: OpenRound,
+    eligible: Sequence[Member],
+    units: Mapping[LearnerId | None, Sequence[UnitIndex]],
+) -> dict[Member, dict[int, UnitIndex]]:
+    """Give each unit, as an extra row, to the next learner whose own rows have arrived.
+
+    Args:
+        opened: The round to which the rows are added.
+        eligible: Learners that may hold rows.
+        units: Units by the learner that must not compute them; None if any may.
+
+    Returns:
+        The units of the added rows, by holder and row; empty if no learner is idle.
+    """
+    round_, assignment = opened.round, opened.assignment
+    idle = [member for member in eligible if round_.rows.issuperset(assignment.rows_of(member))]
+    added: dict[Member, dict[int, UnitIndex]] = {}
+    for excluded, unit in ((learner, unit) for learner, own in units.items() for unit in own):
+        member = next((member for member in idle if member.learner != excluded), None)
+        if member is not None:
+            idle.append(idle.pop(idle.index(member)))  # the next unit goes to the next learner
+            row = round_.add(unit)
+            assignment.add_extra_row(row, unit, member)
+            added.setdefault(member, {})[row] = unit
+    return added

@@ -1,0 +1,211 @@
+"""The meeting point of learners' streams and the open round."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.common.updates import DIGEST_BYTES
+from fullrank.rounds.round import Round
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
+from fullrank_controller.identity import RunIdentity
+from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.rounds.late_reports import LateReports
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """Digests of units that a learner finished."""
+
+    ids: Ids
+    learner: LearnerId
+    digests: Mapping[UnitIndex, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A complete coded vector."""
+
+    ids: Ids
+    learner: LearnerId
+    row: int
+    coded: Vector
+    batch_digest: bytes
+    compute_s: float
+    started_s: float
+    """From the learner's complete assignment to its start of computing, seconds."""
+    sent_s: float
+    """From the learner's complete assignment to the first byte it sent, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChanged:
+    """A learner became ready or left."""
+
+
+Event = Reported | Arrived | MembershipChanged
+
+
+@dataclass(slots=True, kw_only=True)
+class OpenRound:
+    """A round with the ids and the assignment under which it runs."""
+
+    identity: RunIdentity
+    assignment: Assignment
+    round: Round
+    attempt: int = 0
+    """Times that rows were added."""
+    began_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
+    """Loop time at which it was opened."""
+
+    @property
+    def ids(self) -> Ids:
+        """Ids of the current attempt."""
+        return self.identity.ids(
+            epoch=self.assignment.epoch, iteration=self.round.iteration, attempt=self.attempt
+        )
+
+    def is_current(self, ids: Ids) -> bool:
+        """True if a contribution belongs to this round, in any attempt so far."""
+        return (
+            self.identity.matches(ids, epoch=self.assignment.epoch)
+            and ids.iteration == self.round.iteration
+            and ids.attempt <= self.attempt
+        )
+
+    def holder_of(self, row: int, learner: LearnerId) -> Member | None:
+        """The member that holds ``row`` if its index is ``learner``, otherwise None."""
+        holder = self.assignment.holders.get(row)
+        return holder if holder is not None and holder.learner == learner else None
+
+    @property
+    def more_can_come(self) -> bool:
+        """True if a held row has not arrived."""
+        return any(row not in self.round.rows for row in self.assignment.holders)
+
+    def unanswered(self) -> list[Member]:
+        """Holders of the rows that have not arrived."""
+        holders = self.assignment.holders
+        return [holders[row] for row in holders.keys() - self.round.rows]
+
+
+class Reception:
+    """Admits contributions to the open round and queues them for the round runner.
+
+    Args:
+        identity: The run.
+        membership: Tells which units a learner computes.
+        late_reports: Receives digests of iterations that are already committed.
+
+    Attributes:
+        opened: The open round; None between iterations.
+        bytes_received: Bytes admitted so far, by kind.
+    """
+
+    def __init__(
+        self, identity: RunIdentity, membership: Membership, late_reports: LateReports
+    ) -> None:
+        self.opened: OpenRound | None = None
+        self.bytes_received: Counter[str] = Counter()
+        self._identity, self._membership = identity, membership
+        self._late_reports = late_reports
+        self._events: asyncio.Queue[Event] = asyncio.Queue()
+
+    def open(self, assignment: Assignment, round_: Round) -> OpenRound:
+        """Admit contributions to a round from now on."""
+        self.opened = OpenRound(identity=self._identity, assignment=assignment, round=round_)
+        return self.opened
+
+    def close(self) -> None:
+        """Admit nothing until the next round, and drop the extra rows of this one."""
+        if self.opened is not None:
+            self.opened.assignment.drop_extra_rows()
+        self.opened = None
+
+    def _is_current(self, ids: Ids) -> bool:
+        return self.opened is not None and self.opened.is_current(ids)
+
+    def admit(self, ids: Ids, *, learner: LearnerId, row: int) -> pb.Refused | None:
+        """Check the header of a coded vector; a refusal if it is late or repeated.
+
+        Raises:
+            InvalidContribution: The row is not the learner's.
+        """
+        opened = self.opened
+        if opened is None or not opened.is_current(ids):
+            text = f"iteration {ids.iteration} is committed or of another term"
+            return pb.Refused(ids=ids, reason=pb.REFUSAL_STALE, message=text)
+        if opened.holder_of(row, learner) is None:
+            raise InvalidContribution(f"coded.row {row} was not assigned to this learner")
+        if row in opened.round.rows:
+            text = f"row {row} was already received"
+            return pb.Refused(ids=ids, reason=pb.REFUSAL_DUPLICATE, message=text)
+        return None
+
+    def arrive(self, event: Arrived) -> None:
+        """Queue a complete vector."""
+        self.bytes_received["coded"] += event.coded.nbytes
+        self._events.put_nowait(event)
+
+    def report(self, learner: LearnerId, reports: Sequence[pb.UnitDone]) -> None:
+        """Queue the digests of one message, or file them if their iteration is committed.
+
+        Raises:
+            InvalidContribution: A unit of the open round is not in a row of the learner.
+        """
+        current = [done for done in reports if self._is_current(done.ids)]
+        for done in current:
+            if not self._membership.computes(learner, done.unit):
+                raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
+        if current:
+            self.bytes_received["digests"] += DIGEST_BYTES * len(current)
+            ids, digests = current[-1].ids, {done.unit: done.digest for done in current}
+            self._events.put_nowait(Reported(ids=ids, learner=learner, digests=digests))
+        elif reports:
+            digests = {done.unit: done.digest for done in reports}
+            self._late_reports.file(reports[-1].ids, learner, digests)
+
+    def membership_changed(self) -> None:
+        """Queue the news that a learner became ready or left."""
+        self._events.put_nowait(MembershipChanged())
+
+    @property
+    def idle(self) -> bool:
+        """True if no event is queued."""
+        return self._events.empty()
+
+    async def next_event(self, *, deadline: float) -> Event | None:
+        """The next event of the open round; None at the deadline, after all queued events.
+
+        Args:
+            deadline: Loop time.
+        """
+        while (event := await self._next(deadline)) is not None:
+            if isinstance(event, MembershipChanged) or self._is_current(event.ids):
+                return event
+            if isinstance(event, Reported):
+                self._late_reports.file(event.ids, event.learner, event.digests)
+        return None
+
+    async def _next(self, deadline: float) -> Event | None:
+        if not self._events.empty():
+            return self._events.get_nowait()
+        try:
+            async with asyncio.timeout_at(deadline):
+                return await self._events.get()
+        except TimeoutError:
+            return None
+
+    def file_queued_reports(self) -> None:
+        """File the digests that were queued when the round was decided."""
+        for _ in range(self._events.qsize()):
+            event = self._events.get_nowait()
+            if isinstance(event, Reported):
+                self._late_reports.file(event.ids, event.learner, event.digests)
+            else:
+                self._events.put_nowait(event)

@@ -1,0 +1,93 @@
+"""Units that the controller recomputes itself while a round is open."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Mapping
+
+import numpy as np
+
+from fullrank.common.errors import Cancelled, FullrankError
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.updates import unit_digest
+from fullrank.replay import Sample
+from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.messages import sample_message
+from fullrank.training.trainer import Training
+
+log = logging.getLogger(__name__)
+
+
+class Recomputation:
+    """Computes one unit of the open round, and drops it if the round is decided first.
+
+    Args:
+        training: Its parameters are those that were broadcast.
+        replay: Holds the minibatches.
+
+    Attributes:
+        digests: Digests of the units computed for the open round.
+    """
+
+    def __init__(self, training: Training, replay: ReplayClient) -> None:
+        self.digests: Mapping[UnitIndex, bytes] = {}
+        self._training, self._replay = training, replay
+        self._computing: asyncio.Task[None] | None = None
+        self._stopped = threading.Event()
+
+    def begin(self, sample: Sample, unit: UnitIndex, ahead: "asyncio.Task[object] | None") -> None:
+        """Start computing a unit.
+
+        Args:
+            sample: The round's minibatch.
+            unit: The unit.
+            ahead: Concurrent collection, which goes first as both use the same kernels.
+        """
+        self._stopped.clear()
+        self._computing = asyncio.create_task(self._compute(sample, unit, ahead))
+
+    async def end(self) -> None:
+        """Cancel an unfinished computation before the parameters change."""
+        if self._computing is not None:
+            self._stopped.set()
+            await asyncio.wait({self._computing})
+            self._computing.result()
+            self._computing = None
+
+    async def _compute(
+        self, sample: Sample, unit: UnitIndex, ahead: "asyncio.Task[object] | None"
+    ) -> None:
+        try:
+            if ahead is not None:
+                await asyncio.wait({ahead})
+            self._check_cancelled()
+            batch = await fetch(self._replay, sample, self._training.layout.row_size)
+            digest = await asyncio.to_thread(self._digest, batch, unit, sample.iteration)
+            self._check_cancelled()  # finished too late, it would count for the next iteration
+        except FullrankError as error:
+            log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
+            return
+        self.digests = {unit: digest}
+        log.debug("recomputed iteration=%d unit=%d", sample.iteration, unit)
+
+    def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
+        updates = self._training.algorithm.updates(
+            batch, [unit], iteration=iteration, check_cancelled=self._check_cancelled
+        )
+        return unit_digest(dict(updates)[unit])
+
+    def _check_cancelled(self) -> None:
+        if self._stopped.is_set():
+            raise Cancelled("the round is decided")
+
+    def take(self) -> Mapping[UnitIndex, bytes]:
+        """The digests computed for the open round; none are left for the next."""
+        digests, self.digests = self.digests, {}
+        return digests
+
+
+async def fetch(replay: ReplayClient, sample: Sample, row_size: int) -> FloatArray:
+    """Fetch a minibatch, shape (size, row_size)."""
+    batch = np.empty((sample.size, row_size), np.float32)
+    await replay.get_sample(sample_message(sample), batch)
+    return batch

@@ -1,0 +1,54 @@
+"""Times of a round, as its record keeps them."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from fullrank.common.types import LearnerId
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.rounds.reception import Arrived
+
+
+@dataclass(slots=True, kw_only=True)
+class Timeline:
+    """Times by learner, seconds since the round was opened.
+
+    Fields have the names and meanings of ``IterationRecord``.
+    """
+
+    began_at: float
+    """Loop time at which the round was opened."""
+    rows: dict[LearnerId, int] = field(default_factory=dict)
+    """First row that each learner was assigned."""
+    compute_s: dict[LearnerId, float] = field(default_factory=dict)
+    assigned_s: dict[LearnerId, float] = field(default_factory=dict)
+    started_s: dict[LearnerId, float] = field(default_factory=dict)
+    sent_s: dict[LearnerId, float] = field(default_factory=dict)
+    arrival_s: dict[LearnerId, float] = field(default_factory=dict)
+    decodable_s: float | None = None
+    decode_s: float = 0.0
+    """Duration of the last decoding."""
+
+    def elapsed_s(self) -> float:
+        """Seconds since the round was opened."""
+        return asyncio.get_running_loop().time() - self.began_at
+
+    def assigned(self, learner: LearnerId, row: int) -> None:
+        """Record a learner's first assignment."""
+        self.rows.setdefault(learner, row)
+        self.assigned_s.setdefault(learner, self.elapsed_s())
+
+    def arrived(self, event: Arrived, holder: Member | None) -> None:
+        """Record a vector; without a holder, when its sender has left, less is known of it."""
+        learner, now_s = event.learner, self.elapsed_s()
+        self.compute_s[learner] = event.compute_s
+        self.arrival_s[learner] = now_s
+        if holder is not None:
+            assigned_s = self.assigned_s.get(learner, 0.0)
+            written_s = max(assigned_s, holder.outbox.assigned_at - self.began_at)
+            self.started_s[learner] = min(written_s + event.started_s, now_s)
+            self.sent_s[learner] = min(written_s + event.sent_s, now_s)
+
+    def decodable(self) -> None:
+        """Record when the received rows first became decodable."""
+        if self.decodable_s is None:
+            self.decodable_s = self.elapsed_s()

@@ -1,0 +1,67 @@
+"""The parts of one run under one term."""
+
+import asyncio
+from dataclasses import dataclass
+
+from fullrank.runs.event_log import EventLog
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.identity import RunIdentity, TermGuard
+from fullrank_controller.membership.membership import Membership
+from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.rounds.late_reports import LateReports
+from fullrank_controller.rounds.reception import Reception
+from fullrank_controller.status import RunStatus
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Owners of the run's state; each alone changes its own."""
+
+    identity: RunIdentity
+    welcome: pb.Welcome
+    """Complete but for learner index and lease."""
+    term_guard: TermGuard
+    event_log: EventLog
+    status: RunStatus
+    roster: Roster
+    membership: Membership
+    reception: Reception
+    late_reports: LateReports
+
+    def position(self) -> str:
+        """Progress and learners, for a log line."""
+        learners = [member.learner for member in self.roster.members]
+        committed, iterations = self.status.committed, self.identity.iterations
+        return f"iteration {committed} of {iterations}, learners {learners}"
+
+    def status_response(self) -> pb.GetStatusResponse:
+        """The answer to GetStatus."""
+        opened, now = self.reception.opened, asyncio.get_running_loop().time()
+        return pb.GetStatusResponse(
+            run=self.identity.name,
+            term=self.identity.term,
+            epoch=self.membership.epoch,
+            state=self.status.state,
+            iterations_committed=self.status.committed,
+            iterations=self.identity.iterations,
+            message=self.status.message,
+            rank=opened.round.rank if opened else 0,
+            units=self.identity.units,
+            caveats=self.status.caveats,
+            round_s=now - opened.began_at if opened else 0.0,
+            learners=[self._learner_status(member, now) for member in self.roster.members],
+        )
+
+    def _learner_status(self, member: Member, now: float) -> pb.LearnerStatus:
+        assignment, opened = self.membership.assignment, self.reception.opened
+        rows = assignment.rows_of(member) if assignment else []
+        return pb.LearnerStatus(
+            learner=member.learner,
+            host=member.host,
+            domain="/".join(member.domain),
+            rows=rows,
+            fingerprint=member.fingerprint,
+            quarantined=member.quarantined,
+            answered=opened is not None and not opened.round.rows.isdisjoint(rows),
+            silent_s=now - member.heard_at,
+        )
