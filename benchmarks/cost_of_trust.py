@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
+from typing import Any
 from unittest.mock import patch
 
 from fullrank.common.updates import DIGEST_BYTES
@@ -39,9 +40,9 @@ def measure_iterations(times: Path) -> None:
 
     iterate = Driver._iterate
 
-    async def timed(self: Driver, current: object) -> None:
+    async def timed(self: Driver, assignment: Any) -> None:
         started = time.perf_counter()
-        await iterate(self, current)  # type: ignore[arg-type]
+        await iterate(self, assignment)
         with times.open("a") as file:
             file.write(f"{time.perf_counter() - started}\n")
 

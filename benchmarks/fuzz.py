@@ -44,9 +44,13 @@ from fullrank.runs.event_log import Began, EventLog, read_history
 from fullrank.runs.record import read_records
 from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1.common_pb2 import Ids, RunTerm
-from fullrank_controller.learners.contributions import Intake
-from fullrank_controller.membership.assignment import deal
-from fullrank_controller.run_state import Run
+from fullrank_controller.identity import RunIdentity
+from fullrank_controller.learners.contributions import ContributionParser
+from fullrank_controller.membership.assignment import make_assignment
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.rounds.reception import Arrived, OpenRound
+from fullrank_controller.run import Run
+from fullrank_controller.status import RunStatus
 from fullrank_replay.appends import check_total
 from fullrank_replay.store import Store
 from fullrank_straggler import wire
@@ -99,30 +103,32 @@ def mutated(valid: Sequence[bytes], draws: random.Random) -> bytes:
     return bytes(data)
 
 
-def a_run() -> Run:
+def a_run() -> tuple[Run, OpenRound]:
     """Make a run with an open round whose rows are assigned."""
-    run = Run(
-        name="run",
-        term=2,
-        iterations=10,
-        units=UNITS,
-        vector_size=SIZE,
+    identity = RunIdentity(name="run", term=2, iterations=10, units=UNITS, vector_size=SIZE)
+    run = Run.of(
+        load(None, environ={}).check().config,
+        identity,
         welcome=controller_pb2.Welcome(),
+        event_log=EventLog(),
+        roster=Roster(),
+        status=RunStatus(),
     )
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
         run.roster.ready(member, fingerprint="a", probe=(b"p",), stable=True)
-    asked = PluginSettings(name="cyclic", params={})
-    run.deal = deal(1, run.roster.eligible, asked=asked, units=UNITS, seed=0)
-    assert run.deal is not None
-    run.round = Round(0, run.deal.code, target_sizes=[SIZE] * UNITS)
-    return run
+    requested = PluginSettings(name="cyclic", params={})
+    assignment = make_assignment(1, run.roster.eligible, requested=requested, units=UNITS, seed=0)
+    assert assignment is not None
+    run.membership.assignment = assignment
+    round_ = Round(0, assignment.code, target_sizes=[SIZE] * UNITS)
+    return run, run.reception.open(assignment, round_, now=0.0)
 
 
 def learner_stream() -> Target:
     """A learner's messages, up to the round."""
-    run = a_run()
-    ids = run.ids
+    run, opened = a_run()
+    ids = opened.ids
     header = controller_pb2.Coded(ids=ids, row=1, batch_digest=bytes(16), compute_s=0.1)
     chunks = b"".join(map(bytes, encode_chunks(np.ones(SIZE), array_id=1, field=LEARNER_CHUNKS)))
     units = [controller_pb2.UnitDone(ids=ids, unit=unit, digest=bytes(16)) for unit in (1, 2)]
@@ -139,16 +145,14 @@ def learner_stream() -> Target:
     def read(data: bytes) -> None:
         message = controller_pb2.LearnerMessage.FromString(data)
         run_term_of(message.hello.served)
-        assert run.deal is not None
-        opened = Round(0, run.deal.code, target_sizes=[SIZE] * UNITS)
-        Intake(run, 1).take(message)
-        while not run.inbox.empty():
-            event = run.inbox.get_nowait()
-            coded = getattr(event, "coded", None)
-            if coded is not None:
+        round_ = Round(0, opened.assignment.code, target_sizes=[SIZE] * UNITS)
+        ContributionParser(run.identity, run.reception, 1).parse(message)
+        while not run.reception.idle:
+            event = run.reception._events.get_nowait()
+            if isinstance(event, Arrived):
                 for unit in range(UNITS):
-                    opened.report(unit, bytes(16), learner=1)
-                opened.offer(learner=1, row=1, coded=coded)
+                    round_.report(unit, bytes(16), learner=1)
+                round_.offer(learner=1, row=1, coded=event.coded)
 
     return Target(read=read, valid=valid)
 

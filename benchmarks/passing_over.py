@@ -1,6 +1,7 @@
 """A controller that gives the keyed stragglers of an iteration no assignment."""
 
-from fullrank.rounds.round import Round
+from collections.abc import Sequence
+
 from fullrank.stragglers import FixedK
 
 DELAY_S, LEARNERS, SEED = 1.0, 15, 0
@@ -8,14 +9,14 @@ DELAY_S, LEARNERS, SEED = 1.0, 15, 0
 
 def pass_over(k: int) -> None:
     """Skip the ``k`` stragglers of each iteration in this process, the controller's."""
-    from fullrank_controller.rounds.round_runner import Gathering
+    from fullrank_controller.rounds.dispatcher import Dispatcher
 
-    assign = Gathering._assign
+    assign = Dispatcher.assign
     stragglers = FixedK(k=k, delay_s=DELAY_S)
 
-    async def assign_to_others(self: Gathering, rows: list[int]) -> None:
-        opened: Round = self._round
-        delays = stragglers.delays(seed=SEED, iteration=opened.iteration, learners=LEARNERS)
-        await assign(self, [row for row in rows if not delays[self._deal.holders[row].learner]])
+    async def assign_to_others(self: Dispatcher, rows: Sequence[int]) -> None:
+        iteration, holders = self._opened.round.iteration, self._opened.assignment.holders
+        delays = stragglers.delays(seed=SEED, iteration=iteration, learners=LEARNERS)
+        await assign(self, [row for row in rows if not delays[holders[row].learner]])
 
-    Gathering._assign = assign_to_others  # type: ignore[method-assign]
+    Dispatcher.assign = assign_to_others  # type: ignore[method-assign]

@@ -139,7 +139,7 @@ async def test_a_learner_that_was_convicted_holds_no_row_when_it_dials_again(
 async def test_what_cannot_be_computed_again_is_said_and_names_nobody(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fullrank_controller.rounds.auditor.read", lambda directory, first: [])
+    monkeypatch.setattr("fullrank_controller.rounds.disputes.read", lambda directory, first: [])
     async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
         cluster.replay()
         cluster.controller()

@@ -8,10 +8,10 @@ from typing import Any
 from fullrank.config import RunConfig
 from fullrank.wiring import training_of
 from fullrank_controller.learners.servicer import ControllerServicer
-from fullrank_controller.membership.roster import Roster
+from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
-from fullrank_controller.term import begin, driver_of, open_journal
+from fullrank_controller.term import begin, make_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
 from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
@@ -39,10 +39,11 @@ class SimulatedController:
         )
         self._journal = open_journal(self._directory, restored)
         client: Any = replay.client()
-        watchdog = Watchdog(  # never entered: virtual time has no clock to watch
-            run_dir / "stacks.txt", where=run.whereabouts, least_s=math.inf, most_s=math.inf
+        self._config = config
+        self._watchdog = Watchdog(  # never entered: virtual time has no clock to watch
+            run_dir / "stacks.txt", where=run.position, least_s=math.inf, most_s=math.inf
         )
-        self._driver = driver_of(
+        self._driver = make_driver(
             config,
             self._directory,
             self.training,
@@ -50,7 +51,7 @@ class SimulatedController:
             client,
             journal=self._journal,
             publish=lambda record: None,
-            watchdog=watchdog,
+            watchdog=self._watchdog,
         )
         self._servicer = ControllerServicer(run)
 
@@ -62,7 +63,9 @@ class SimulatedController:
             RolledBack: Wrong iterations are rolled back; another term follows.
             Killed: The process reached the armed failpoint.
         """
-        watching = asyncio.create_task(self._driver.watch())
+        watching = asyncio.create_task(
+            expel_silent(self._run.roster, self._config.controller, self._watchdog)
+        )
         try:
             restored = self._restored
             await self._driver.drive(head=restored.head, journalled=restored.journalled)
@@ -92,4 +95,4 @@ class SimulatedController:
     def position(self) -> str:
         """Progress of the run, for messages."""
         run = self._run
-        return f"term {run.term}, {run.committed} of {run.iterations} committed, {run.message}"
+        return f"term {run.identity.term}, {run.position()}, {run.status.message}"

@@ -18,7 +18,7 @@ from fullrank.config import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank.runs.event_log import EventLog
 from fullrank.wiring import environment_of, recipe_of
-from fullrank_controller.rounds.auditor import RolledBack
+from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation.controller import SimulatedController
 from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner

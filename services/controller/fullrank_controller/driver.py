@@ -169,7 +169,7 @@ class Driver:
         run, iteration = self._run, sample.iteration
         encoder = await self._broadcaster.encoder(assignment, version=iteration)
         round_ = open_round(self._training.algorithm, iteration, assignment.code)
-        opened = run.reception.open(assignment, round_)
+        opened = run.reception.open(assignment, round_, now=asyncio.get_running_loop().time())
         if self._collects_ahead:
             self.collector.begin(iteration + 1)
         runner = RoundRunner(

@@ -2,7 +2,9 @@
 
 import asyncio
 from dataclasses import dataclass
+from typing import Self
 
+from fullrank.config import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity, TermGuard
@@ -27,6 +29,32 @@ class Run:
     membership: Membership
     reception: Reception
     late_reports: LateReports
+
+    @classmethod
+    def of(
+        cls,
+        config: RunConfig,
+        identity: RunIdentity,
+        *,
+        welcome: pb.Welcome,
+        event_log: EventLog,
+        roster: Roster,
+        status: RunStatus,
+    ) -> Self:
+        """Make the parts that follow from the others."""
+        membership = Membership(config, identity, roster=roster, status=status, event_log=event_log)
+        late_reports = LateReports(identity, membership)
+        return cls(
+            identity=identity,
+            welcome=welcome,
+            term_guard=TermGuard(identity.run_term),
+            event_log=event_log,
+            status=status,
+            roster=roster,
+            membership=membership,
+            reception=Reception(identity, membership, late_reports),
+            late_reports=late_reports,
+        )
 
     def position(self) -> str:
         """Progress and learners, for a log line."""

@@ -13,17 +13,14 @@ from fullrank.runs.record import IterationRecord
 from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.driver import Driver
-from fullrank_controller.identity import RunIdentity, TermGuard
+from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.auto_code import AutoCode
-from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.collector import Collector
-from fullrank_controller.rounds.late_reports import LateReports
-from fullrank_controller.rounds.reception import Reception
 from fullrank_controller.run import Run
 from fullrank_controller.status import RunStatus
 from fullrank_controller.watchdog import Watchdog
@@ -55,11 +52,15 @@ def begin(
         units=training.algorithm.units,
         vector_size=max(training.algorithm.unit_sizes),
     )
-    status = _status_of(training, restored)
-    event_log = EventLog(directory.path, "controller")
-    membership = Membership(config, identity, roster=roster, status=status, event_log=event_log)
-    late_reports = LateReports(identity, membership)
-    event_log.append(
+    run = Run.of(
+        config,
+        identity,
+        welcome=_welcome(config, identity, training, replay_address),
+        event_log=EventLog(directory.path, "controller"),
+        roster=roster,
+        status=_status_of(training, restored),
+    )
+    run.event_log.append(
         Began(
             run=identity.name,
             term=identity.term,
@@ -67,17 +68,7 @@ def begin(
             resumes_at=restored.resumes_at,
         )
     )
-    return Run(
-        identity=identity,
-        welcome=_welcome(config, identity, training, replay_address),
-        term_guard=TermGuard(identity.run_term),
-        event_log=event_log,
-        status=status,
-        roster=roster,
-        membership=membership,
-        reception=Reception(identity, membership, late_reports),
-        late_reports=late_reports,
-    )
+    return run
 
 
 def _status_of(training: Training, restored: Restored) -> RunStatus:

@@ -7,9 +7,10 @@ import pytest
 
 from fullrank.local import LocalRun
 from fullrank.rounds.decision import Decoded
-from fullrank.runs.journal import Entry, Journal
+from fullrank.runs.journal import Journal
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership.membership import Membership
+from fullrank_controller.persistence.restore import StoredIteration
+from fullrank_controller.rounds import dispatcher
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation import configuration, lag_of, simulate
 
@@ -55,7 +56,7 @@ def test_a_controller_that_forgets_where_replay_stood_is_found_out(
 ) -> None:
     restore = Driver._restore
 
-    async def elsewhere(self: Driver, head: int, journalled: Sequence[Entry]) -> None:
+    async def elsewhere(self: Driver, head: int, journalled: Sequence[StoredIteration]) -> None:
         await restore(self, head + 1, journalled)
 
     monkeypatch.setattr(Driver, "_restore", elsewhere)
@@ -70,5 +71,5 @@ def test_samples_of_learners_own_that_pass_for_exact_are_found_out(
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Membership, "hand_out", lambda self, current, units: {})
+    monkeypatch.setattr(dispatcher, "assign_rows", lambda opened, eligible, units: {})
     assert "live" in found_out(range(12))

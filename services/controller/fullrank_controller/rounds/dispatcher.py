@@ -45,10 +45,9 @@ class Dispatcher:
         self._roster, self._event_log, self._timeline = roster, event_log, timeline
         self._deadline_s = deadline_s
 
-    async def assign_held_rows(self) -> None:
-        """Encode and send row after row; the first ones travel while the next are encoded."""
+    async def assign(self, rows: Sequence[int]) -> None:
+        """Encode and send rows of C; the first ones travel while the next are encoded."""
         holders, ids = self._opened.assignment.holders, self._opened.ids
-        rows = sorted(holders)
         self._record((row, holders[row]) for row in rows)
         for row in rows:
             encoded = self._encoder.encode(

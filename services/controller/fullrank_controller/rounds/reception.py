@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import LearnerId, UnitIndex, Vector
@@ -58,10 +58,10 @@ class OpenRound:
     identity: RunIdentity
     assignment: Assignment
     round: Round
+    began_at: float
+    """Loop time at which it was opened."""
     attempt: int = 0
     """Times that rows were added."""
-    began_at: float = field(default_factory=lambda: asyncio.get_running_loop().time())
-    """Loop time at which it was opened."""
 
     @property
     def ids(self) -> Ids:
@@ -116,9 +116,11 @@ class Reception:
         self._late_reports = late_reports
         self._events: asyncio.Queue[Event] = asyncio.Queue()
 
-    def open(self, assignment: Assignment, round_: Round) -> OpenRound:
+    def open(self, assignment: Assignment, round_: Round, *, now: float) -> OpenRound:
         """Admit contributions to a round from now on."""
-        self.opened = OpenRound(identity=self._identity, assignment=assignment, round=round_)
+        self.opened = OpenRound(
+            identity=self._identity, assignment=assignment, round=round_, began_at=now
+        )
         return self.opened
 
     def close(self) -> None:

@@ -99,7 +99,7 @@ class RoundRunner:
             Corrupted: The rows contradict each other, and no more can come or the deadline passed.
         """
         deadline = self._next_deadline()
-        await self._dispatcher.assign_held_rows()
+        await self._dispatcher.assign(sorted(self._opened.assignment.holders))
         decision: Decoded | None = None
         while decision is None:
             event = await self._run.reception.next_event(deadline=deadline)

@@ -4,10 +4,14 @@ from typing import Any
 
 from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds.round import Round
+from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.assignment import deal
-from fullrank_controller.membership.roster import Member
-from fullrank_controller.run_state import Run
+from fullrank_controller.identity import RunIdentity
+from fullrank_controller.membership.assignment import make_assignment
+from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.rounds.reception import OpenRound
+from fullrank_controller.run import Run
+from fullrank_controller.status import RunStatus
 
 UNITS = 3
 SIZE = 4
@@ -18,27 +22,31 @@ def make_config(*overrides: str) -> RunConfig:
     return load(None, environ={}, overrides=overrides).check().config
 
 
-def make_run() -> Run:
+def make_run(*overrides: str) -> Run:
     """A run of three units of four entries."""
-    return Run(
-        name="run", term=2, iterations=10, units=UNITS, vector_size=SIZE, welcome=pb.Welcome()
+    return Run.of(
+        make_config(*overrides),
+        RunIdentity(name="run", term=2, iterations=10, units=UNITS, vector_size=SIZE),
+        welcome=pb.Welcome(),
+        event_log=EventLog(),
+        roster=Roster(),
+        status=RunStatus(committed=5),
     )
 
 
 def join(run: Run, count: int = 1) -> list[Member]:
-    """Learners that are ready."""
+    """Attach learners that are ready."""
     members = [run.roster.join("host", now=0.0) for _ in range(count)]
     for member in members:
         run.roster.ready(member, fingerprint="a", probe=(b"p",), stable=True)
     return members
 
 
-def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> Round:
-    """Deal the rows to everybody and open iteration 5."""
-    run.committed = 5
-    run.deal = deal(
-        1, run.roster.eligible, asked=PluginSettings(name=name, params=params), units=UNITS, seed=0
-    )
-    assert run.deal is not None
-    run.round = Round(5, run.deal.code, target_sizes=[SIZE] * UNITS)
-    return run.round
+def open_round(run: Run, *, name: str = "cyclic", **params: Any) -> OpenRound:
+    """Assign the rows to all learners and open iteration 5."""
+    requested = PluginSettings(name=name, params=params)
+    assignment = make_assignment(1, run.roster.eligible, requested=requested, units=UNITS, seed=0)
+    assert assignment is not None
+    run.membership.assignment = assignment
+    round_ = Round(5, assignment.code, target_sizes=[SIZE] * UNITS)
+    return run.reception.open(assignment, round_, now=0.0)

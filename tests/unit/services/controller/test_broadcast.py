@@ -13,8 +13,8 @@ from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners import broadcast as module
-from fullrank_controller.learners.broadcast import Broadcast
-from fullrank_controller.membership.roster import Parcel
+from fullrank_controller.learners.broadcast import AssignmentEncoder
+from fullrank_controller.learners.outbox import EncodedAssignment
 
 UNITS, SIZE = 3, 5
 IDS = Ids(run="run", term=1, iteration=4)
@@ -43,14 +43,14 @@ def sections() -> Sections:
 
 
 @pytest.fixture
-def broadcast(sections: Sections) -> Broadcast:
-    return Broadcast(cast(Algorithm, sections), MATRIX)
+def encoder(sections: Sections) -> AssignmentEncoder:
+    return AssignmentEncoder(cast(Algorithm, sections), MATRIX)
 
 
-def received(parcel: Parcel) -> tuple[pb.Assignment, dict[int, list[float]]]:
+def received(encoded: EncodedAssignment) -> tuple[pb.Assignment, dict[int, list[float]]]:
     """What a learner makes of it."""
     message = pb.ControllerMessage()
-    for kind, data in parcel:
+    for kind, data in encoded:
         assert kind == "parameters"
         message.MergeFromString(data)
     found, chunks = {}, iter(message.chunks)
@@ -64,55 +64,60 @@ def received(parcel: Parcel) -> tuple[pb.Assignment, dict[int, list[float]]]:
     return message.assignment, found
 
 
-def parcel(broadcast: Broadcast, row: int) -> Parcel:
-    return broadcast.parcel(row, ids=IDS, sample=SAMPLE, deadline_s=3.0)
+def encode(encoder: AssignmentEncoder, row: int) -> EncodedAssignment:
+    return encoder.encode(row, ids=IDS, sample=SAMPLE, deadline_s=3.0)
 
 
 @pytest.mark.parametrize("joined_bytes", [0, 2**20])
 def test_a_row_gets_what_its_units_need(
-    sections: Sections, broadcast: Broadcast, joined_bytes: int, monkeypatch: pytest.MonkeyPatch
+    sections: Sections,
+    encoder: AssignmentEncoder,
+    joined_bytes: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "JOINED_BYTES", joined_bytes)
-    broadcast.refresh(4)
+    encoder.refresh(4)
     for row, wanted in enumerate([{0, 3}, {1, 2, 3}, {2, 3}]):
-        assignment, found = received(parcel(broadcast, row))
+        assignment, found = received(encode(encoder, row))
         assert (assignment.ids, assignment.version, assignment.deadline_s) == (IDS, 4, 3.0)
         assert [each.row for each in assignment.rows] == [row]
         assert found == {section: sections.parameters[section].tolist() for section in wanted}
 
 
-def test_a_unit_alone_gets_what_it_needs(sections: Sections, broadcast: Broadcast) -> None:
-    broadcast.refresh(4)
+def test_a_unit_alone_gets_what_it_needs(sections: Sections, encoder: AssignmentEncoder) -> None:
+    encoder.refresh(4)
     assignment, found = received(
-        broadcast.parcel_of_units({7: 2}, ids=IDS, sample=SAMPLE, deadline_s=3.0)
+        encoder.encode_units({7: 2}, ids=IDS, sample=SAMPLE, deadline_s=3.0)
     )
     assert [(each.row, list(each.units)) for each in assignment.rows] == [(7, [2])]
     assert found == {section: sections.parameters[section].tolist() for section in (2, 3)}
 
 
 def test_each_section_is_encoded_once_for_all_rows(
-    sections: Sections, broadcast: Broadcast
+    sections: Sections, encoder: AssignmentEncoder
 ) -> None:
-    assert broadcast.version is None
-    broadcast.refresh(4)
+    assert encoder.version is None
+    encoder.refresh(4)
     for row in range(3):
-        parcel(broadcast, row)
+        encode(encoder, row)
     assert sorted(sections.viewed) == [0, 1, 2, 3]
-    assert broadcast.version == 4
+    assert encoder.version == 4
 
 
-def test_new_parameters_replace_the_old_ones(sections: Sections, broadcast: Broadcast) -> None:
-    broadcast.refresh(3)
+def test_new_parameters_replace_the_old_ones(
+    sections: Sections, encoder: AssignmentEncoder
+) -> None:
+    encoder.refresh(3)
     sections.parameters += 0.5
-    broadcast.refresh(4)
-    assert broadcast.version == 4
-    assert received(parcel(broadcast, 0))[1][0] == [0.5, 1.5, 2.5, 3.5, 4.5]
+    encoder.refresh(4)
+    assert encoder.version == 4
+    assert received(encode(encoder, 0))[1][0] == [0.5, 1.5, 2.5, 3.5, 4.5]
 
 
 def test_what_all_rows_need_travels_as_the_same_object_where_it_is_large(
-    broadcast: Broadcast, monkeypatch: pytest.MonkeyPatch
+    encoder: AssignmentEncoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "JOINED_BYTES", 0)
-    broadcast.refresh(4)
-    messages: list[Any] = [parcel(broadcast, row)[-1][1] for row in range(3)]
+    encoder.refresh(4)
+    messages: list[Any] = [encode(encoder, row)[-1][1] for row in range(3)]
     assert messages[0] is messages[1] is messages[2]

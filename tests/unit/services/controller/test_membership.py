@@ -3,42 +3,38 @@
 import asyncio
 
 import pytest
-from tests.unit.services.controller.builders import join, make_config, make_run, open_round
+from tests.unit.services.controller.builders import join, make_run, open_round
 
 from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.assignment import Deal
+from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.run_state import Run
+from fullrank_controller.rounds.dispatcher import assign_rows
 
 DEADLINE_S = 30.0
 
 
-def make_membership(run: Run, *overrides: str) -> Membership:
-    return Membership(make_config(*overrides), run)
-
-
-async def settled(membership: Membership) -> Deal:
+async def settled(membership: Membership) -> Assignment:
     return await asyncio.wait_for(membership.settle(deadline_s=DEADLINE_S), DEADLINE_S)
 
 
 async def test_the_first_deal_is_epoch_0() -> None:
     run = make_run()
     join(run, 4)
-    assert (await settled(make_membership(run))).epoch == 0
+    assert (await settled(run.membership)).epoch == 0
 
 
 async def test_without_changes_the_deal_stays() -> None:
     run = make_run()
     join(run, 4)
-    membership = make_membership(run)
+    membership = run.membership
     assert await settled(membership) is await settled(membership)
 
 
 async def test_a_leave_within_the_tolerance_leaves_a_vacant_row() -> None:
     run = make_run()
     members = join(run, 4)
-    membership = make_membership(run)
+    membership = run.membership
     before = await settled(membership)
     run.roster.leave(members[1])
     assert await settled(membership) is before
@@ -46,9 +42,9 @@ async def test_a_leave_within_the_tolerance_leaves_a_vacant_row() -> None:
 
 
 async def test_a_leave_below_the_least_tolerance_makes_a_new_code() -> None:
-    run = make_run()
+    run = make_run("controller.min_tolerance=1", "learners=5")
     members = join(run, 5)
-    membership = make_membership(run, "controller.min_tolerance=1", "learners=5")
+    membership = run.membership
     before = await settled(membership)
     run.roster.leave(members[1])
     after = await settled(membership)
@@ -59,7 +55,7 @@ async def test_a_leave_below_the_least_tolerance_makes_a_new_code() -> None:
 async def test_a_join_makes_a_new_code() -> None:
     run = make_run()
     join(run, 4)
-    membership = make_membership(run)
+    membership = run.membership
     await settled(membership)
     join(run)
     after = await settled(membership)
@@ -67,9 +63,9 @@ async def test_a_join_makes_a_new_code() -> None:
 
 
 async def test_a_spare_takes_a_vacant_row_without_a_new_code() -> None:
-    run = make_run()
+    run = make_run("code.name=uncoded")
     members = join(run, 4)
-    membership = make_membership(run, "code.name=uncoded")
+    membership = run.membership
     before = await settled(membership)
     run.roster.leave(members[0])
     assert await settled(membership) is before
@@ -79,47 +75,47 @@ async def test_a_spare_takes_a_vacant_row_without_a_new_code() -> None:
 async def test_too_few_learners_stall_the_run_until_one_joins() -> None:
     run = make_run()
     join(run, 2)
-    membership = make_membership(run)
+    membership = run.membership
     settling = asyncio.create_task(settled(membership))
     async with asyncio.timeout(DEADLINE_S):
-        while run.state != pb.RUN_STATE_STALLED:
+        while run.status.state != pb.RUN_STATE_STALLED:
             await asyncio.sleep(0)
-    assert run.message == "2 learners cannot hold a cyclic code of 3 units"
+    assert run.status.message == "2 learners cannot hold a cyclic code of 3 units"
     join(run)
     assert (await settling).code.rows == 3
-    assert (run.state, run.message) == (pb.RUN_STATE_RUNNING, "")
+    assert (run.status.state, run.status.message) == (pb.RUN_STATE_RUNNING, "")
 
 
 async def test_too_few_learners_fail_the_run_by_policy() -> None:
-    run = make_run()
+    run = make_run("controller.undecodable=fail")
     join(run, 2)
-    membership = make_membership(run, "controller.undecodable=fail")
+    membership = run.membership
     with pytest.raises(NotDecodable, match="start more learners"):
         await membership.settle(deadline_s=0.01)
 
 
 async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     run = make_run()
-    assembling = asyncio.create_task(make_membership(run).assemble())
+    assembling = asyncio.create_task(run.membership.assemble())
     await asyncio.sleep(0)
-    assert run.message == "waiting for 4 learners"
+    assert run.status.message == "waiting for 4 learners"
     join(run, 4)
     await asyncio.wait_for(assembling, DEADLINE_S)
-    assert run.message == ""
+    assert run.status.message == ""
 
 
 async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> None:
     run = make_run()
-    membership = make_membership(run)
+    membership = run.membership
     assembling = asyncio.create_task(membership.assemble())
     await asyncio.sleep(0)
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
         run.roster.ready(member, fingerprint="torch", probe=(b"0",), stable=False)
     async with asyncio.timeout(DEADLINE_S):
-        while run.message == "waiting for 4 learners":
+        while run.status.message == "waiting for 4 learners":
             await asyncio.sleep(0)
-    assert run.message == (
+    assert run.status.message == (
         "waiting for 4 learners; the bits of 4 depend on what they compute together"
     )
     join(run, 4)
@@ -127,63 +123,63 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
 
 
 async def test_the_run_begins_without_learners_that_are_late() -> None:
-    run = make_run()
+    run = make_run("controller.join_deadline_s=0.01")
     join(run, 3)
-    await make_membership(run, "controller.join_deadline_s=0.01").assemble()
-    assert run.message == ""
+    await run.membership.assemble()
+    assert run.status.message == ""
 
 
 async def test_a_code_that_cannot_tolerate_enough_is_not_made_anew_each_round() -> None:
-    run = make_run()
+    run = make_run("controller.min_tolerance=1", "learners=3")
     join(run, 3)
-    membership = make_membership(run, "controller.min_tolerance=1", "learners=3")
+    membership = run.membership
     first = await settled(membership)
     assert await settled(membership) is first
-    assert "0 losses can be borne, controller.min_tolerance asks for 1" in run.caveats["tolerance"]
+    [caveat] = run.status.caveats
+    assert "0 losses are tolerated, controller.min_tolerance asks for 1" in caveat
     join(run)
     assert (await settled(membership)).code.tolerance == 1
-    assert "tolerance" not in run.caveats
+    assert not run.status.caveats
 
 
-async def test_units_are_handed_out_to_those_who_have_nothing_to_do() -> None:
+async def test_units_go_to_learners_that_have_nothing_to_do() -> None:
     run = make_run()
     members = join(run, 5)
     opened = open_round(run, name="uncoded")
-    assert run.deal is not None
-    opened.offer(learner=1, row=1)
-    dealt = make_membership(run).hand_out(run.deal, {None: [0, 2]})
-    assert dealt == {members[1]: {5: 0}, members[3]: {6: 2}}
-    assert run.holds(1, 1)
-    assert run.holds(1, 5)
-    assert run.computes(3, 2)
-    assert not run.computes(3, 0)
-    assert make_membership(run).hand_out(run.deal, {None: [2]}) == {members[4]: {7: 2}}
-    assert make_membership(run).hand_out(run.deal, {None: [2]}) == {}  # everybody is busy
+    opened.round.offer(learner=1, row=1)
+    assert assign_rows(opened, members, {None: [0, 2]}) == {members[1]: {5: 0}, members[3]: {6: 2}}
+    assert opened.holder_of(1, 1) is opened.holder_of(5, 1) is members[1]
+    assert run.membership.computes(3, 2)
+    assert not run.membership.computes(3, 0)
+    assert assign_rows(opened, members, {None: [2]}) == {members[4]: {7: 2}}
+    assert assign_rows(opened, members, {None: [2]}) == {}  # all are busy
 
 
-async def test_who_is_doubted_is_not_asked_again() -> None:
+async def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
     run = make_run()
     members = join(run, 3)
     opened = open_round(run, name="uncoded")
-    assert run.deal is not None
     for learner in range(3):
-        opened.offer(learner=learner, row=learner)
-    dealt = make_membership(run).hand_out(
-        run.deal, {each: opened.missing_without(each) for each in opened.received}
+        opened.round.offer(learner=learner, row=learner)
+    added = assign_rows(
+        opened,
+        members,
+        {learner: opened.round.missing_without(learner) for learner in opened.round.received},
     )
-    assert dealt == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
+    assert added == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
 
 
 async def test_few_learners_get_several_units_each() -> None:
     run = make_run()
     members = join(run, 3)
     opened = open_round(run, name="uncoded")
-    assert run.deal is not None
+    assignment, round_ = opened.assignment, opened.round
     for gone in members[1:]:
         run.roster.leave(gone)
-    run.deal.drop_absent(run.roster.eligible)
-    opened.offer(learner=0, row=0)
-    missing = opened.missing(run.deal.holders)
-    assert make_membership(run).hand_out(run.deal, {None: missing}) == {members[0]: {3: 1, 4: 2}}
-    run.deal.forget_added()
-    assert run.deal.rows_of(members[0]) == [0]
+    assignment.drop_absent(run.roster.eligible)
+    round_.offer(learner=0, row=0)
+    missing = round_.missing(assignment.holders)
+    added = assign_rows(opened, run.roster.eligible, {None: missing})
+    assert added == {members[0]: {3: 1, 4: 2}}
+    run.reception.close()
+    assert assignment.rows_of(members[0]) == [0]

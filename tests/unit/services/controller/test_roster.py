@@ -1,12 +1,13 @@
 """Streams never queue what is stale; the learners of an epoch have one numeric identity."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
 from fullrank.common.errors import DeadlinePassed, ServiceLost
-from fullrank_controller.membership.roster import Member, Outbox, Roster
+from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
+from fullrank_controller.membership.roster import Member, Roster
 
 DEADLINE_S = 30.0
 
@@ -33,14 +34,14 @@ class Peer:
         return self.took
 
 
-def parcel(*messages: bytes) -> Sequence[tuple[str, bytes]]:
+def encoded(*messages: bytes) -> EncodedAssignment:
     return [("parameters", message) for message in messages]
 
 
 async def test_a_newer_assignment_replaces_one_that_was_not_begun() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(parcel(b"old 1", b"old 2"), deadline_s=DEADLINE_S)
-    outbox.assign(parcel(b"new 1", b"new 2"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"old 1", b"old 2"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"new 1", b"new 2"), deadline_s=DEADLINE_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     assert await peer.take(2) == [b"new 1", b"new 2"]
     draining.cancel()
@@ -48,21 +49,21 @@ async def test_a_newer_assignment_replaces_one_that_was_not_begun() -> None:
 
 async def test_a_newer_assignment_replaces_the_rest_of_one_that_was_begun() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(parcel(b"old 1", b"old 2", b"old 3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"old 1", b"old 2", b"old 3"), deadline_s=DEADLINE_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)  # and "old 2" is being written
-    outbox.assign(parcel(b"new 1"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"new 1"), deadline_s=DEADLINE_S)
     assert await peer.take(2) == [b"old 1", b"old 2", b"new 1"]
     draining.cancel()
 
 
 async def test_a_commit_drops_the_rest_of_the_assignment() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(parcel(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)
     outbox.commit(b"commit")
-    outbox.assign(parcel(b"next"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"next"), deadline_s=DEADLINE_S)
     assert await peer.take(3) == [b"1", b"2", b"commit", b"next"]
     assert outbox.sent == {"parameters": 6, "commit": 6}
     draining.cancel()
@@ -70,7 +71,7 @@ async def test_a_commit_drops_the_rest_of_the_assignment() -> None:
 
 async def test_a_refusal_goes_first_and_drops_nothing() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(parcel(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)
     outbox.refuse(b"refused")
@@ -81,7 +82,7 @@ async def test_a_refusal_goes_first_and_drops_nothing() -> None:
 @pytest.mark.parametrize("notice", [False, True])
 async def test_a_blocked_write_is_cut_at_the_deadline(notice: bool) -> None:
     outbox = Outbox()
-    outbox.assign(parcel(b"1"), deadline_s=0.01)
+    outbox.assign(encoded(b"1"), deadline_s=0.01)
     if notice:
         outbox.commit(b"commit")
     with pytest.raises(DeadlinePassed, match=r"took no message for 0\.0 s"):
@@ -138,12 +139,12 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
     assert roster.members == [unstable, unready]
 
 
-async def test_only_those_who_are_heard_are_not_silent() -> None:
+async def test_a_heartbeat_counts_for_the_holder_of_its_lease() -> None:
     roster = Roster()
     first, second = (roster.join("host", now=0.0) for _ in range(2))
     assert roster.heard(first.lease, now=5.0)
     assert not roster.heard(bytes(16), now=5.0)
-    assert roster.silent(since=5.0) == [second]
+    assert (first.heard_at, second.heard_at) == (5.0, 0.0)
 
 
 async def test_bytes_of_those_who_left_still_count() -> None:

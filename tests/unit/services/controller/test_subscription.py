@@ -13,9 +13,9 @@ from fullrank.runs.record import METRICS
 from fullrank.sinks import JsonLines
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.monitor import log as module
-from fullrank_controller.monitor import subscription as watching_module
-from fullrank_controller.monitor.log import Iterations
-from fullrank_controller.monitor.subscription import Watching
+from fullrank_controller.monitor import subscription as subscription_module
+from fullrank_controller.monitor.log import IterationLog
+from fullrank_controller.monitor.subscription import Subscriptions
 
 WAIT_S = 30.0
 
@@ -26,9 +26,9 @@ class Story:
     def __init__(self, path: Path) -> None:
         self.path = path / METRICS
         self.sink = JsonLines(self.path, first_iteration=0)
-        self.iterations = Iterations(self.path)
+        self.iterations = IterationLog(self.path)
         self.end = -1
-        self.watching = Watching(self.iterations, finished=lambda last: last == self.end)
+        self.subscriptions = Subscriptions(self.iterations, is_last=lambda last: last == self.end)
 
     def commit(self, *numbers: int, term: int = 1) -> None:
         for number in numbers:
@@ -41,7 +41,7 @@ class Story:
 
     async def seen(self, **request: int | bool) -> list[tuple[int, int]]:
         """(term, iteration) of all that is committed now."""
-        messages = self.watching.watch(pb.WatchRequest(until_now=True, **request))
+        messages = self.subscriptions.watch(pb.WatchRequest(until_now=True, **request))
         return [each for message in [m async for m in messages] for each in told(message)]
 
 
@@ -55,10 +55,10 @@ def ids(numbers: Sequence[int], term: int = 1) -> list[tuple[int, int]]:
 
 @pytest.fixture
 async def story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Story]:
-    monkeypatch.setattr(watching_module, "PERIOD_S", 0.001)
+    monkeypatch.setattr(subscription_module, "PERIOD_S", 0.001)
     told = Story(tmp_path)
     yield told
-    await told.watching.close()
+    await told.subscriptions.close()
     told.iterations.close()
     told.sink.close()
 
@@ -74,7 +74,7 @@ async def test_what_is_committed_follows_what_was_without_gap_or_repetition(stor
     story.commit(0, 1)
     story.end = 7
     seen: list[tuple[int, int]] = []
-    async for message in story.watching.watch(pb.WatchRequest()):
+    async for message in story.subscriptions.watch(pb.WatchRequest()):
         seen += told(message)
         done = seen[-1][1] + 1
         story.commit(*range(done, min(done + 2, 8)))
@@ -86,7 +86,7 @@ async def test_all_who_watch_get_the_same_bytes(story: Story) -> None:
     story.end = 2
 
     async def watch() -> list[bytes]:
-        return [message async for message in story.watching.watch(pb.WatchRequest())]
+        return [message async for message in story.subscriptions.watch(pb.WatchRequest())]
 
     watchers = [asyncio.create_task(watch()) for _ in range(5)]
     async with asyncio.timeout(WAIT_S):
@@ -103,7 +103,9 @@ async def test_what_is_asked_for_too_early_comes_when_it_is_committed(story: Sto
     story.end = 4
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(story.watching.watch(pb.WatchRequest(from_iteration=3, seen_term=1))) as messages,
+        aclosing(
+            story.subscriptions.watch(pb.WatchRequest(from_iteration=3, seen_term=1))
+        ) as messages,
     ):
         coming = asyncio.ensure_future(anext(messages))
         for number in range(1, 5):
@@ -120,7 +122,7 @@ async def test_a_later_term_supersedes_for_those_who_watch_and_those_who_come(
     story.commit(*range(6))
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(story.watching.watch(pb.WatchRequest())) as messages,
+        aclosing(story.subscriptions.watch(pb.WatchRequest())) as messages,
     ):
         assert told(await anext(messages)) == ids(range(6))
         story.resume(3)
@@ -144,11 +146,11 @@ async def test_who_goes_on_after_a_break_hears_only_what_is_new_or_superseded(
 async def test_who_reads_too_slowly_loses_iterations_and_is_told_how_many(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(watching_module, "BEHIND", 10)
+    monkeypatch.setattr(subscription_module, "BEHIND", 10)
     story.commit(0)
     async with (
         asyncio.timeout(WAIT_S),
-        aclosing(story.watching.watch(pb.WatchRequest())) as messages,
+        aclosing(story.subscriptions.watch(pb.WatchRequest())) as messages,
     ):
         assert told(await anext(messages)) == ids([0])
         story.commit(1)
@@ -168,7 +170,7 @@ async def test_a_long_past_comes_in_pieces_of_limited_size(
     story.commit(*range(50))
     size = len(module._encoded(record(0)).data)
     monkeypatch.setattr(module, "PIECE_BYTES", 7 * size)
-    messages = [each async for each in story.watching.watch(pb.WatchRequest(until_now=True))]
+    messages = [each async for each in story.subscriptions.watch(pb.WatchRequest(until_now=True))]
     assert max(map(len, messages)) <= 7 * size
     assert [each for message in messages for each in told(message)] == ids(range(50))
     monkeypatch.setattr(module, "PIECE_BYTES", 1)
@@ -184,11 +186,11 @@ async def test_nothing_is_read_while_nobody_watches(story: Story) -> None:
 
 async def test_those_who_watch_are_told_when_the_controller_stops(story: Story) -> None:
     story.commit(0)
-    messages = story.watching.watch(pb.WatchRequest())
+    messages = story.subscriptions.watch(pb.WatchRequest())
     assert told(await anext(messages)) == ids([0])
     async with asyncio.timeout(WAIT_S):
         waiting = asyncio.ensure_future(anext(messages))
         await asyncio.sleep(0)
-        await story.watching.close()
+        await story.subscriptions.close()
         with pytest.raises(ServiceLost, match="the controller is stopping"):
             await waiting

@@ -8,11 +8,10 @@ from typing import Any, cast
 
 import numpy as np
 import pytest
-from tests.integration.cluster import resolved
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
-from fullrank_controller.rounds.auditor import Auditing
+from fullrank_controller.rounds.recomputation import Recomputation
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
 
@@ -38,25 +37,19 @@ class Replay:
 async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     decided_first: bool,
 ) -> None:
-    algorithm, run = Slow(), SimpleNamespace(units=3, own_digests={})
+    algorithm = Slow()
     training = SimpleNamespace(algorithm=algorithm, layout=SimpleNamespace(row_size=4))
-    auditing = Auditing(
-        resolved("audit.every=3").config,
-        cast(Any, run),
-        cast(Any, training),
-        cast(Any, Replay()),
-        cast(Any, None),
-    )
-    auditing.begin(SAMPLE, None)
+    recomputation = Recomputation(cast(Any, training), cast(Any, Replay()))
+    recomputation.begin(SAMPLE, 0, None)
     await asyncio.to_thread(algorithm.begun.wait)
     if decided_first:
-        ending = asyncio.create_task(auditing.end())
+        ending = asyncio.create_task(recomputation.end())
         await asyncio.sleep(0)
         algorithm.release.set()
         await ending
     else:
         algorithm.release.set()
-        while not run.own_digests:
+        while not recomputation.digests:
             await asyncio.sleep(0)
-        await auditing.end()
-    assert bool(run.own_digests) is not decided_first
+        await recomputation.end()
+    assert bool(recomputation.digests) is not decided_first

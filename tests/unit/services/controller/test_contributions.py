@@ -1,0 +1,231 @@
+"""What one learner sends: current and well-formed becomes an event, all else is refused."""
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run, open_round
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
+from fullrank_controller.learners.contributions import ContributionParser
+from fullrank_controller.rounds.reception import Arrived, Event, OpenRound, Reported
+from fullrank_controller.run import Run
+
+ROW = 1
+
+
+@pytest.fixture
+async def run() -> Run:
+    run = make_run()
+    join(run, 4)
+    open_round(run, tolerance=1)
+    return run
+
+
+@pytest.fixture
+async def parser(run: Run) -> ContributionParser:
+    return ContributionParser(run.identity, run.reception, ROW)  # learner j holds row j
+
+
+def opened(run: Run) -> OpenRound:
+    """The open round."""
+    assert run.reception.opened is not None
+    return run.reception.opened
+
+
+async def event(run: Run) -> Event:
+    """The next event, which is queued already."""
+    queued = await run.reception.next_event(deadline=0.0)
+    assert queued is not None
+    return queued
+
+
+def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMessage:
+    message = pb.LearnerMessage(
+        coded=pb.Coded(ids=opened(run).ids, row=row, batch_digest=b"d", compute_s=0.5)
+    )
+    for field in encode_chunks(np.arange(float(size)), array_id=row, field=LEARNER_CHUNKS):
+        message.MergeFromString(bytes(field))
+    return message
+
+
+def report(run: Run, *, unit: int = 0, digest: bytes = bytes(16)) -> pb.LearnerMessage:
+    return pb.LearnerMessage(units=[pb.UnitDone(ids=opened(run).ids, unit=unit, digest=digest)])
+
+
+async def test_a_whole_vector_becomes_an_event(run: Run, parser: ContributionParser) -> None:
+    assert parser.parse(contribution(run)) is None
+    arrived = await event(run)
+    assert isinstance(arrived, Arrived)
+    assert (arrived.learner, arrived.row, arrived.batch_digest) == (ROW, ROW, b"d")
+    assert arrived.compute_s == 0.5
+    assert arrived.coded.tolist() == [0.0, 1.0, 2.0, 3.0]
+    assert run.reception.bytes_received == {"coded": 8 * SIZE}
+
+
+async def test_header_and_chunks_may_come_apart(run: Run, parser: ContributionParser) -> None:
+    whole = contribution(run)
+    assert parser.parse(pb.LearnerMessage(coded=whole.coded)) is None
+    assert run.reception.idle
+    assert parser.parse(pb.LearnerMessage(chunks=whole.chunks)) is None
+    assert isinstance(await event(run), Arrived)
+
+
+async def test_reports_come_before_the_vector_of_the_same_message(
+    run: Run, parser: ContributionParser
+) -> None:
+    message = contribution(run)
+    message.units.extend(report(run, unit=1).units)
+    parser.parse(message)
+    first, second = await event(run), await event(run)
+    assert isinstance(first, Reported)
+    assert (first.learner, first.digests) == (ROW, {1: bytes(16)})
+    assert isinstance(second, Arrived)
+    assert run.reception.bytes_received["digests"] == 16
+
+
+STALE: dict[str, Callable[[Ids], None]] = {
+    "run": lambda ids: setattr(ids, "run", "other"),
+    "term": lambda ids: setattr(ids, "term", ids.term - 1),
+    "epoch": lambda ids: setattr(ids, "epoch", ids.epoch + 1),
+    "iteration": lambda ids: setattr(ids, "iteration", ids.iteration - 1),
+    "attempt": lambda ids: setattr(ids, "attempt", ids.attempt + 1),
+}
+
+
+@pytest.mark.parametrize("name", STALE)
+async def test_stale_ids_are_refused_and_their_chunks_dropped(
+    run: Run, parser: ContributionParser, name: str
+) -> None:
+    message = contribution(run)
+    STALE[name](message.coded.ids)
+    refused = parser.parse(message)
+    assert refused is not None
+    assert refused.reason == pb.REFUSAL_STALE
+    assert refused.ids == message.coded.ids
+    assert run.reception.idle
+    assert not run.reception.bytes_received
+
+
+@pytest.mark.parametrize("name", STALE)
+async def test_stale_reports_are_dropped(run: Run, parser: ContributionParser, name: str) -> None:
+    message = report(run)
+    STALE[name](message.units[0].ids)
+    assert parser.parse(message) is None
+    assert run.reception.idle
+
+
+@pytest.mark.parametrize("name", ["compute_s", "started_s", "sent_s"])
+@pytest.mark.parametrize("value", [-0.5, math.inf, math.nan])
+async def test_what_is_no_duration_is_refused_by_name(
+    run: Run, parser: ContributionParser, name: str, value: float
+) -> None:
+    message = contribution(run)
+    setattr(message.coded, name, value)
+    with pytest.raises(InvalidContribution, match=rf"coded\.{name} is not a duration"):
+        parser.parse(message)
+    assert run.reception.idle
+
+
+async def test_an_earlier_attempt_of_the_round_is_current(
+    run: Run, parser: ContributionParser
+) -> None:
+    message = contribution(run)
+    opened(run).attempt += 1
+    assert parser.parse(message) is None
+    assert not run.reception.idle
+
+
+async def test_between_rounds_everything_is_stale(run: Run, parser: ContributionParser) -> None:
+    message = contribution(run)
+    run.reception.close()
+    refused = parser.parse(message)
+    assert refused is not None
+    assert refused.reason == pb.REFUSAL_STALE
+
+
+async def test_a_row_that_was_received_is_refused_as_duplicate(
+    run: Run, parser: ContributionParser
+) -> None:
+    opened(run).round.offer(learner=ROW, row=ROW)
+    refused = parser.parse(contribution(run))
+    assert refused is not None
+    assert refused.reason == pb.REFUSAL_DUPLICATE
+    assert refused.message == f"row {ROW} was already received"
+    assert run.reception.idle
+
+
+async def test_a_refusal_does_not_spoil_the_next_contribution(
+    run: Run, parser: ContributionParser
+) -> None:
+    stale = contribution(run)
+    stale.coded.ids.term -= 1
+    parser.parse(stale)
+    assert parser.parse(contribution(run)) is None
+    assert isinstance(await event(run), Arrived)
+
+
+@pytest.mark.parametrize(("unit", "digest"), [(UNITS, bytes(16)), (0, bytes(15)), (0, b"")])
+async def test_a_report_of_no_unit_or_no_digest_is_invalid(
+    run: Run, parser: ContributionParser, unit: int, digest: bytes
+) -> None:
+    with pytest.raises(InvalidContribution, match=f"unit {unit} of 3, digest of {len(digest)}"):
+        parser.parse(report(run, unit=unit, digest=digest))
+    assert run.reception.idle
+
+
+async def test_a_report_of_somebody_elses_unit_is_invalid(
+    run: Run, parser: ContributionParser
+) -> None:
+    [other] = np.flatnonzero(opened(run).assignment.code.matrix[ROW] == 0.0)
+    with pytest.raises(InvalidContribution, match=f"unit {other} is not of this learner's row"):
+        parser.parse(report(run, unit=int(other)))
+    assert run.reception.idle
+
+
+@pytest.mark.parametrize("row", [ROW + 1, 99])
+async def test_a_row_of_somebody_else_is_invalid(
+    run: Run, parser: ContributionParser, row: int
+) -> None:
+    with pytest.raises(InvalidContribution, match=f"coded.row {row} was not assigned"):
+        parser.parse(contribution(run, row=row))
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("array", 0), ("offset", 8), ("total", 8), ("crc32c", 1), ("data", b"")]
+)
+async def test_a_wrong_chunk_is_invalid_and_named(
+    run: Run, parser: ContributionParser, name: str, value: int | bytes
+) -> None:
+    message = contribution(run)
+    setattr(message.chunks[0], name, value)
+    with pytest.raises(InvalidContribution, match=f"chunk.{name}"):
+        parser.parse(message)
+    assert run.reception.idle
+
+
+@pytest.mark.parametrize("size", [SIZE - 1, SIZE + 1])
+async def test_a_vector_of_another_length_is_invalid(
+    run: Run, parser: ContributionParser, size: int
+) -> None:
+    with pytest.raises(InvalidContribution, match=r"chunk\.total"):
+        parser.parse(contribution(run, size=size))
+
+
+async def test_chunks_before_their_header_are_invalid(run: Run, parser: ContributionParser) -> None:
+    with pytest.raises(InvalidContribution, match="before their Coded header"):
+        parser.parse(pb.LearnerMessage(chunks=contribution(run).chunks))
+
+
+@pytest.mark.parametrize(
+    "message", [pb.LearnerMessage(hello=pb.Hello()), pb.LearnerMessage(ready=pb.Ready())]
+)
+async def test_a_second_introduction_is_invalid(
+    parser: ContributionParser, message: pb.LearnerMessage
+) -> None:
+    with pytest.raises(InvalidContribution, match="it opens the stream"):
+        parser.parse(message)
