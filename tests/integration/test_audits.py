@@ -150,4 +150,4 @@ async def test_what_cannot_be_computed_again_is_said_and_names_nobody(
         status = await cluster.finished()
     assert "convicted" not in caplog.text
     assert len(status.caveats) == 1
-    assert "iteration 2, and nobody can tell who is right" in status.caveats[0]
+    assert "iteration 2, and it cannot be decided which is right" in status.caveats[0]

@@ -27,7 +27,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
 
 
 async def deposed(cluster: Cluster) -> str:
-    """How a controller that is started now learns that it is not in office."""
+    """The error by which a controller that is started now ends as superseded."""
     controller = cluster.controller()
     with pytest.raises(StaleTerm) as raised:
         await asyncio.wait_for(controller.task, WAIT_S)
@@ -84,7 +84,7 @@ async def test_a_learner_that_has_served_a_later_term_deposes_the_controller(
         assert await call.code() is grpc.StatusCode.ABORTED
         details = f"served term 2 of run {run}, this controller is of term 1"
         assert details in (await call.details() or "")
-        with pytest.raises(StaleTerm, match="another one is in office"):
+        with pytest.raises(StaleTerm, match="a later controller runs"):
             await asyncio.wait_for(controller.task, WAIT_S)
         controller.stop.set()
         await client.close()

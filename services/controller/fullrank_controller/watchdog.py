@@ -1,8 +1,8 @@
-"""Nothing hangs in silence: what takes far longer than ever ends the process, with its stacks.
+"""Abort with a stack dump when a phase takes far longer than it ever has.
 
-Waiting for learners is not watched here, for it has deadlines and policies of its own. The watchdog
-is a thread, since the event loop itself may be stuck, and it ends the process at once, since a
-thread that is stuck cannot be ended: the journal makes that as harmless as any crash.
+Waiting for learners is not watched: it has deadlines and policies of its own. The watchdog is a
+thread, because the event loop itself may be stuck, and it ends the process at once, because a stuck
+thread cannot be ended; the journal makes that as harmless as any crash.
 """
 
 import faulthandler
@@ -23,21 +23,21 @@ from fullrank.common.errors import Stuck
 log = logging.getLogger(__name__)
 
 FACTOR = 20.0
-"""A phase may take so many times what it took before."""
-LOOK_S = 0.2
-"""Between two looks."""
-LONGEST_LOOK_S = 1.0
-"""Whoever looks away for longer was frozen with all others: that time counts for nobody."""
+"""Multiple of its past durations that a phase may take."""
+CHECK_S = 0.2
+"""Interval between two checks."""
+LONGEST_CHECK_S = 1.0
+"""Longer intervals mean that the whole process was frozen; the excess is not counted."""
 
 
 class Watchdog:
-    """Watches named phases while it is entered.
+    """Watch named phases while it is entered.
 
     Args:
-        stacks: File that gets the stacks of all threads.
-        where: Tells, in a few words, how far the run is and who takes part.
-        least_s: No phase is stuck earlier.
-        most_s: Every phase is stuck then, also one that was never measured.
+        stacks: File for the stacks of all threads.
+        where: Returns progress and learners of the run, for the message.
+        least_s: Shortest limit of a phase.
+        most_s: Longest limit of a phase, which also holds for one that was never measured.
         end: Ends the process with an exit code.
     """
 
@@ -54,7 +54,7 @@ class Watchdog:
         self._least_s, self._most_s = least_s, most_s
         self._awake_s = 0.0
         self._since: dict[str, float] = {}
-        """Phases that go on, with the time awake when they began."""
+        """Phases under way, with the awake time at which they began."""
         self._measured: defaultdict[str, deque[float]] = defaultdict(lambda: deque(maxlen=200))
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watchdog", daemon=True)
@@ -69,7 +69,7 @@ class Watchdog:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Watch what is done within; its time counts for later ones of that name."""
+        """Watch the body; its duration counts for later phases of the same name."""
         self._since[name], started = self._awake_s, time.monotonic()
         try:
             yield
@@ -78,26 +78,26 @@ class Watchdog:
             self._measured[name].append(time.monotonic() - started)
 
     def _watch(self) -> None:
-        looked_at = time.monotonic()
-        while not self._stopped.wait(LOOK_S):
+        checked_at = time.monotonic()
+        while not self._stopped.wait(CHECK_S):
             now = time.monotonic()
-            self._awake_s += min(now - looked_at, LONGEST_LOOK_S)
-            looked_at = now
+            self._awake_s += min(now - checked_at, LONGEST_CHECK_S)
+            checked_at = now
             for name, since in list(self._since.items()):
-                if self._awake_s - since > self._may_s(name):
-                    self._bite(name, self._awake_s - since)
+                if self._awake_s - since > self._limit_s(name):
+                    self._abort(name, self._awake_s - since)
                     return
 
-    def _may_s(self, name: str) -> float:
-        may_s = limit_s(
+    def _limit_s(self, name: str) -> float:
+        measured_limit_s = limit_s(
             list(self._measured[name]),
             factor=FACTOR,
             least_s=self._least_s,
             unmeasured_s=self._most_s,
         )
-        return min(self._most_s, may_s)
+        return min(self._most_s, measured_limit_s)
 
-    def _bite(self, name: str, seconds: float) -> None:
+    def _abort(self, name: str, seconds: float) -> None:
         with self._stacks.open("w") as file:
             faulthandler.dump_traceback(file)
         error = Stuck(

@@ -1,1 +1,1 @@
-"""The monitor service and the Prometheus metrics."""
+"""MonitorService: the status and the iterations of a run, for observers."""

@@ -1,4 +1,4 @@
-"""The run's own directory: one controller at a time, one run for ever, a term that only rises."""
+"""The run directory: held by one controller at a time, bound to one run, with a rising term."""
 
 import json
 import uuid
@@ -23,7 +23,7 @@ IDENTITY = "run.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunDirectory:
-    """A directory that this process holds until it ends."""
+    """A locked run directory."""
 
     path: Path
     run: str
@@ -32,46 +32,46 @@ class RunDirectory:
 
     @property
     def run_term(self) -> RunTerm:
-        """Ours."""
+        """The term of this controller."""
         return RunTerm(self.run, self.term)
 
     def confirm(self) -> None:
-        """Return if this controller is still in office.
+        """Return if no later controller has taken the directory.
 
         Raises:
-            StaleTerm: Another one has raised the term, whatever has become of our lock.
+            StaleTerm: Another controller has raised the term, even if the lock is still held.
         """
         later = _facts(self.path / IDENTITY).get("term")
         if later != self.term:
             raise StaleTerm(
-                f"{self.path} is in term {later}, this controller in term {self.term}: another one "
-                "is in office and has its journal; nothing more is committed here"
+                f"{self.path} is in term {later}, this controller in term {self.term}: a later "
+                "controller has its journal; nothing more is committed here"
             )
 
     def withdraw(self, service: str) -> None:
-        """Remove an announcement of ours; another controller may have made its own meanwhile."""
+        """Remove an announced address, unless a later controller has announced its own."""
         with suppress(StaleTerm):
             self.confirm()
             withdraw(self.path, service)
 
     @property
     def checkpoints(self) -> Path:
-        """Where checkpoints lie."""
+        """Folder of the checkpoints."""
         return self.path / CHECKPOINTS
 
     @property
     def metrics(self) -> Path:
-        """Where what was committed is told."""
+        """File with the records of committed iterations."""
         return self.path / METRICS
 
     @property
     def journal(self) -> Path:
-        """Where the journal lies."""
+        """Folder of the journal."""
         return self.path / JOURNAL
 
 
 def hold(path: Path, config: RunConfig) -> RunDirectory:
-    """Lock the directory, check that it is this run's, and raise its term, on disk.
+    """Lock the directory, check that it belongs to this run, and raise its term on disk.
 
     Raises:
         RunDirectoryInUse: Another controller holds it, or it belongs to another run.

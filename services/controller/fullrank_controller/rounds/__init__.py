@@ -1,1 +1,1 @@
-"""One round: collection, the coded vectors, the audit."""
+"""One iteration: collection, the round, its audit."""
