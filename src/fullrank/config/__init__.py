@@ -1,4 +1,4 @@
-"""Configuration: one typed tree, read in layers, written beside every run."""
+"""Configuration: one typed tree, read in layers and stored with every run."""
 
 from fullrank.config.faults import Corrupt, Drop, Fault, Hold, Throttle, fault_of
 from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load

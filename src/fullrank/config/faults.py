@@ -1,4 +1,4 @@
-"""Faults that the straggler sidecar injects besides delays, as entries of ``sidecar.faults``."""
+"""Faults that the straggler sidecar injects besides delays: entries of ``sidecar.faults``."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
@@ -12,17 +12,17 @@ Index: TypeAlias = Annotated[int, Field(ge=0)]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Fault:
-    """Whom a fault strikes, and when."""
+    """Learners and iterations that a fault strikes."""
 
     learners: tuple[Index, ...] = ()
-    """Learner indices; none means all."""
+    """Learner indices; empty: all."""
     iterations: tuple[Index, ...] = ()
-    """Iterations; none means all."""
+    """Iterations; empty: all."""
 
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     def strikes(self, *, learner: int, iteration: int) -> bool:
-        """Whether it acts on this learner in this iteration."""
+        """Whether the fault acts on a learner in an iteration."""
         return (not self.learners or learner in self.learners) and (
             not self.iterations or iteration in self.iterations
         )
@@ -30,14 +30,14 @@ class _Fault:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drop(_Fault):
-    """The learner's stream ends when its vector is announced; it may dial again."""
+    """End the learner's stream when its vector is announced; the learner may dial again."""
 
     kind: Literal["drop"] = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throttle(_Fault):
-    """The learner's stream carries only so much in each direction, whatever travels on it."""
+    """Limit the learner's stream to a bandwidth in each direction."""
 
     kind: Literal["throttle"] = "throttle"
     bytes_per_s: Annotated[float, Field(gt=0, allow_inf_nan=False)]
@@ -45,18 +45,18 @@ class Throttle(_Fault):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Corrupt(_Fault):
-    """Every bit of one byte of the vector is flipped."""
+    """Flip every bit of one byte of the vector."""
 
     kind: Literal["corrupt"] = "corrupt"
     byte: Index = 0
     """Position in the vector, modulo its length."""
     mend_checksum: bool = False
-    """Make the chunk's checksum match, so that only digests can tell."""
+    """Make the chunk's checksum match, so that only digests show the fault."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hold(_Fault):
-    """The vector never comes."""
+    """Withhold the vector for ever."""
 
     kind: Literal["hold"] = "hold"
 
@@ -65,7 +65,7 @@ Fault: TypeAlias = Annotated[Drop | Throttle | Corrupt | Hold, Field(discriminat
 
 
 def fault_of(table: dict[str, Any]) -> Fault:
-    """A fault from its table.
+    """The fault that a table describes.
 
     Raises:
         ConfigError: A key is unknown or missing, or a value impossible; the message names the key.

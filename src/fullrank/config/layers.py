@@ -1,7 +1,7 @@
-"""Layers of configuration, last wins: defaults, file, environment, ``--set`` and options.
+"""Layers of configuration: defaults, file, environment, ``--set`` and options; the last one wins.
 
-A layer is a set of leaves, dotted keys with a value and an origin. Merging leaves and then
-validating the whole tree once keeps every error message able to name the key and its origin.
+A layer is a set of leaves: dotted keys with a value and an origin. Leaves are merged before the
+whole tree is validated once, so that every error message can name the key and its origin.
 """
 
 import json
@@ -34,7 +34,7 @@ Key: TypeAlias = tuple[str, ...]
 
 
 class Leaf(NamedTuple):
-    """A value and where it came from."""
+    """A value and its origin."""
 
     value: Any
     origin: str
@@ -43,9 +43,9 @@ class Leaf(NamedTuple):
 Layer: TypeAlias = dict[Key, Leaf]
 
 _DEFAULTS = RunConfig()
-_TABLES = {each.name: getattr(_DEFAULTS, each.name) for each in fields(RunConfig)}
+_TABLES = {table.name: getattr(_DEFAULTS, table.name) for table in fields(RunConfig)}
 _SECTIONS = {
-    section: [each.name for each in fields(table) if each.name != "params"]
+    section: [setting.name for setting in fields(table) if setting.name != "params"]
     for section, table in _TABLES.items()
     if is_dataclass(table)
 }
@@ -54,11 +54,12 @@ _PLUGINS = {section for section, table in _TABLES.items() if hasattr(table, "par
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Resolved:
-    """The effective configuration and where each of its values came from."""
+    """The effective configuration and the origin of each value."""
 
     config: RunConfig
     origin: Mapping[str, str]
-    """Dotted key to ``default``, the file, ``environment NAME``, ``--set`` or ``option``."""
+    """Dotted key to ``default``, the file, ``environment NAME``, ``--set`` or ``option``; a chosen
+    number of learners names the code and the agents."""
 
     def check(self) -> "Resolved":
         """Validate the plug-in tables against their classes and fill in their defaults.
@@ -66,18 +67,19 @@ class Resolved:
         Raises:
             ConfigError: Unknown name, unknown or missing parameter, wrong type, or a value that
                 the class refuses.
+            EnvironmentFailed: The number of agents is the environment's own, and it cannot be made.
         """
         sized = self.size()
         return sized._with(complete(sized.config, sized.origin, tables=["algorithm"]))
 
     def size(self) -> "Resolved":
-        """Validate what decides the sizes of a run, and choose ``learners`` where it is 0.
+        """Validate the plug-in tables but [algorithm], and choose ``learners`` where it is 0.
 
-        Unlike ``check`` this imports no torch, and leaves [algorithm] alone.
+        Unlike ``check`` this imports no torch.
 
         Raises:
             ConfigError: As for ``check``.
-            EnvironmentFailed: The environment must be made to know its agents, and cannot be.
+            EnvironmentFailed: The number of agents is the environment's own, and it cannot be made.
         """
         sized = self._with(complete(self.config, self.origin, tables=SIZING))
         if not sized.config.learners:
@@ -101,13 +103,13 @@ def load(
     overrides: Sequence[str] = (),
     options: Mapping[str, Any] | None = None,
 ) -> Resolved:
-    """Read and validate all layers; plug-in tables are left to ``Resolved.check``.
+    """Read all layers and validate the tree; ``Resolved.check`` validates the plug-in tables.
 
     Args:
         config_path: A TOML file.
-        environ: Variables such as ``os.environ``; those that begin ``FULLRANK__`` count.
-        overrides: ``key=value`` texts of ``--set``; values are TOML where they can be, else text.
-        options: Dotted keys to values of typed command-line options; None means not given.
+        environ: Variables such as ``os.environ``; names that begin with ``FULLRANK__`` count.
+        overrides: ``key=value`` texts of ``--set``; a value that is not valid TOML is text.
+        options: Dotted keys to the values of typed command-line options; None: not given.
 
     Raises:
         ConfigError: The file cannot be read, a key is unknown or a value is impossible.
@@ -224,7 +226,7 @@ def _check_key(key: Key, origin: str) -> None:
 
 
 def _merge(lower: Layer, upper: Layer) -> Layer:
-    """Leaves of both, ``upper`` first; naming another class drops the old one's parameters."""
+    """Leaves of both layers; naming another class drops the parameters of the old one."""
     renamed = {
         key[0]
         for key, leaf in upper.items()
@@ -244,13 +246,13 @@ def _name(leaves: Layer, key: Key) -> Any:
 
 
 def _overlap(key: Key, other: Key) -> bool:
-    """Whether one key is the other, or a table that holds it."""
+    """Whether the keys are equal or one is a table that contains the other."""
     return all(a == b for a, b in zip(key, other, strict=False))
 
 
 def _nested(leaves: Layer) -> str:
-    # A plug-in table that is given without its name keeps its default name. The default number of
-    # agents belongs to the default environment; another one has its own.
+    # A plug-in table without a name keeps its default name. The default number of agents applies to
+    # the default environment only.
     root: JSON = {section: {"name": _TABLES[section].name, "params": {}} for section in _PLUGINS}
     if _name(leaves, ("environment", "name")) != _DEFAULTS.environment.name:
         root["environment"]["agents"] = 0
@@ -265,7 +267,7 @@ def _nested(leaves: Layer) -> str:
 
 
 def _explain(error: ValidationError, leaves: Layer) -> str:
-    """One line for the first fault: key, value, origin, and what is expected."""
+    """One line about the first error: key, value, origin and expected value."""
     fault = error.errors()[0]
     key = tuple(str(part) for part in fault["loc"])
     expected = fault["msg"].removeprefix("Value error, ").replace("Input should be", "must be")

@@ -1,4 +1,4 @@
-"""The plug-in tables, checked against the registered classes that they name."""
+"""Plug-in tables, validated against the registered classes that they name."""
 
 import json
 from collections.abc import Iterable, Mapping
@@ -25,7 +25,7 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
     "algorithm": algorithms,
 }
 SIZING = ("code", "stragglers", "environment")
-"""Tables that decide the sizes of a run; their plug-ins import no torch."""
+"""Tables that determine the sizes of a run; their plug-ins import no torch."""
 
 
 def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[str]) -> RunConfig:
@@ -37,13 +37,13 @@ def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[s
     completed = {}
     for table in tables:
         settings = getattr(config, table)
-        if ":" not in settings.name:  # a factory's arguments are known to the factory alone
+        if ":" not in settings.name:  # only the factory knows its arguments
             completed[table] = replace(settings, params=_complete(table, settings, origin))
     return replace(config, **completed)
 
 
 def agents_of(config: RunConfig) -> int:
-    """M: as configured, or the environment's own number, for which a copy of it is made.
+    """M: as configured, or the own number of the environment, which is then made to ask it.
 
     Raises:
         ConfigError: There is no such environment, or its parameters are impossible.
@@ -63,7 +63,7 @@ def learners_of(config: RunConfig, *, units: int) -> int:
     """N: as configured, or as many as the configured code needs for M = ``units``.
 
     Raises:
-        ConfigError: There is no such code, or its parameters admit none.
+        ConfigError: There is no such code, or it does not exist with these parameters.
     """
     family = codes.build(config.code.name, **config.code.params)
     return config.learners or family.rows_for(units)
@@ -73,7 +73,7 @@ def check_delays(config: RunConfig) -> None:
     """Refuse a delay model that is impossible for the configured learners.
 
     Raises:
-        ConfigError: It is, for example with more stragglers than learners.
+        ConfigError: The model is impossible, for example with more stragglers than learners.
     """
     model = delay_models.build(config.stragglers.name, **config.stragglers.params)
     model.delays(seed=config.seed, iteration=0, learners=config.learners)
@@ -82,7 +82,7 @@ def check_delays(config: RunConfig) -> None:
 def complete_stragglers(
     settings: PluginSettings, origin: Mapping[str, str] = MappingProxyType({})
 ) -> PluginSettings:
-    """One table [stragglers] with every parameter of its delay model, validated.
+    """A table [stragglers] with every parameter of its delay model, validated.
 
     Raises:
         ConfigError: As for ``complete``.

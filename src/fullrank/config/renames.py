@@ -1,4 +1,4 @@
-"""Settings and tables that had another name once."""
+"""Renamed settings and tables."""
 
 from fullrank.common.errors import ConfigError
 
@@ -8,7 +8,7 @@ RENAMED = {
     "replay.priority_gain": "sampling.priority_gain",
     "straggler": "sidecar",
 }
-"""Old key, or table, to its new name."""
+"""Old key or table to its new name."""
 
 
 def check_name(key: str, origin: str) -> None:

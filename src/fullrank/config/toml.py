@@ -1,4 +1,4 @@
-"""Configuration as TOML text: the resolved tree that lies in every run directory."""
+"""Configuration as TOML text, as stored in every run directory."""
 
 import hashlib
 import json
@@ -17,12 +17,12 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(config: RunConfig) -> str:
-    """The whole tree and its format version; ``from_toml`` gives an equal ``config`` back."""
+    """The whole tree and its format version; ``from_toml`` is the inverse."""
     return _document({"format": FORMAT, **as_tables(config)})
 
 
 def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
-    """Read what ``to_toml`` wrote.
+    """Read the text that ``to_toml`` wrote.
 
     Raises:
         ConfigError: The text is not TOML, or holds an unknown key or an impossible value.
@@ -32,10 +32,10 @@ def from_toml(text: str, *, origin: str = "config.toml") -> RunConfig:
 
 
 def read_config(directory: Path) -> RunConfig:
-    """The configuration that a run was started with.
+    """The configuration stored with a run.
 
     Args:
-        directory: The run's.
+        directory: The run's directory.
 
     Raises:
         FullrankError: It cannot be read.
@@ -48,13 +48,13 @@ def read_config(directory: Path) -> RunConfig:
 
 
 def config_digest(config: RunConfig) -> str:
-    """BLAKE2b-128 of what decides a run's committed bits, hexadecimal.
+    """BLAKE2b-128 of the settings that determine the committed bits of a run, hexadecimal.
 
-    Two configurations with the same digest train the same parameters, so one may go on where the
-    other stopped: codes, learners, stragglers, addresses and deadlines may differ.
+    Two configurations with the same digest train the same parameters, so that either can resume a
+    run of the other: codes, learners, stragglers, addresses and deadlines may differ.
     """
     whole = as_tables(config)
-    drawn = {  # decides which transitions a minibatch has
+    drawn = {  # determines which transitions a minibatch contains
         "capacity": config.replay.capacity,
         "capacity_bytes": config.replay.capacity_bytes,
         "sampler": config.sampling.method,

@@ -1,7 +1,7 @@
-"""The configuration tree: every key, its unit, its bounds and its default, and nothing else.
+"""The configuration tree: every key with its unit, bounds and default.
 
-A dataclass here is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` and
-``[stragglers]`` name a registered class; their other keys, ``params``, are that class's fields.
+Each dataclass is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` and ``[stragglers]``
+name a registered class; their other keys, ``params``, are the fields of that class.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ def _address(value: str) -> str:
 
 Address: TypeAlias = Annotated[str, AfterValidator(_address)]
 OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
-"""Empty for none."""
+"""An address, or an empty text for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,182 +38,187 @@ class PluginSettings:
     name: str
     """Name under which the class is registered."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """The table's other keys: fields of the class called ``name``."""
+    """The table's other keys: fields of the registered class."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EnvironmentSettings:
-    """What the agents live in."""
+    """Environment of the agents."""
 
     name: str = "cooperative_navigation"
-    """Registered environment, or ``package.module:factory`` of a PettingZoo environment."""
+    """Registered name, or ``package.module:factory`` of a PettingZoo environment."""
     agents: NonNegative = 3
-    """M; 0 asks for the environment's own number, as does naming another environment."""
+    """Number of agents M; 0, the default with any other environment: the environment's own."""
     copies: Count = 4
-    """E, copies stepped together."""
+    """Number of copies E that are stepped together."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """The table's other keys: fields of the environment called ``name``."""
+    """The table's other keys: fields of the environment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectSettings:
-    """How transitions are collected."""
+    """Collection of transitions."""
 
     steps: Count = 25
-    """Environment steps per iteration and copy."""
+    """Steps of each copy per iteration."""
     warmup: NonNegative = 25_600
-    """Transitions collected before the first iteration."""
+    """Number of transitions collected before the first iteration."""
     warmup_copies: Count = 64
-    """Copies stepped together during the warm-up."""
+    """Number of copies that are stepped together during the warm-up."""
     lag: Literal[0, 1] = 0
-    """1: collect with the policies of one iteration ago, while the update runs."""
+    """1: collect with the previous iteration's policies, while the update runs."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
-    """How minibatches are drawn from replay."""
+    """Sampling of minibatches from replay."""
 
     method: Literal["uniform", "prioritised"] = "uniform"
-    """``uniform``: all transitions alike; ``prioritised``: those with large rewards more often."""
+    """``uniform``: every transition with equal probability; ``prioritised``: transitions with large
+    rewards more often."""
     priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
-    """With ``prioritised`` a transition in which the largest reward of an agent, in magnitude, is r
+    """With ``prioritised``, a transition in which r is the largest magnitude of an agent's reward
     counts 1 + floor(gain r) times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
-    """The replay service."""
+    """Replay service."""
 
     address: Address = "127.0.0.1:0"
-    """Where the others find it."""
+    """Address at which controller and learners call it."""
     listen: OptionalAddress = ""
-    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
+    """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     capacity: Count = 1_000_000
-    """Transitions held; the oldest go first."""
+    """Limit on the number of transitions; the oldest are overwritten."""
     capacity_bytes: Count = 16 * 2**30
-    """Bytes of transitions held, if that limit is reached before `capacity`."""
+    """Limit on the bytes of transitions; the lower of both limits applies."""
     acknowledge: Literal["memory", "fsync"] = "memory"
-    """When transitions count as stored: what `memory` takes survives any end of the process, what
-    `fsync` takes also that of the machine."""
+    """Durability of acknowledged transitions: with ``memory`` they survive the end of the process,
+    with ``fsync`` also that of the machine."""
     deadline_s: Duration = 30.0
-    """Longest wait for one answer, seconds."""
+    """Deadline of a call, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerSettings:
-    """The controller service and its patience."""
+    """Controller service: its addresses, deadlines and policies."""
 
     address: Address = "127.0.0.1:0"
-    """Where the learners find it."""
+    """Address at which learners call it."""
     listen: OptionalAddress = ""
-    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
+    """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
     undecodable: Literal["wait", "recode", "fail"] = "recode"
-    """What to do when the deadline passes before the received rows decode, or when what came is
-    corrupt; ``recode``: learners that have nothing to do compute what is missing, or so much again
-    that whoever was wrong can be left out."""
+    """Policy when the deadline passes before the received rows decode, or when a row is corrupt;
+    ``recode``: idle learners compute the missing units, or enough of them again to leave a faulty
+    learner out."""
     inexact: Literal["commit", "fail"] = "fail"
-    """What to do when every row has come and the decode still cannot be exact."""
+    """Policy when every row has arrived and the decode still is not exact."""
     deadline_s: Duration = 60.0
-    """Deadline of the first rounds, seconds; later ones follow from measured times."""
+    """Deadline of the first rounds, seconds; later deadlines follow from measured round times."""
     deadline_factor: Annotated[float, Field(ge=1, allow_inf_nan=False)] = 5.0
-    """Deadline of later rounds, in multiples of the 99th percentile of the last round times."""
+    """Deadline of later rounds, as a multiple of the 99th percentile of recent round times."""
     least_deadline_s: Duration = 5.0
-    """No later round's deadline is shorter, seconds; less would only measure a busy machine."""
+    """Lower bound on the deadline of later rounds, seconds; a shorter one would react to the load
+    of the machine."""
     stuck_after_s: Duration = 600.0
-    """Longest that anything but waiting for learners may take; what was measured shortens it, to no
-    less than ``deadline_s``. Then the controller writes its stacks and ends, seconds."""
+    """Limit on the duration of a phase other than waiting for learners, seconds; measured durations
+    lower it, but not below ``deadline_s``. Beyond it the controller dumps its stacks and ends."""
     min_tolerance: NonNegative = 0
-    """Below this many losses that could still be borne, the code is made anew."""
+    """Remaining tolerance below which the code is rebuilt for the learners that are present."""
     heartbeat_s: Duration = 2.0
-    """Time between a learner's heartbeats, seconds."""
+    """Period of a learner's heartbeats, seconds."""
     lost_after_s: Duration = 10.0
-    """Silence after which a learner counts as lost, seconds."""
+    """Time without a heartbeat after which a learner counts as lost, seconds."""
     join_deadline_s: Duration = 120.0
-    """Longest wait for the first learners to join, seconds."""
+    """Deadline for the first learners to join, seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MonitorSettings:
-    """The controller's port for those who watch the run."""
+    """Monitor port of the controller."""
 
     address: Address = "127.0.0.1:0"
-    """Where they find it."""
+    """Address at which monitors call it."""
     listen: OptionalAddress = ""
-    """Where it listens if that is not ``address``, as behind a name that a cluster gives it."""
+    """Address to listen on if it differs from ``address``, as behind a cluster's service name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardSettings:
-    """The page that shows runs live."""
+    """Web page that shows runs live."""
 
     address: Address = "127.0.0.1:8050"
-    """Where it is served, in plain HTTP; beyond loopback `tls.allow_plaintext` must say so."""
+    """Address of the page, in plain HTTP; beyond loopback it requires ``tls.allow_plaintext``."""
     runs: tuple[str, ...] = ()
-    """Runs to show: directories, or `host:port` of monitors; empty: that of `monitor.address`."""
+    """Runs to show: directories, or ``host:port`` of monitors; empty: the run at
+    ``monitor.address``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerSettings:
-    """What a learner says of itself."""
+    """Facts that a learner reports about itself."""
 
     domain: str = ""
-    """With what it fails, largest failure domain first: ``zone/host``; empty: this machine."""
+    """Its failure domains, largest first: ``zone/host``; empty: the name of this machine."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HealthSettings:
-    """Health of every service, learners too, on an address of its own."""
+    """Health service of every process, learners included, on an address of its own."""
 
     address: OptionalAddress = ""
-    """Where grpc.health.v1 is served in plain text; empty: not at all."""
+    """Address that serves grpc.health.v1 in plain text; empty: none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsSettings:
-    """Mutual TLS between the services, and towards whoever looks at them or changes them."""
+    """Mutual TLS between services, monitors and administrators."""
 
     certificates: str = ""
-    """Folder that `fullrank certs init` wrote; a service reads its own role's; empty: no TLS."""
+    """Directory made by ``fullrank certs init``, in which a service reads its role's certificate;
+    empty: no TLS."""
     allow_plaintext: bool = False
-    """Listen beyond loopback without TLS: who reaches a port may read, steer and spoil the run."""
+    """Allow listening beyond loopback without TLS: any peer may then read, steer and spoil the
+    run."""
     sidecar: bool = False
-    """Learners dial a straggler proxy, which holds a learner's certificate, not a controller."""
+    """Learners dial a straggler sidecar, whose certificate is a learner's, not a controller's."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarSettings:
-    """The straggler sidecar, a proxy before the controller that makes learners late on purpose.
+    """Straggler sidecar: a proxy before the controller that delays learners on purpose.
 
-    Its delay model is the table [stragglers] of its own configuration.
+    The table [stragglers] of its own configuration is its delay model.
     """
 
     address: Address = "127.0.0.1:0"
-    """Where learners find it instead of the controller."""
+    """Address that learners dial instead of the controller's."""
     control: Address = "127.0.0.1:0"
-    """Where it serves StragglerService, health and reflection."""
+    """Address of StragglerService, health and reflection."""
     faults: tuple[Fault, ...] = ()
-    """Tables such as `{kind = "hold", learners = [1], iterations = [3]}`; see the straggler lab."""
+    """Injected faults: tables such as ``{kind = "hold", learners = [1], iterations = [3]}``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComputeSettings:
-    """How a learner computes."""
+    """Computation in learners."""
 
     device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Where updates are computed."""
+    """Device that computes updates."""
     threads: Count = 1
-    """torch threads per process."""
+    """Number of torch threads per process."""
     emulate_unit_s: Annotated[float, Field(ge=0, allow_inf_nan=False)] = 0.0
-    """Pretend that a unit takes this long: compute, then sleep up to load x this, seconds."""
+    """Emulated computing time of a unit, seconds: a learner sleeps until load x this has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
-    """Checks of what learners computed, beyond those before every commit."""
+    """Audits of learners, beyond the checks before every commit."""
 
     every: NonNegative = 100
-    """Every so many iterations all learners finish and report, and the controller computes a unit
-    itself; 0: never."""
+    """Period of audits, in iterations: every learner finishes and reports, and the controller
+    recomputes a unit; 0: never."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,32 +226,32 @@ class CheckpointSettings:
     """Periodic checkpoints."""
 
     every: Count = 100
-    """Iterations between checkpoints."""
+    """Period of checkpoints, in iterations."""
     keep: Count = 3
-    """Checkpoints kept."""
+    """Number of checkpoints kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetricsSettings:
-    """Where metrics go besides ``metrics.jsonl``."""
+    """Destinations of metrics besides ``metrics.jsonl``."""
 
     sinks: tuple[str, ...] = ("tensorboard",)
-    """Names of registered sinks: `tensorboard`, `wandb`; one that cannot be opened is left out."""
+    """Registered sinks: ``tensorboard``, ``wandb``; a sink that cannot be opened is dropped."""
     prometheus: OptionalAddress = ""
-    """Where every service serves its metrics to Prometheus, in plain HTTP; empty: not at all. With
-    port 0 each takes any free one and writes it to `services/NAME-metrics.json` of the run."""
+    """Address at which every service serves Prometheus metrics in plain HTTP; empty: none. With
+    port 0 each takes a free port and writes it to ``services/NAME-metrics.json`` of the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunConfig:
-    """One run."""
+    """Configuration of one run."""
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
-    """Every draw follows from it."""
+    """Seed of every random draw."""
     iterations: Count = 2000
-    """Iterations to commit."""
+    """Number of iterations to commit."""
     learners: NonNegative = 0
-    """N; 0 asks for as many as the code needs for the environment's agents."""
+    """Number of learners N; 0: as many as the code needs for the environment's agents."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)
     algorithm: PluginSettings = field(default_factory=lambda: PluginSettings(name="maddpg"))
     code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))
@@ -270,7 +275,7 @@ class RunConfig:
 def as_tables(settings: Any) -> JSON:
     """A settings dataclass as nested tables, ``params`` beside the other keys."""
     table: JSON = {}
-    for name in (each.name for each in fields(settings)):
+    for name in (attribute.name for attribute in fields(settings)):
         value = getattr(settings, name)
         if name == "params":
             table.update(value)
@@ -281,5 +286,5 @@ def as_tables(settings: Any) -> JSON:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
-        return [_plain(each) for each in value]
+        return [_plain(item) for item in value]
     return as_tables(value) if is_dataclass(value) else value
