@@ -1,4 +1,4 @@
-"""What was committed is compared with late digests; what proves wrong is taken back."""
+"""Committed updates are compared with late digests; wrong ones are rolled back."""
 
 import logging
 from pathlib import Path
@@ -30,7 +30,7 @@ def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_convicted(
     tmp_path: Path, every: int, lag: int, capacity: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A capacity of 64 is full after the warm-up: what is run again needs rows beyond it."""
+    """A capacity of 64 is full after the warm-up: repeated iterations need rows beyond it."""
     settings = resolved(
         *CYCLIC,
         "audit.every=3",
@@ -42,10 +42,10 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
-        await cluster.fake(Fault.WRONG_UPDATE, at=2)  # alone with unit 0
+        await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
-        await committed(cluster, 3)  # and then everybody is heard out
+        await committed(cluster, 3)  # the audit awaits the late reports now
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         cluster.learners(2)
@@ -66,7 +66,7 @@ async def test_a_digest_that_comes_iterations_late_still_counts(
         cluster.controller()
         await cluster.fake(Fault.WRONG_UPDATE, at=1)
         late, _ = await cluster.fake(Fault.STALL, at=1)
-        holding, _ = await cluster.fake(Fault.STALL, at=4)  # so that the run does not end meanwhile
+        holding, _ = await cluster.fake(Fault.STALL, at=4)  # keeps the run from ending
         cluster.learner()
         await committed(cluster, 4)
         late.release.set()

@@ -1,4 +1,4 @@
-"""Learners that make their own samples: services commit what one process commits."""
+"""With samples made by learners, services commit the same bits as one process."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -67,7 +67,7 @@ INDEPENDENT = (*ISING, "algorithm.data=independent", "code.name=mds", "learners=
 
 
 def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]:
-    """What the learners of each J commit, in one process."""
+    """The updates that the learners of each J commit, in one process."""
     training = training_of(config)
     algorithm, digests = training.algorithm, []
     assert isinstance(algorithm, IndependentAlgorithm)
@@ -93,7 +93,7 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
 async def test_of_samples_of_their_own_services_commit_what_the_same_learners_do_in_one_process(
     tmp_path: Path, samples: str
 ) -> None:
-    """Resumed in the middle: what the journal repeats was of the J that it had then."""
+    """A resumed run repeats the updates of the journal, with the J that they had."""
     late = (*LATE, "audit.every=1", "checkpoint.every=2", f"algorithm.samples={samples}")
     whole = resolved(*INDEPENDENT, *late)
     half = replace(whole, config=replace(whole.config, iterations=3))

@@ -1,4 +1,4 @@
-"""A learner that misbehaves is told why, ends no service and changes no committed bit."""
+"""A faulty learner is refused with the reason, ends no service and changes no committed bit."""
 
 import asyncio
 from pathlib import Path
@@ -14,7 +14,7 @@ from fullrank.v1 import controller_pb2 as pb
 pytestmark = pytest.mark.integration
 
 UNCODED = ("code.name=uncoded", "learners=3")
-"""Every row is needed: no round can be committed around the fake."""
+"""Every row is needed: no round can be committed without the fake."""
 
 
 @pytest.mark.parametrize(
@@ -256,7 +256,7 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_dealt_no_row_again
     settings = resolved(
         "code.name=mds",
         "learners=4",
-        "stragglers.name=bernoulli",  # the honest ones are slow, so that the other one counts
+        "stragglers.name=bernoulli",  # the honest ones are slow, so that the faulty one counts
         "stragglers.probability=1.0",
         "stragglers.delay_s=0.2",
     )

@@ -1,4 +1,4 @@
-"""Of several controllers of one run only the one of the highest term goes on."""
+"""Only the controller with the highest term of a run continues."""
 
 import asyncio
 import json
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.integration
 UNCODED = ("code.name=uncoded", "learners=3")
 
 
-async def deposed(cluster: Cluster) -> str:
+async def superseded(cluster: Cluster) -> str:
     """The error by which a controller that is started now ends as superseded."""
     controller = cluster.controller()
     with pytest.raises(StaleTerm) as raised:
@@ -36,7 +36,7 @@ async def deposed(cluster: Cluster) -> str:
 
 
 async def greet(client: ControllerClient, *, served: RunTerm | None) -> WorkCall:
-    """A stream on which a learner said Hello."""
+    """A stream on which a learner has said Hello."""
     call = client.work()
     hello = pb.Hello(version=__version__, host="here", served=served)
     await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
@@ -56,7 +56,9 @@ async def test_of_two_controllers_on_copies_of_a_directory_one_goes_on(tmp_path:
         identity = json.loads((one.run_dir / "run.json").read_text())
         other.run_dir.mkdir()
         (other.run_dir / "run.json").write_text(json.dumps({**identity, "term": 0}))
-        assert "opened in term 1 of run" in await deposed(other)  # the copy's first term is 1, too
+        assert "opened in term 1 of run" in await superseded(
+            other
+        )  # the copy's first term is 1, too
 
         other.controller()  # its second one is 2
         other.learners(3)
@@ -71,7 +73,7 @@ async def test_of_two_controllers_on_copies_of_a_directory_one_goes_on(tmp_path:
     assert {record.term for record in other.records()} == {2}
 
 
-async def test_a_learner_that_has_served_a_later_term_deposes_the_controller(
+async def test_a_learner_that_has_served_a_later_term_ends_the_controller(
     tmp_path: Path,
 ) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:

@@ -1,4 +1,4 @@
-"""Learners come and go, controllers restart: the run goes on and its bits stay the same."""
+"""Learners join and leave and controllers restart: the run continues with the same bits."""
 
 import asyncio
 from pathlib import Path
@@ -88,7 +88,7 @@ async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> Non
         status = await cluster.status_when(
             lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
         )
-        assert status.iterations_committed == 3  # two are enough to end what three have begun
+        assert status.iterations_committed == 3  # two are enough to finish a round begun with three
         assert status.message == "2 learners cannot hold a uncoded code of 3 units"
         cluster.learner()
         status = await cluster.finished()
@@ -126,7 +126,7 @@ async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: P
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_nobody_notices_a_replay_service_that_restarts(tmp_path: Path) -> None:
+async def test_a_restarted_replay_service_changes_nothing(tmp_path: Path) -> None:
     fixed = f"replay.address={free_address()}"  # learners know it from Welcome, so it must stay
     async with Cluster(tmp_path, resolved(*UNCODED, fixed)) as cluster:
         replay = cluster.replay()

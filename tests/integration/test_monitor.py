@@ -1,4 +1,4 @@
-"""MonitorService over real runs, also by a client that knows nothing but reflection."""
+"""MonitorService over real runs, also with a client that knows only reflection."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ from fullrank.wiring import training_of
 pytestmark = pytest.mark.integration
 
 HIDDEN = 16
-"""Of the tiny configuration."""
+"""Iterations of the tiny configuration."""
 
 
 def announced(cluster: Cluster) -> bool:
@@ -123,7 +123,7 @@ async def test_the_code_is_told_with_its_holders(tmp_path: Path) -> None:
 
 
 def by_hand(parameters: FloatArray, observation: FloatArray, *, outputs: int) -> FloatArray:
-    """The policy in the words of monitor.proto, shape (copies, outputs)."""
+    """The policy as monitor.proto defines it, shape (copies, outputs)."""
     below, rest = observation, parameters
     for width in (HIDDEN, HIDDEN, outputs):
         layer, rest = np.split(rest, [width * (below.shape[1] + 1)])
@@ -206,7 +206,7 @@ async def test_a_client_that_knows_only_reflection_lists_and_calls_it(tmp_path: 
 
 
 async def reflected(channel: grpc.aio.Channel, symbol: str) -> DescriptorPool:
-    """What the server says of itself, every file that it imports included."""
+    """The server's description of itself, with every imported file."""
     stub = reflection_pb2_grpc.ServerReflectionStub(channel)
     call = stub.ServerReflectionInfo()
     await call.write(reflection_pb2.ServerReflectionRequest(file_containing_symbol=symbol))

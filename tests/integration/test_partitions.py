@@ -1,4 +1,4 @@
-"""Networks that fail: nobody restarts, nothing is committed twice, no bit differs."""
+"""When networks fail, no service restarts, nothing is committed twice and no bit differs."""
 
 from dataclasses import replace
 from functools import partial
@@ -53,7 +53,7 @@ async def test_a_run_goes_on_when_replay_can_be_reached_again(tmp_path: Path, fa
             FAILURES.get(failure, FaultProxy.strand)(proxy)
             before = proxy.disrupted
             slow.release.set()  # when the round ends, the next one needs replay
-            await eventually(lambda: proxy.disrupted > before, what="somebody asks replay")
+            await eventually(lambda: proxy.disrupted > before, what="replay is asked")
             proxy.heal()
             status = await cluster.finished()
         assert status.term == 1
@@ -122,12 +122,12 @@ async def test_a_learner_whose_line_all_but_fails_holds_up_no_round_and_loses_it
             )
             await cluster.finished()
     records = cluster.records()
-    assert all(record.attempt == 0 for record in records)  # nobody had to stand in for it
+    assert all(record.attempt == 0 for record in records)  # no row was reassigned
     assert cluster.digests() == reference_digests(cluster.config)
 
 
 async def test_slow_and_unsteady_lines_change_no_bit(tmp_path: Path) -> None:
-    """Everything comes 30 to 70 ms late, in either direction."""
+    """Messages are delayed by 30 to 70 ms in either direction."""
     async with (
         FaultProxy(partial(resolve, ANYWHERE, tmp_path, "replay")) as to_replay,
         FaultProxy(partial(resolve, ANYWHERE, tmp_path, "controller")) as to_controller,

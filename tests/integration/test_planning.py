@@ -1,4 +1,4 @@
-"""``code.name = "auto"``: another code from one iteration to the next, and the same bits."""
+"""With ``code.name = "auto"`` the code changes between iterations, and the bits do not."""
 
 from pathlib import Path
 
@@ -36,7 +36,7 @@ async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
     assert any("instead of cyclic,tolerance=1" in each for each in explained)
 
 
-async def test_a_run_that_waits_for_everybody_anyhow_gains_nothing_by_tolerance(
+async def test_a_run_that_waits_for_every_learner_gains_nothing_by_tolerance(
     tmp_path: Path,
 ) -> None:
     own = ("algorithm.name=darl1n", "algorithm.data=independent", "algorithm.max_variance=0.0")

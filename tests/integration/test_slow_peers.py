@@ -1,4 +1,4 @@
-"""Who dials and then says nothing is sent away, and keeps nothing that others need."""
+"""A peer that dials and then says nothing is disconnected, and blocks no other."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Who did what when in a round, and whose digests were compared, is in the records."""
+"""Records hold the timeline of each learner in a round, and whose digests were compared."""
 
 from pathlib import Path
 

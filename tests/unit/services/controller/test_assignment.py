@@ -1,4 +1,4 @@
-"""Rows go to the learners that are there; what cannot be held makes a smaller code."""
+"""Rows are assigned to the attached learners; too few of them get a smaller code."""
 
 import numpy as np
 import pytest
@@ -97,7 +97,7 @@ async def test_a_code_is_not_for_those_who_could_hold_more_of_another() -> None:
     assert not spared.vacant()
 
 
-async def test_nobody_gets_a_second_row() -> None:
+async def test_no_learner_gets_a_second_row() -> None:
     assignment, members = assigned(4, tolerance=1)
     assignment.drop_absent(members[1:])
     assert assignment.fill(members[1:])

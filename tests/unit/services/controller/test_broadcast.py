@@ -23,7 +23,7 @@ MATRIX = np.array([[1.0, 0.0, 0.0], [0.0, 2.0, -1.0], [0.0, 0.0, 1.0]])
 
 
 class Sections:
-    """Unit i needs section i and what all need, section 3."""
+    """Unit i needs its own section i and the common section 3."""
 
     def __init__(self) -> None:
         self.parameters = np.arange(4.0 * SIZE, dtype=np.float32).reshape(4, SIZE)
@@ -48,7 +48,7 @@ def encoder(sections: Sections) -> AssignmentEncoder:
 
 
 def received(encoded: EncodedAssignment) -> tuple[pb.Assignment, dict[int, list[float]]]:
-    """What a learner makes of it."""
+    """The assignment and its sections as a learner decodes them."""
     message = pb.ControllerMessage()
     for kind, data in encoded:
         assert kind == "parameters"

@@ -1,4 +1,4 @@
-"""What one learner sends: current and well-formed becomes an event, all else is refused."""
+"""Current, well-formed contributions become events; all others are refused."""
 
 import math
 from collections.abc import Callable
@@ -178,7 +178,7 @@ async def test_a_report_of_no_unit_or_no_digest_is_invalid(
     assert run.reception.idle
 
 
-async def test_a_report_of_somebody_elses_unit_is_invalid(
+async def test_a_report_of_another_learners_unit_is_invalid(
     run: Run, parser: ContributionParser
 ) -> None:
     [other] = np.flatnonzero(opened(run).assignment.code.matrix[ROW] == 0.0)
@@ -188,7 +188,7 @@ async def test_a_report_of_somebody_elses_unit_is_invalid(
 
 
 @pytest.mark.parametrize("row", [ROW + 1, 99])
-async def test_a_row_of_somebody_else_is_invalid(
+async def test_a_row_of_another_learner_is_invalid(
     run: Run, parser: ContributionParser, row: int
 ) -> None:
     with pytest.raises(InvalidContribution, match=f"coded.row {row} was not assigned"):

@@ -1,4 +1,4 @@
-"""Joins and leaves between rounds and within one; undecodable is a policy."""
+"""Learners join and leave between rounds and within one; a policy covers undecodable rounds."""
 
 import asyncio
 

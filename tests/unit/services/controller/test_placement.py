@@ -1,4 +1,4 @@
-"""Holders of a unit sit apart where that is possible, and few units change hands."""
+"""Holders of a unit are in different domains where possible, and few units move."""
 
 from itertools import permutations
 
@@ -18,7 +18,7 @@ ALONE: Domain = ("here",)
 def problems(
     draw: st.DrawFn, *, hosts: int, learners: int = 6
 ) -> tuple[BoolArray, list[Domain], BoolArray]:
-    """Some rows and learners, on some hosts in two zones, that computed something before."""
+    """Random rows and learners, on hosts in two zones, with random previous units."""
     count = draw(st.integers(1, learners))
     rows, units = draw(st.integers(1, count)), draw(st.integers(1, 4))
     bits = st.lists(st.booleans(), min_size=units, max_size=units)
@@ -29,7 +29,7 @@ def problems(
 
 
 def shared(support: BoolArray, domains: list[Domain], holders: tuple[int, ...]) -> int:
-    """By its definition."""
+    """Shared domains by definition."""
     total = 0
     for unit in range(support.shape[1]):
         on = [domains[holder] for holder, row in zip(holders, support, strict=True) if row[unit]]
@@ -40,7 +40,7 @@ def shared(support: BoolArray, domains: list[Domain], holders: tuple[int, ...]) 
 
 
 def changed(support: BoolArray, held: BoolArray, holders: tuple[int, ...]) -> int:
-    """By its definition."""
+    """Moved units by definition."""
     return sum(int((row & ~held[each]).sum()) for row, each in zip(support, holders, strict=True))
 
 
@@ -70,10 +70,10 @@ def test_no_swap_of_two_learners_would_be_better(
     support, domains, held = problem
     found = total_of(problem)
     spares = [each for each in range(len(domains)) if each not in found.holders]
-    everybody = [*found.holders, *spares]
-    for one in range(len(everybody)):
+    learners = [*found.holders, *spares]
+    for one in range(len(learners)):
         for other in range(one):
-            way = list(everybody)
+            way = list(learners)
             way[one], way[other] = way[other], way[one]
             holders = tuple(way[: len(support)])
             cost = shared(support, domains, holders), changed(support, held, holders)

@@ -1,4 +1,4 @@
-"""What the controller computes itself counts for its own iteration or not at all."""
+"""A unit that the controller recomputes counts for its own iteration or not at all."""
 
 import asyncio
 import threading
@@ -17,7 +17,7 @@ SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1
 
 
 class Slow:
-    """An algorithm that computes a unit until it is let go, deaf to cancellation."""
+    """An algorithm that computes a unit until it is released, and ignores cancellation."""
 
     def __init__(self) -> None:
         self.begun, self.release = threading.Event(), threading.Event()
@@ -30,7 +30,7 @@ class Slow:
 
 class Replay:
     async def get_sample(self, *_: Any) -> None:
-        """Minibatches come at once."""
+        """Return a minibatch at once."""
 
 
 @pytest.mark.parametrize("decided_first", [False, True])

@@ -1,4 +1,4 @@
-"""Streams never queue what is stale; the learners of an epoch have one numeric identity."""
+"""Streams never queue stale messages; the learners of an epoch share a numeric identity."""
 
 import asyncio
 from collections.abc import Callable
@@ -13,7 +13,7 @@ DEADLINE_S = 30.0
 
 
 class Peer:
-    """Takes one message for each permit."""
+    """A peer that takes one message for each permit."""
 
     def __init__(self) -> None:
         self.took: list[bytes] = []
@@ -24,7 +24,7 @@ class Peer:
         self.took.append(message)
 
     async def take(self, count: int) -> list[bytes]:
-        """Let it take ``count`` messages; all that it took so far."""
+        """Permit ``count`` messages; returns all messages taken so far."""
         wanted = len(self.took) + count
         for _ in range(count):
             self._permits.release()
@@ -51,7 +51,7 @@ async def test_a_newer_assignment_replaces_the_rest_of_one_that_was_begun() -> N
     outbox, peer = Outbox(), Peer()
     outbox.assign(encoded(b"old 1", b"old 2", b"old 3"), deadline_s=DEADLINE_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
-    await peer.take(1)  # and "old 2" is being written
+    await peer.take(1)  # "old 2" is being written now
     outbox.assign(encoded(b"new 1"), deadline_s=DEADLINE_S)
     assert await peer.take(2) == [b"old 1", b"old 2", b"new 1"]
     draining.cancel()
@@ -157,7 +157,7 @@ async def test_bytes_of_those_who_left_still_count() -> None:
 
 
 @pytest.mark.parametrize("change", [ready, Roster.leave])
-async def test_joins_and_leaves_wake_whoever_waits(
+async def test_joins_and_leaves_wake_the_waiting(
     change: Callable[[Roster, Member], None],
 ) -> None:
     roster = Roster()

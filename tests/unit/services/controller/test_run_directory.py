@@ -1,4 +1,4 @@
-"""One controller at a time, one run for ever, a term that only rises."""
+"""A run directory has one controller at a time, one run, and a term that only rises."""
 
 import json
 import os
@@ -62,10 +62,10 @@ def test_what_changes_no_bit_may_change_between_terms(tmp_path: Path, same: str)
     assert from_toml((tmp_path / "config.toml").read_text()) == make_config(same)
 
 
-def test_who_is_in_office_may_write_and_nobody_else(tmp_path: Path) -> None:
+def test_only_the_controller_of_the_latest_term_may_write(tmp_path: Path) -> None:
     first = hold(tmp_path, make_config())
     first.confirm()
-    (tmp_path / "lock").unlink()  # as a shared disk may forget who holds it
+    (tmp_path / "lock").unlink()  # as a shared disk may lose a lock
     second = hold(tmp_path, make_config())
     second.confirm()
     with pytest.raises(StaleTerm, match=r"is in term 2, this controller in term 1"):

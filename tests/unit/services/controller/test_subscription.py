@@ -1,4 +1,4 @@
-"""Watching: everything once and in order, superseded by later terms, and nobody is waited for."""
+"""Subscribers get each iteration once and in order; later terms supersede, slow readers skip."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +21,7 @@ WAIT_S = 30.0
 
 
 class Story:
-    """A run that commits what it is told to, and somebody to watch it."""
+    """A scripted run and its subscribers."""
 
     def __init__(self, path: Path) -> None:
         self.path = path / METRICS
@@ -35,12 +35,12 @@ class Story:
             self.sink.write(record(number, term=term))
 
     def resume(self, first: int) -> None:
-        """As a controller does that starts again."""
+        """Rewrite the file as a restarted controller does."""
         self.sink.close()
         self.sink = JsonLines(self.path, first_iteration=first)
 
     async def seen(self, **request: int | bool) -> list[tuple[int, int]]:
-        """(term, iteration) of all that is committed now."""
+        """(term, iteration) of all committed iterations."""
         messages = self.subscriptions.watch(pb.WatchRequest(until_now=True, **request))
         return [each for message in [m async for m in messages] for each in told(message)]
 
@@ -126,7 +126,7 @@ async def test_a_later_term_supersedes_for_those_who_watch_and_those_who_come(
     ):
         assert told(await anext(messages)) == ids(range(6))
         story.resume(3)
-        story.commit(3)  # from the journal: not committed anew
+        story.commit(3)  # repeated from the journal, under its old term
         story.commit(4, term=2)
         assert told(await anext(messages)) == ids([4], term=2)
     assert await story.seen() == [*ids(range(4)), *ids([4], term=2)]
@@ -154,7 +154,7 @@ async def test_who_reads_too_slowly_loses_iterations_and_is_told_how_many(
     ):
         assert told(await anext(messages)) == ids([0])
         story.commit(1)
-        assert told(await anext(messages)) == ids([1])  # it has caught up; now it reads nothing
+        assert told(await anext(messages)) == ids([1])  # it has caught up, and now stops reading
         story.commit(*range(2, 20))
         assert len(await story.seen()) == 20
         late = pb.WatchResponse.FromString(await anext(messages))
@@ -177,7 +177,7 @@ async def test_a_long_past_comes_in_pieces_of_limited_size(
     assert await story.seen() == ids(range(50))
 
 
-async def test_nothing_is_read_while_nobody_watches(story: Story) -> None:
+async def test_nothing_is_read_without_subscribers(story: Story) -> None:
     story.commit(0)
     assert await story.seen() == ids([0])
     story.commit(1)

@@ -1,4 +1,4 @@
-"""What takes far too long is named, shown and ended; what takes its usual time is not."""
+"""A phase that takes far too long is named and aborted with its stacks; others are not."""
 
 import threading
 from pathlib import Path
