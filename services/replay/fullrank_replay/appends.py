@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 
@@ -112,6 +112,17 @@ async def receive_rows(
     if not assembler.complete:
         raise InvalidContribution(f"chunk.total is {total}, but the stream ended before that")
     return rows
+
+
+async def drain(requests: AsyncIterator[pb.AppendRequest]) -> None:
+    """Discard the rest of a refused append, for at most ``RECEIVE_S``.
+
+    A caller in grpc.aio that is still writing when its call ends is told INTERNAL, not the reason.
+    """
+    with suppress(TimeoutError):
+        async with asyncio.timeout(RECEIVE_S):
+            while await anext(requests, None) is not None:
+                pass
 
 
 async def _next(requests: AsyncIterator[pb.AppendRequest]) -> pb.AppendRequest | None:

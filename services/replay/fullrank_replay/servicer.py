@@ -8,7 +8,13 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
-from fullrank.common.errors import DeadlinePassed, InvalidContribution, Overloaded
+from fullrank.common.errors import (
+    DeadlinePassed,
+    InvalidContribution,
+    NotFound,
+    Overloaded,
+    StaleTerm,
+)
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
 from fullrank.replay import RateLimiter, Sample, Table
@@ -22,6 +28,7 @@ from fullrank_replay.appends import (
     RETRY_AFTER_S,
     AppendRoom,
     check_total,
+    drain,
     first_message,
     receive_rows,
 )
@@ -92,16 +99,26 @@ class ReplayServicer:
         async with statuses(context):
             messages = aiter(requests)
             request = await first_message(messages)
+            try:
+                rows, room = await self._receive(request, messages)
+            except (InvalidContribution, NotFound, Overloaded, StaleTerm):
+                await drain(messages)
+                raise
             table = self._store.get(request.table)
-            total = request.chunk.total
-            check_total(total, row_size=table.row_size)
-            with ExitStack() as receiving:
-                receiving.enter_context(self._room.lent(total))
-                self._fence.check(request.table, run_term_of(request.run_term))
-                rows = await receive_rows(request, messages, row_size=table.row_size)
-                room = receiving.pop_all()
             head = await _shielded(self._store_rows(request, table, rows, room))
             return pb.AppendResponse(head=head, repeated=table.repeated)
+
+    async def _receive(
+        self, request: pb.AppendRequest, messages: AsyncIterator[pb.AppendRequest]
+    ) -> tuple[FloatArray, ExitStack]:
+        """The rows of an append, and the room that they occupy until the stack is closed."""
+        row_size, total = self._store.get(request.table).row_size, request.chunk.total
+        check_total(total, row_size=row_size)
+        with ExitStack() as room:
+            room.enter_context(self._room.lent(total))
+            self._fence.check(request.table, run_term_of(request.run_term))
+            rows = await receive_rows(request, messages, row_size=row_size)
+            return rows, room.pop_all()
 
     async def _store_rows(
         self, request: pb.AppendRequest, table: Table, rows: FloatArray, room: ExitStack
