@@ -1,11 +1,10 @@
 """The page that says what was run, what came out, and which claims held."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank.common.types import JSON
 from fullrank_reproduction import learning, wang21
@@ -71,7 +70,7 @@ def probabilities() -> str:
 
 
 def _made(code: str, agents: int) -> Code:
-    params: dict[str, Any] = {"tolerance": 2} if code == "cyclic" else {}
+    params = codes.get(code).tolerating(2) or {}
     return make_code(code, rows=wang21.LEARNERS, units=agents, seed=0, **params)
 
 

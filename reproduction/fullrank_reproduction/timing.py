@@ -8,11 +8,10 @@ predicted), and on real processes with emulated computing.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.families.auto import Auto
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON, Times
@@ -76,7 +75,7 @@ class Setting:
 
     def make_code(self) -> Code:
         """C."""
-        params: dict[str, Any] = {"tolerance": self.tolerance} if self.code == "cyclic" else {}
+        params = codes.get(self.code).tolerating(self.tolerance) or {}
         return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
 
 

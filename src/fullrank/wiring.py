@@ -137,8 +137,9 @@ def code_of(config: RunConfig, *, units: int) -> Code:
             raise CodeError(f"{error}; each learner has a row: use --learners {needed}") from None
         inequality = error.inequality("learners", "agents")
         ways = [f"use --learners {needed}", "fewer --agents"]
-        if getattr(family, "tolerance", 0):
-            ways.append("a lower code.tolerance")
+        for key in family.tolerating(0) or {}:
+            if getattr(family, key) > 0:
+                ways.append(f"a lower code.{key}")
         raise CodeError(f"{inequality}; {_either(ways)}") from None
     return code.recovering(each_unit(units))
 

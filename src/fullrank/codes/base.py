@@ -125,7 +125,10 @@ class Code:
 
 
 class CodeFamily(Protocol):
-    """A registered code: a frozen dataclass whose fields are its parameters."""
+    """A registered code: a frozen dataclass, derived from this one, with its parameters as fields.
+
+    Its docstring lists the properties of the codes it builds: tolerance, load, and when they exist.
+    """
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """The code with R = ``rows`` and M = ``units``; the same arguments give the same bits.
@@ -143,6 +146,17 @@ class CodeFamily(Protocol):
         Raises:
             CodeError: The parameters admit no code of so many units.
         """
+
+    @classmethod
+    def tolerating(cls, losses: int) -> dict[str, Any] | None:
+        """Parameters that set the tolerance; None where the sizes or a draw settle it.
+
+        Families that derive from this class inherit the default, None.
+
+        Args:
+            losses: The tolerance s >= 0 to set.
+        """
+        return None
 
 
 codes: Registry[CodeFamily] = Registry("code", "fullrank.codes", package="fullrank.codes.families")

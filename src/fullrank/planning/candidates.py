@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -63,10 +63,9 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
         if name == "auto":
             continue
         family = codes.get(name)
-        names = {field.name for field in fields(family)}  # type: ignore[arg-type]
-        if "tolerance" in names:
-            yield from ((name, {"tolerance": tolerance}) for tolerance in ladder(spare))
-        else:
+        settings = [family.tolerating(losses) for losses in ladder(spare)]
+        yield from ((name, params) for params in settings if params is not None)
+        if family.tolerating(0) is None:
             yield name, {}
 
 

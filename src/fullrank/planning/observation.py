@@ -1,7 +1,7 @@
 """Observations of iterations, limited to what services see; the planner's only input."""
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -102,5 +102,4 @@ def code_of_record(record: IterationRecord, *, units: int, seed: int) -> Code:
 
 
 def _params_of(record: IterationRecord) -> dict[str, Any]:
-    names = {field.name for field in fields(codes.get(record.code))}  # type: ignore[arg-type]
-    return {"tolerance": record.tolerance} if "tolerance" in names else {}
+    return codes.get(record.code).tolerating(record.tolerance) or {}

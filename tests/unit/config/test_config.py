@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes import codes
+from fullrank.codes import codes, make_code
 from fullrank.common.errors import CodeError, ConfigError, VersionMismatch
 from fullrank.common.registry import Registry
 from fullrank.config import (
@@ -301,8 +301,8 @@ def test_by_default_there_are_the_learners_that_the_code_needs(name: str, agents
     resolved = load(overrides=chosen).size()
     assert resolved.origin["learners"] == f"default: {name} with {agents} agents"
     with warnings.catch_warnings(action="ignore"):
-        code = code_of(resolved.config, units=agents)
-    assert code.rows == resolved.config.learners >= agents
+        code = make_code(name, rows=resolved.config.learners, units=agents)
+    assert code.rows >= agents
     sure = name not in ("uncoded", "ldgm", "random_sparse")  # the last two depend on the draw
     assert code.tolerance >= 1 or not sure
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.codes.decoding.completion import completing_units
 from fullrank.common.errors import CodeError
@@ -116,12 +116,11 @@ def largest_code(
 ) -> Code | None:
     """The code with the most rows R <= learners that exists, or None.
 
-    When learners have left, a ``cyclic`` code keeps as much tolerance as R - M allows.
+    When learners have left, a family that sets its tolerance keeps as much as R - M allows.
     """
     for rows in range(learners, units - 1, -1):
-        wanted = dict(params)
-        if "tolerance" in wanted:
-            wanted["tolerance"] = min(int(wanted["tolerance"]), rows - units)
+        most = codes.get(name).tolerating(rows - units) or {}
+        wanted = {key: min(value, most.get(key, value)) for key, value in params.items()}
         try:
             return make_code(name, rows=rows, units=units, seed=seed, **wanted)
         except CodeError:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 
-from fullrank.codes.base import Code, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, register, require_enough_rows
 from fullrank.codes.families.cyclic import Cyclic
 from fullrank.common.errors import CodeError
 
@@ -12,10 +12,15 @@ START = 1
 
 @register("auto")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Auto:
+class Auto(CodeFamily):
     """Starts as ``cyclic`` with tolerance 1; then the controller follows ``fullrank.planning``.
 
     Alone, without a controller, it stays what it starts as.
+
+    Properties:
+        Tolerance: 1 at the start; then the planner chooses.
+        Load: that of the chosen code.
+        Exists: R >= M + 1.
 
     Args:
         margin: Least share of the expected round time that a change of code must save; more while

@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from math import gcd
+from typing import Any
 
 import numpy as np
 
-from fullrank.codes.base import Code, Tolerance, dyadic, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, Tolerance, dyadic, register, require_enough_rows
 from fullrank.codes.conditions import (
     ALL_PATTERNS,
     conditions,
@@ -30,7 +31,7 @@ HARMONIC_ROWS = 128
 
 @register("cyclic")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cyclic:
+class Cyclic(CodeFamily):
     """Unit i on the s + 1 consecutive rows floor(i R / M) + t mod R, t = 0..s.
 
     To survive any s losses a unit must sit on at least s + 1 rows, so M (s + 1) / R units a row is
@@ -49,6 +50,11 @@ class Cyclic:
     Worst condition over all losses at (R, M) = (15, 8), s = 1, 2, 3, 7: 2.4, 3.4, 5.5, 1371; at
     (64, 32), s = 16 over sampled ones: 8. Prefer s < R - M where R is large, since conditions grow
     with s.
+
+    Properties:
+        Tolerance: s.
+        Load: ceil(M (s + 1) / R) at most, M (s + 1) / R on average.
+        Exists: R >= M + s and s >= 0.
 
     Args:
         tolerance: s, lost rows that never matter; 0 <= s <= R - M.
@@ -72,6 +78,11 @@ class Cyclic:
     def rows_for(self, units: int) -> int:
         """M + s."""
         return units + self.tolerance
+
+    @classmethod
+    def tolerating(cls, losses: int) -> dict[str, Any]:
+        """``tolerance``."""
+        return {"tolerance": losses}
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """From a table, else the best of the searched candidates."""

@@ -1,17 +1,18 @@
 """Fractional repetition: groups of rows that each return the sum over their share of the units."""
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from fullrank.codes.base import Code, Tolerance, register
+from fullrank.codes.base import Code, CodeFamily, Tolerance, register
 from fullrank.codes.targets import sum_of_units
 from fullrank.common.errors import CodeError
 
 
 @register("fractional")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fractional:
+class Fractional(CodeFamily):
     """Gradient coding by whole groups [Tandon17, section 4.1]; decodes the sum only.
 
     The rows form floor(R / (s + 1)) groups of at least s + 1; the units are split among the groups
@@ -20,6 +21,11 @@ class Fractional:
 
     Differs from the source in: s + 1 need not divide R (some groups are larger), nor the number of
     groups M.
+
+    Properties:
+        Tolerance: s, or more where the smallest group has more than s + 1 rows.
+        Load: ceil(M / floor(R / (s + 1))) at most.
+        Exists: 0 <= s < R.
 
     Args:
         tolerance: s, lost rows that never matter; 0 <= s < R.
@@ -38,6 +44,11 @@ class Fractional:
     def rows_for(self, units: int) -> int:
         """One row a unit, and at least one group of s + 1 rows."""
         return max(units, self.tolerance + 1)
+
+    @classmethod
+    def tolerating(cls, losses: int) -> dict[str, Any]:
+        """``tolerance``."""
+        return {"tolerance": losses}
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Groups of consecutive rows; ``seed`` is not used."""

@@ -4,19 +4,24 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.base import Code, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, register, require_enough_rows
 from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
 
 
 @register("ldgm")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LDGM:
+class LDGM(CodeFamily):
     """C = [I_M | P]^T with the entries of P Bernoulli(rho) [DARL1N, section V].
 
     Expected computation overhead (R - M) rho. A parity row may be empty, as in the paper. The
     tolerance depends on the draw and is measured. All coefficients are 0 or 1, so encoding is
     exact.
+
+    Properties:
+        Tolerance: measured; it depends on the draw.
+        Load: 1 in the first M rows, rho M in the others on average.
+        Exists: R >= M.
 
     Args:
         density: rho; at most 1/2 for a low density; 0.3 in the paper's experiments.

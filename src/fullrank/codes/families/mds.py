@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.base import Code, Tolerance, dyadic, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, Tolerance, dyadic, register, require_enough_rows
 from fullrank.codes.conditions import loss_patterns, worst_condition
 from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
@@ -20,8 +20,8 @@ SCORING_WORK = 2e8
 
 @register("mds")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MDS:
-    """Dense rows of which any M are independent; tolerance R - M, load M at most.
+class MDS(CodeFamily):
+    """Dense rows of which any M are independent.
 
     For R <= 16 the harmonic frame (real DFT): entries sqrt(2/R) cos(2 pi f j / R) and
     sqrt(2/R) sin(2 pi f j / R) at the frequencies f = 0, 1 .. (M-1)/2 for odd M and
@@ -34,6 +34,11 @@ class MDS:
 
     Differs from [Wang21, section III-C] in: no Vandermonde matrix; coefficients are rounded so
     that encoding is exact (``base.dyadic``).
+
+    Properties:
+        Tolerance: R - M.
+        Load: M in every row, fewer where a coefficient is 0.
+        Exists: R >= M.
 
     Args:
         frames: K, candidates above R = 16.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.base import Code, dyadic, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, dyadic, register, require_enough_rows
 from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
 
@@ -13,12 +13,17 @@ MAX_DRAWS = 1000
 
 @register("random_sparse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RandomSparse:
+class RandomSparse(CodeFamily):
     """c_ji ~ N(0, 1) with probability p, else 0 [Wang21, section III-C; DARL1N, section V].
 
     Differs from the papers in: redrawn until C has rank M and neither a row nor a column is zero;
     coefficients are rounded so that encoding is exact (``base.dyadic``). The tolerance depends on
     the draw and is measured.
+
+    Properties:
+        Tolerance: measured; it depends on the draw.
+        Load: p M in every row on average.
+        Exists: R >= M and p is large enough to find a matrix of rank M.
 
     Args:
         density: p (xi in [DARL1N]); 0.8 in both papers' experiments.

@@ -4,16 +4,20 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.base import Code, Tolerance, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, Tolerance, register, require_enough_rows
 
 
 @register("uncoded")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Uncoded:
+class Uncoded(CodeFamily):
     """C = [I_M; 0]: the baseline of [Wang21, section V].
 
-    Row j < M computes unit j alone; rows M..R-1 compute nothing. Losing any one of the first M rows
-    loses its unit, so the tolerance is 0 for every R.
+    Row j < M computes unit j alone; rows M..R-1 compute nothing.
+
+    Properties:
+        Tolerance: 0: losing any of the first M rows loses its unit.
+        Load: 1 in rows 0..M-1, 0 in the others.
+        Exists: R >= M.
 
     >>> Uncoded().build(rows=3, units=2, seed=0).matrix
     array([[1., 0.],

@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes.base import Code, Tolerance, register, require_enough_rows
+from fullrank.codes.base import Code, CodeFamily, Tolerance, register, require_enough_rows
 from fullrank.common.errors import CodeError
 from fullrank.common.types import Vector
 
 
 @register("vandermonde")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Vandermonde:
+class Vandermonde(CodeFamily):
     """c_ji = alpha_i^(R-1-j) [Wang21, section III-C, with the order of rows of the authors' code].
 
     Any M rows are independent if the nodes are distinct and **positive** (nodes of mixed signs
@@ -21,6 +21,11 @@ class Vandermonde:
     decodes. Use ``mds`` or ``cyclic``.
 
     Differs from the paper in: nodes must be distinct and positive, not only non-zero.
+
+    Properties:
+        Tolerance: R - M in exact arithmetic.
+        Load: M in every row.
+        Exists: R >= M.
 
     Args:
         nodes: alpha_1..alpha_M; empty means M equally spaced nodes from 0.1 to 0.5, as in the
