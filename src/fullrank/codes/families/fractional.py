@@ -42,8 +42,8 @@ class Fractional(CodeFamily):
     tolerance: int = 1
 
     def rows_for(self, units: int) -> int:
-        """One row a unit, and at least one group of s + 1 rows."""
-        return max(units, self.tolerance + 1)
+        """M (s + 1): a group for each unit, so that every unit decodes and not only sums."""
+        return units * (self.tolerance + 1)
 
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any]:
