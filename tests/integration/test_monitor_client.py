@@ -181,14 +181,14 @@ async def test_top_says_what_is_wrong_and_sees_the_run_when_it_is_put_right(
 
     words = ("top", str(run), "--json", "--certificates", str(shown))
     watching = asyncio.create_task(asyncio.to_thread(fullrank, *words))
-    await eventually(lambda: says("nothing to see: there is no run"), what="it is unknown")
+    await eventually(lambda: says("no status: there is no run"), what="it is unknown")
     shown.symlink_to(foreign)
     async with Cluster(run, resolved(f"tls.certificates={certificates}")) as cluster:
         cluster.replay()
         cluster.controller()
         await monitor_of(cluster)
-        await eventually(lambda: says("nothing to see: monitor 127.0.0.1"), what="it is refused")
-        assert says("its certificate is expired or not of our authority; trying again")
+        await eventually(lambda: says("no status: monitor 127.0.0.1"), what="it is refused")
+        assert says("its certificate is expired or not of our authority; retrying")
         assert await asyncio.to_thread(fullrank, "status", *words[1:2], *words[3:]) == 12
         assert says("fullrank: monitor 127.0.0.1")
         shown.unlink()

@@ -1,4 +1,4 @@
-"""The model card beside exported policies: what they are, how they were trained, how they play."""
+"""Model card of exported policies: their origin, training and returns."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,23 +13,23 @@ from fullrank.training.rollouts import Evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Card:
-    """What the card says."""
+    """Contents of the card."""
 
     run: str
     config: RunConfig
     iterations: int
-    """How many the policies learnt from."""
+    """Number of iterations that the policies were trained for."""
     agents: Sequence[AgentSpec]
     files: Sequence[str]
-    """One for each agent."""
+    """One file for each agent."""
     usage: str
-    """How a file is read: a sentence or two."""
+    """How to read a file, in a sentence or two."""
     difference: float
-    """The largest one between the files and the run's own policies, on random observations."""
+    """Largest difference between the files and the run's policies on random observations."""
     played: Mapping[str, Evaluation]
-    """``trained`` and ``random``, on the same episodes."""
+    """Returns of ``trained`` and ``random`` policies in the same episodes."""
     seed: int
-    """Of those episodes."""
+    """Seed of those episodes."""
 
     def markdown(self) -> str:
         """The card as a page."""

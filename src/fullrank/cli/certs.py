@@ -1,4 +1,4 @@
-"""``fullrank certs``: the certificates with which a run's services know each other."""
+"""``fullrank certs``: certificates by which the services of a run authenticate each other."""
 
 import base64
 import json
@@ -13,11 +13,11 @@ from fullrank.rpc.identity import Role
 
 app = typer.Typer(no_args_is_help=True)
 
-Folder: TypeAlias = Annotated[Path, typer.Argument(help="Folder of the run's certificates.")]
-Days: TypeAlias = Annotated[int, typer.Option("--days", min=1, help="How long they are valid.")]
+Folder: TypeAlias = Annotated[Path, typer.Argument(help="Directory of the run's certificates.")]
+Days: TypeAlias = Annotated[int, typer.Option("--days", min=1, help="Validity, in days.")]
 
 DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.REPLAY)
-"""Roles that run in a cluster; a monitor or an administrator is somebody outside."""
+"""Roles that run in a cluster; monitors and administrators are outside it."""
 
 
 @app.callback()
@@ -28,22 +28,24 @@ def _certs() -> None:
 @app.command()
 def init(
     folder: Folder,
-    run: Annotated[str, typer.Option("--run", help="The run's name in them.")] = "fullrank",
+    run: Annotated[
+        str, typer.Option("--run", help="Name of the run in the certificates.")
+    ] = "fullrank",
     days: Days = 365,
 ) -> None:
-    """Make what is missing: an authority, and a certificate for each role. The rest is kept."""
+    """Make an authority and a certificate for each role; existing ones are kept."""
     _say(folder, initialise(folder, run=run, days=days, now=today()), "made")
 
 
 @app.command("rotate")
 def rotate_(folder: Folder, days: Days = 365) -> None:
-    """Give every role a new certificate and key; start the services anew to use them."""
+    """Replace every role's certificate and key; restart the services to use them."""
     _say(folder, rotate(folder, days=days, now=today()), "renewed")
 
 
 @app.command()
 def show(folder: Folder, as_json: JsonOption = False) -> None:
-    """Print whom each certificate names, and until when."""
+    """Print the identity and the expiry of each certificate."""
     rows = []
     for role in (role for role in Role if (folder / role).exists()):
         facts = examine(folder / role)

@@ -1,4 +1,4 @@
-"""``fullrank checkpoint``: what a run can go on from, whether it is whole, and where two differ."""
+"""``fullrank checkpoint``: list, verify and compare the state from which a run resumes."""
 
 import json
 from dataclasses import asdict
@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import JsonOption
+from fullrank.cli.options import JsonOption, RunArgument
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import JSON
@@ -18,9 +18,8 @@ from fullrank.runs.journal import survey
 from fullrank.runs.record import METRICS, read_records
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, differences, examine
 
-RunArgument: TypeAlias = Annotated[Path, typer.Argument(help="Directory or name of the run.")]
 SideArgument: TypeAlias = Annotated[
-    Path, typer.Argument(help="A run, for its newest checkpoint, or a checkpoint's directory.")
+    Path, typer.Argument(help="Directory of a checkpoint, or a run: its newest checkpoint.")
 ]
 
 app = typer.Typer(no_args_is_help=True)
@@ -28,23 +27,25 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _checkpoint() -> None:
-    """List, verify and compare what runs are resumed from."""
+    """List, verify and compare checkpoints."""
 
 
 @app.command()
 def ls(run: RunArgument, as_json: JsonOption = False) -> None:
-    """List a run's checkpoints and the segments of its journal; only manifests are checked."""
+    """List checkpoints and the segments of the journal, checking manifests only."""
     path = find_run(run)
-    checkpoints = [_entry(each) for each in saved(path / CHECKPOINTS)]
+    checkpoints = [_entry(checkpoint) for checkpoint in saved(path / CHECKPOINTS)]
     segments = [
-        {**asdict(each), "path": str(each.path)} for each in survey(path / JOURNAL) if each.records
+        {**asdict(segment), "path": str(segment.path)}
+        for segment in survey(path / JOURNAL)
+        if segment.records
     ]
     if as_json:
         print(json.dumps({"checkpoints": checkpoints, "journal": segments}, indent=2))
         return
     table = Table("iteration", "bytes", "term", "state")
-    for each in checkpoints:
-        table.add_row(*(str(each[key]) for key in ("iteration", "bytes", "term", "fault")))
+    for entry in checkpoints:
+        table.add_row(*(str(entry[key]) for key in ("iteration", "bytes", "term", "fault")))
     Console().print(table)
     for segment in segments:
         last = segment["first"] + segment["records"] - 1
@@ -54,38 +55,38 @@ def ls(run: RunArgument, as_json: JsonOption = False) -> None:
 
 @app.command()
 def verify(run: RunArgument, as_json: JsonOption = False) -> None:
-    """Check every checksum, and that checkpoints and journal hold all that was committed.
+    """Check all checksums, and that every committed iteration is on disk.
 
-    Ends with exit code 8 if something is damaged or missing; a record that a crash cut short is
+    The exit code is 8 if something is damaged or missing; a record truncated by a crash counts as
     neither.
     """
     path = find_run(run)
     metrics = path / METRICS
     records = read_records(metrics) if metrics.exists() else []
-    found = examine(path, published=records[-1].iteration + 1 if records else 0)
+    recovery = examine(path, published=records[-1].iteration + 1 if records else 0)
     if as_json:
-        print(json.dumps(asdict(found), indent=2))
+        print(json.dumps(asdict(recovery), indent=2))
     else:
-        print(f"{path}: a resumed run goes on from {found.committed} committed iterations")
-    if found.faults:
-        raise CheckpointUnusable("; ".join(found.faults))
+        print(f"{path}: a resumed run continues from {recovery.committed} committed iterations")
+    if recovery.faults:
+        raise CheckpointUnusable("; ".join(recovery.faults))
 
 
 @app.command()
 def diff(one: SideArgument, other: SideArgument, as_json: JsonOption = False) -> None:
-    """Compare two checkpoints array by array; ends with exit code 1 if a bit differs."""
+    """Compare two checkpoints array by array; exit code 1 if a bit differs."""
     first, second = _checkpoint_of(one), _checkpoint_of(other)
-    found = differences(first, second)
+    differing = differences(first, second)
     if as_json:
-        print(json.dumps([asdict(each) for each in found], indent=2))
+        print(json.dumps([asdict(difference) for difference in differing], indent=2))
     else:
-        for each in found:
-            print(f"{each.name}: {each.reason}")
+        for difference in differing:
+            print(f"{difference.name}: {difference.reason}")
         print(
             f"{first.path} (iteration {first.iteration}) and {second.path} (iteration "
-            f"{second.iteration}): {len(found)} of {len(first.arrays)} arrays differ"
+            f"{second.iteration}): {len(differing)} of {len(first.arrays)} arrays differ"
         )
-    if found:
+    if differing:
         raise typer.Exit(1)
 
 

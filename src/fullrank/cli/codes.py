@@ -1,4 +1,4 @@
-"""``fullrank codes``: what codes there are, and what one of them costs and survives."""
+"""``fullrank codes``: the registered codes, their cost and their tolerance."""
 
 import json
 import math
@@ -25,15 +25,19 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 
 CHECKED_PATTERNS = 2_000
-"""Loss patterns that ``check`` looks at for each number of losses."""
+"""Loss patterns that ``check`` examines for each number of losses."""
 
 NameArgument: TypeAlias = Annotated[str, typer.Argument(help="Name of the code.")]
-RowsOption: TypeAlias = Annotated[int, typer.Option("--rows", help="R, rows (learners).")]
-UnitsOption: TypeAlias = Annotated[int, typer.Option("--units", help="M, units (agents).")]
-SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Keys the random draws.")]
+RowsOption: TypeAlias = Annotated[
+    int, typer.Option("--rows", help="Number of rows R; a learner has one row.")
+]
+UnitsOption: TypeAlias = Annotated[int, typer.Option("--units", help="Number of units M.")]
+SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of the random draws.")]
 ParameterOption: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="A parameter of the code; may be repeated."),
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Set a parameter of the code; may be repeated."
+    ),
 ]
 
 app = typer.Typer(no_args_is_help=True)
@@ -41,7 +45,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def _codes() -> None:
-    """Show the codes: matrices, tolerance, load, conditions, and which one to use."""
+    """List, show, check and plan codes."""
 
 
 app.command()(plan)
@@ -50,12 +54,12 @@ app.command()(plan)
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the registered codes and their parameters."""
-    found = [_family(name) for name in codes]
+    families = [_family(name) for name in codes]
     if as_json:
-        print(json.dumps(found, indent=2))
+        print(json.dumps(families, indent=2))
         return
-    table = Table("code", "parameters", "what it is")
-    for family in found:
+    table = Table("code", "parameters", "summary")
+    for family in families:
         parameters = ", ".join(f"{key} = {value}" for key, value in family["parameters"].items())
         table.add_row(family["name"], parameters, family["summary"])
     Console().print(table)
@@ -91,9 +95,9 @@ def check(
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Say how a code fares when any k rows are missing: P(decodable), conditions of C_J.
+    """Print P(decodable) and the conditions of C_J for every number of missing rows.
 
-    A wrong computation is caught where two of the rows compute the unit. No condition is given
+    A wrong computation is caught where two received rows compute the unit. The condition is blank
     where the target does not decode.
     """
     code = _make(name, rows, units, seed, parameters)
@@ -160,7 +164,7 @@ def _facts(code: Code) -> JSON:
 
 
 def _caught(code: Code, losses: int) -> float | None:
-    """The share of wrong computations that two digests show; None where nothing decodes."""
+    """Share of wrong computations that two digests expose; None where nothing decodes."""
     share = caught_given_losses(code, losses, samples=CHECKED_PATTERNS)
     return share if math.isfinite(share) else None
 
@@ -174,9 +178,9 @@ def _print_facts(console: Console, code: Code) -> None:
         "may be lost\n"
         f"load {code.load.min()} to {code.load.max()} units a row, computation overhead "
         f"{facts['computation_overhead']:.3g}\n"
-        f"a wrong computation with a digest that fits is caught before the commit in "
-        f"{_percent(facts['caught'])} of units and sets J when {facts['tolerance']} rows are late, "
-        f"in {_percent(facts['caught_in_audits'])} when everybody is heard",
+        f"a wrong computation with a matching digest is caught before the commit for "
+        f"{_percent(facts['caught'])} of units and sets J if {facts['tolerance']} rows are late, "
+        f"for {_percent(facts['caught_in_audits'])} if every learner reports",
         highlight=False,
     )
 

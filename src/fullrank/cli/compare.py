@@ -1,4 +1,4 @@
-"""``fullrank compare``: how good the policies of several runs are, and how sure that is."""
+"""``fullrank compare``: returns of several runs' policies, with confidence intervals."""
 
 import json
 import math
@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import JsonOption
+from fullrank.cli.options import EpisodesOption, InitialSeedOption, JsonOption
 from fullrank.cli.policies import play, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import ConfigError
@@ -21,15 +21,17 @@ from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, 
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(help="Run directories, or names below runs/.")],
-    episodes: Annotated[int, typer.Option(help="Episodes that each run plays.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Fixes their initial states.", min=0)] = 1000,
+    runs: Annotated[
+        list[Path], typer.Argument(help="Run directories, or their names below runs/.")
+    ],
+    episodes: EpisodesOption = 100,
+    seed: InitialSeedOption = 1000,
     as_json: JsonOption = False,
 ) -> None:
-    """Play the newest policies of runs greedily; runs that differ only in their seed are one row.
+    """Play the newest policies of runs greedily; runs that differ only in the seed share a row.
 
-    Interquartile means over runs, with 95 % bootstrap intervals; the difference from the first row
-    is taken seed by seed.
+    A row shows the interquartile mean over its runs with a 95 % bootstrap interval, and its
+    difference from the first row, taken seed by seed.
     """
     samples = [_played(find_run(run), episodes=episodes, seed=seed) for run in runs]
     groups = grouped(samples)
@@ -48,14 +50,14 @@ def compare(
 
 def _played(directory: Path, *, episodes: int, seed: int) -> Sample:
     config = read_config(directory)
-    found = trained(directory, config)
-    played = play(config, found.algorithm.act_greedily, episodes=episodes, seed=seed)
+    policies = trained(directory, config)
+    played = play(config, policies.algorithm.act_greedily, episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
     return Sample(
         settings=settings,
         seed=config.seed,
-        iterations=found.iteration + 1,
+        iterations=policies.iteration + 1,
         returns={side: float(values.mean()) for side, values in played.side_returns.items()},
     )
 
@@ -71,14 +73,14 @@ def _refuse_twins(group: Sequence[Sample]) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Row:
-    """One group."""
+    """Results of one group of runs."""
 
     label: str
     group: Sequence[Sample]
     returns: Mapping[str, Interval]
-    """By side."""
+    """Return of each side."""
     differences: Mapping[str, Interval | None]
-    """From the first group; None where there is none."""
+    """Difference of each side from the first group; None if they cannot be compared."""
 
     @classmethod
     def of(cls, group: Sequence[Sample], first: Sequence[Sample], *, label: str) -> Self:
@@ -93,7 +95,7 @@ class _Row:
         )
 
     def facts(self) -> JSON:
-        """As JSON; a bound or a difference that there is not is null."""
+        """The row as JSON; a missing bound or difference is null."""
         return {
             "label": self.label,
             "seeds": [sample.seed for sample in self.group],
@@ -103,7 +105,7 @@ class _Row:
         }
 
     def lines(self) -> Iterator[list[str]]:
-        """One line of the table for each side."""
+        """Table lines, one for each side."""
         learnt = sorted({sample.iterations for sample in self.group})
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
         for side, value in self.returns.items():

@@ -1,4 +1,4 @@
-"""``fullrank compose``: Compose files that have to be written by a program."""
+"""``fullrank compose``: generated Compose files."""
 
 from typing import Annotated
 
@@ -37,17 +37,17 @@ PAIR = """
 
 
 def rendered(*, learners: int, base: str) -> str:
-    """The file; Compose cannot pair scaled services, so every pair is written out."""
+    """The Compose file; it lists every pair, since Compose cannot pair scaled services."""
     pairs = [PAIR.format(number=number, base=base) for number in range(learners)]
     return OPENING.format(learners=learners, base=base) + "".join(pairs)
 
 
 @app.command()
 def render(
-    learners: Annotated[int, typer.Option("--learners", min=1, help="N, learners.")] = 4,
+    learners: Annotated[int, typer.Option("--learners", min=1, help="Number of learners N.")] = 4,
     base: Annotated[
-        str, typer.Option("--base", help="The file to extend, seen from the one written.")
+        str, typer.Option("--base", help="Compose file to extend, relative to the new file.")
     ] = "docker-compose.yml",
 ) -> None:
-    """Print an override file in which every learner has a straggler sidecar of its own."""
+    """Print an override file that gives every learner a straggler sidecar."""
     print(rendered(learners=learners, base=base), end="")

@@ -22,11 +22,11 @@ def show(
     config: ConfigOption = None,
     overrides: SetOption = None,
     origin: Annotated[
-        bool, typer.Option("--origin", help="Say where each value comes from.")
+        bool, typer.Option("--origin", help="Print the origin of each value.")
     ] = False,
     as_json: JsonOption = False,
 ) -> None:
-    """Print every setting as TOML: defaults, then file, environment and --set, last wins."""
+    """Print every setting as TOML; later layers win: defaults, file, environment, --set."""
     resolved = resolve(config, overrides)
     if as_json:
         facts = {"config": as_tables(resolved.config), "origin": dict(resolved.origin)}
@@ -38,7 +38,7 @@ def show(
 
 
 def _annotated(resolved: Resolved) -> Iterator[str]:
-    """Lines of TOML with the origin of each value as a comment."""
+    """Lines of TOML, with the origin of each value as a comment."""
     lines = to_toml(resolved.config).splitlines()
     width = max(map(len, lines))
     table = ""
@@ -51,7 +51,7 @@ def _annotated(resolved: Resolved) -> Iterator[str]:
 
 
 def _origin(resolved: Resolved, key: str) -> str:
-    """Where a key comes from; all sources if its value is a table that several layers filled."""
+    """Origin of a key; all origins if its value is a table that several layers filled."""
     found = [
         origin
         for name, origin in resolved.origin.items()

@@ -1,4 +1,4 @@
-"""``fullrank dashboard``: a page that shows runs live."""
+"""``fullrank dashboard``: a web page that shows runs live."""
 
 import logging
 import os
@@ -21,18 +21,19 @@ def dashboard(
         list[str] | None,
         typer.Argument(
             metavar="[RUN]...",
-            help="Run directories, their names below runs/, or host:port of their monitors; left "
-            "out: the newest run.",
+            help="Run directories, their names below runs/, or host:port of their monitors; "
+            "default: the newest run.",
             show_default=False,
         ),
     ] = None,
     port: Annotated[
-        int | None, typer.Option("--port", min=0, max=65535, help="Port on loopback; 0: any.")
+        int | None,
+        typer.Option("--port", min=0, max=65535, help="Port on loopback; 0: any free port."),
     ] = None,
     certificates: CertificatesOption = None,
     overrides: SetOption = None,
 ) -> None:
-    """Serve the page until Ctrl-C; a controller that is away is waited for."""
+    """Serve the page until Ctrl-C, waiting for controllers that cannot be reached."""
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     options = {
         "dashboard.runs": [_known(run) for run in runs] if runs else [meant(None)],
@@ -44,7 +45,7 @@ def dashboard(
 
 
 def _known(run: str) -> str:
-    """What ``meant`` finds; a run that is not there yet is waited for."""
+    """The run as ``meant`` resolves it, or unchanged if it does not exist yet."""
     try:
         return meant(run)
     except FullrankError as error:

@@ -1,4 +1,4 @@
-"""``fullrank doctor``: can this machine run Fullrank, and with what."""
+"""``fullrank doctor``: check that this machine can run Fullrank."""
 
 import importlib.metadata
 import json
@@ -41,13 +41,13 @@ _LEAST_MEMORY_BYTES = 2 * 2**30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """One finding."""
+    """Result of one check."""
 
     name: str
     ok: bool
     detail: str
     required: bool = True
-    """Whether Fullrank is unusable without it."""
+    """Whether Fullrank cannot work without it."""
 
 
 def doctor(as_json: JsonOption = False) -> None:
@@ -63,7 +63,7 @@ def doctor(as_json: JsonOption = False) -> None:
 
 
 def examine(runs: Path) -> Iterator[Check]:
-    """All findings; ``runs`` is where run directories would go."""
+    """All checks; ``runs`` is the parent of run directories."""
     yield Check(
         name="fullrank", ok=True, detail=f"{__version__} on Python {platform.python_version()}"
     )
@@ -91,7 +91,7 @@ def _package(name: str, *, remedy: str, required: bool) -> Check:
 
 
 def _guarded(name: str, examination: Callable[[], tuple[bool, str]]) -> Check:
-    """A check; whatever it raises is its finding."""
+    """Run a check; an exception is its result."""
     try:
         ok, detail = examination()
     except Exception as error:

@@ -1,4 +1,4 @@
-"""Particle worlds as pictures: every body in its true size, where it came from, and who is paid."""
+"""Frames of particle worlds: bodies to scale, their trails and the returns so far."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
@@ -17,12 +17,12 @@ from fullrank.environments.particle.scene import Scene
 
 
 class Style(NamedTuple):
-    """How one kind of entity is drawn."""
+    """Appearance of one kind of entity."""
 
     colour: str
     alpha: float
     order: int
-    """Later ones lie above."""
+    """Drawing order; higher ones lie above."""
 
 
 STYLES = {
@@ -36,13 +36,13 @@ STYLES = {
     "obstacle": Style("#4a4f55", 0.9, 2),
 }
 NARROWEST, WIDEST = 1.1, 2.0
-"""Half the side of what is shown, at least and at most; a larger square is shown whole."""
+"""Bounds of half the side of the visible square; a larger arena is shown whole."""
 TRAIL = 12
-"""Steps that a trail shows."""
+"""Length of a trail, in steps."""
 INCHES, DOTS = 4.0, 100
 """Side of the picture, and dots per inch."""
 COLOURS, SAMPLED = 128, 6
-"""Of a GIF's palette, and about how many pictures it is chosen from."""
+"""Size of a GIF's palette, and about the number of pictures from which it is chosen."""
 
 
 class Moment(NamedTuple):
@@ -50,7 +50,7 @@ class Moment(NamedTuple):
 
     scene: Scene
     earned: Mapping[str, float]
-    """Return of each side so far."""
+    """Return of each side up to this step."""
 
 
 def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
@@ -63,7 +63,7 @@ def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
 
 
 def _half_width(scenes: Sequence[Scene]) -> float:
-    """Half the side of a square around the origin that shows all bodies but runaways."""
+    """Half the side of a square around the origin that shows every body but far outliers."""
     reach = max(float((np.abs(scene.position).max(1) + scene.size).max()) for scene in scenes)
     return 1.03 * min(max(reach, NARROWEST), max(WIDEST, scenes[0].half_width))
 
@@ -87,7 +87,7 @@ def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
 
 
 def _draw_ground(axes: Axes, scene: Scene) -> None:
-    """The square in which everything starts, zones of landmarks, and who belongs together."""
+    """Draw the square of initial positions, the zones of landmarks and the links of entities."""
     half = scene.half_width
     square = Rectangle((-half, -half), 2 * half, 2 * half, fill=False, ec="#dfe3e7", lw=1.0)
     square.set_linestyle((0, (4, 3)))
@@ -99,7 +99,7 @@ def _draw_ground(axes: Axes, scene: Scene) -> None:
 
 
 def _draw_trails(axes: Axes, scenes: Sequence[Scene]) -> None:
-    """Where those that moved were in the last steps, fading; food that was eaten left no trail."""
+    """Draw fading trails of the entities that moved; food has none."""
     path = np.stack([scene.position for scene in scenes])
     food = np.array([kind == "food" for kind in scenes[-1].kinds])
     moved = np.flatnonzero((path != path[-1]).any(axis=(0, 2)) & ~food)
@@ -133,7 +133,7 @@ def _circle(place: NDArray[np.float64], radius: float, **look: Any) -> Circle:
 
 
 def as_gif(pictures: Sequence[Image.Image]) -> list[Image.Image]:
-    """The pictures with one palette, so that nothing flickers."""
+    """The pictures with a common palette, which avoids flicker."""
     some = [np.asarray(picture) for picture in pictures[:: max(1, len(pictures) // SAMPLED)]]
     palette = Image.fromarray(np.concatenate(some)).quantize(COLOURS)
     return [picture.quantize(palette=palette, dither=Image.Dither.NONE) for picture in pictures]

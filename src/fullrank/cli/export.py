@@ -1,4 +1,4 @@
-"""``fullrank export``: a run's policies as files that need no Fullrank, with a model card."""
+"""``fullrank export``: a run's policies as files that do not need Fullrank, with a model card."""
 
 import json
 import tempfile
@@ -12,6 +12,7 @@ import typer
 
 from fullrank import __version__
 from fullrank.cli.card import Card
+from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import FullrankError
@@ -23,7 +24,7 @@ CARD = "README.md"
 
 
 class Format(StrEnum):
-    """What the policies are written as."""
+    """File format of exported policies."""
 
     SAFETENSORS = auto()
     ONNX = auto()
@@ -33,30 +34,32 @@ _FORMS: Mapping[Format, Form] = {Format.SAFETENSORS: tensors, Format.ONNX: graph
 
 
 def export(
-    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
-    form: Annotated[Format, typer.Option("--format", help="What to write.")] = Format.SAFETENSORS,
+    run: RunArgument,
+    form: Annotated[Format, typer.Option("--format", help="File format.")] = Format.SAFETENSORS,
     output: Annotated[
         Path | None,
-        typer.Option("--output", help="Directory to make; default: <run>/export/<format>."),
+        typer.Option("--output", help="New directory; default: <run>/export/<format>."),
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes played for the card.", min=1)] = 100,
-    seed: Annotated[int, typer.Option(help="Fixes their initial states.", min=0)] = 1000,
+    episodes: EpisodesOption = 100,
+    seed: InitialSeedOption = 1000,
 ) -> None:
-    """Write the newest policy of each agent, checked against the run's, and a model card."""
+    """Write each agent's newest policy, checked against the run's, and a model card."""
     directory = find_run(run)
     config = read_config(directory)
     folder = output or directory / "export" / form
     if folder.exists():
         raise FullrankError(f"{folder} exists already; choose another --output")
-    found = trained(directory, config)
+    policies = trained(directory, config)
     with _whole(folder) as partial:
-        files, difference = _write(found, form, partial, about=_about(found, directory, config))
-        acts = {"trained": found.algorithm.act_greedily, "random": None}
+        files, difference = _write(
+            policies, form, partial, about=_about(policies, directory, config)
+        )
+        acts = {"trained": policies.algorithm.act_greedily, "random": None}
         card = Card(
             run=directory.name,
             config=config,
-            iterations=found.iteration + 1,
-            agents=found.agents,
+            iterations=policies.iteration + 1,
+            agents=policies.agents,
             files=files,
             usage=_FORMS[form].USAGE,
             difference=difference,
@@ -69,37 +72,37 @@ def export(
     print(folder)
 
 
-def _about(found: Trained, directory: Path, config: RunConfig) -> Mapping[str, str]:
-    """What every file says of itself: enough to make the environment again."""
+def _about(policies: Trained, directory: Path, config: RunConfig) -> Mapping[str, str]:
+    """Metadata of every file; they suffice to make the environment again."""
     return {
         "fullrank": __version__,
         "run": directory.name,
-        "iterations": str(found.iteration + 1),
+        "iterations": str(policies.iteration + 1),
         "environment": config.environment.name,
         "parameters": json.dumps(dict(config.environment.params)),
     }
 
 
 def _write(
-    found: Trained, form: Format, folder: Path, *, about: Mapping[str, str]
+    policies: Trained, form: Format, folder: Path, *, about: Mapping[str, str]
 ) -> tuple[list[str], float]:
-    """The files by agent, and how far they are from the run's policies."""
-    policies = [
-        Policy(agent=agent, layers=found.algorithm.policy(unit))
-        for unit, agent in enumerate(found.agents)
+    """Names of the written files by agent, and their largest difference from the run's policies."""
+    own = [
+        Policy(agent=agent, layers=policies.algorithm.policy(index))
+        for index, agent in enumerate(policies.agents)
     ]
-    files = [f"policy_{unit:03d}.{form}" for unit in range(len(policies))]
+    files = [f"policy_{index:03d}.{form}" for index in range(len(own))]
     kind, exported = _FORMS[form], []
-    for policy, file in zip(policies, files, strict=True):
+    for policy, file in zip(own, files, strict=True):
         facts = {**about, "agent": policy.agent.name, "side": policy.agent.side}
         kind.save(policy, folder / file, facts=facts)
         exported.append(kind.load(policy, folder / file))
-    return files, parity.check(policies, exported, found.algorithm.act_greedily, seed=0)
+    return files, parity.check(own, exported, policies.algorithm.act_greedily, seed=0)
 
 
 @contextmanager
 def _whole(folder: Path) -> Iterator[Path]:
-    """A directory to write to that becomes ``folder`` when all is written.
+    """Yield a scratch directory that is renamed to ``folder`` when the block ends.
 
     Raises:
         FullrankError: It cannot be made or written to.

@@ -1,4 +1,4 @@
-"""A round and a curve in characters."""
+"""Timelines of a round and curves, drawn in characters."""
 
 from collections.abc import Sequence
 
@@ -24,7 +24,7 @@ _BARS = "▁▂▃▄▅▆▇█"
 
 
 def lanes(record: IterationRecord, *, width: int) -> dict[LearnerId, str]:
-    """A lane of ``width`` characters for each learner that was assigned a row, to scale."""
+    """Timeline of each learner with an assigned row, to scale in ``width`` characters."""
     scale = width / max(record.round_s, 1e-9)
     return {learner: _lane(record, learner, width, scale) for learner in sorted(record.assigned_s)}
 
@@ -40,7 +40,7 @@ def _lane(record: IterationRecord, learner: LearnerId, width: int, scale: float)
 
 
 def sparkline(values: Sequence[float], *, width: int) -> str:
-    """A curve of at most ``width`` characters; each is the mean of as many neighbours."""
+    """A curve of at most ``width`` characters, each the mean of equally many neighbours."""
     if not values:
         return ""
     parts = np.array_split(np.asarray(values, float), min(width, len(values)))

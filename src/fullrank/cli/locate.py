@@ -1,4 +1,4 @@
-"""Which run a user means: named by its directory, by its monitor's address, or not at all."""
+"""Finding a run by its directory, by its monitor's address, or as the newest one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +15,7 @@ RunOption: TypeAlias = Annotated[
     str | None,
     typer.Argument(
         metavar="[RUN]",
-        help="Run directory, its name below runs/, or host:port of its monitor; left out: the "
+        help="Run directory, its name below runs/, or host:port of its monitor; default: the "
         "newest run.",
         show_default=False,
     ),
@@ -23,7 +23,7 @@ RunOption: TypeAlias = Annotated[
 
 
 def meant(run: str | None) -> str:
-    """The run's directory, or ``host:port``.
+    """The directory of a run, or ``host:port`` of its monitor.
 
     Raises:
         FullrankError: There is no such run.
@@ -34,9 +34,9 @@ def meant(run: str | None) -> str:
 
 
 def locate(run: str | None, certificates: Path | None) -> Callable[[], Monitor]:
-    """What dials the run's monitor where it listens now; a restarted one may listen elsewhere.
+    """A function that dials the run's monitor, at whatever address it has at that time.
 
-    The run itself is looked for when it is dialled, too: ``FullrankError`` if there is none.
+    The function looks for the run, too, and raises ``FullrankError`` if there is none.
     """
     tls = tls_of(certificates)
 

@@ -1,4 +1,4 @@
-"""``fullrank codes plan``: which code suits a run or a regime, and why."""
+"""``fullrank codes plan``: the code that suits a run or a regime, and the reason."""
 
 import json
 from dataclasses import replace
@@ -30,13 +30,15 @@ def plan(
         Path | None, typer.Argument(help="Run directory, or its name below runs/.")
     ] = None,
     regime: Annotated[
-        Path | None, typer.Option(help="A regime file instead: the plan after playing it.")
+        Path | None, typer.Option(help="Simulate this regime file, in place of a run.")
     ] = None,
-    iterations: Annotated[int, typer.Option(help="Rounds of the regime to play.", min=1)] = 150,
-    seed: Annotated[int, typer.Option(help="Keys the rounds of the regime.")] = 0,
+    iterations: Annotated[
+        int, typer.Option(help="Number of the regime's rounds to simulate.", min=1)
+    ] = 150,
+    seed: Annotated[int, typer.Option(help="Seed of the regime's rounds.")] = 0,
     as_json: JsonOption = False,
 ) -> None:
-    """Explain which code the planner would use next, for a run's measured times or a regime."""
+    """Explain the planner's next choice of code, for a run's measured times or for a regime."""
     if (run is None) == (regime is None):
         raise ConfigError("give either the directory of a run or --regime FILE")
     if run is not None:
@@ -51,7 +53,7 @@ def plan(
 
 
 def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
-    """The plan after the newest record, and when the run used which code."""
+    """The plan after the newest record, and the code in use from each change on."""
     directory = find_run(run)
     records = read_records(directory / METRICS)
     if not records or not records[-1].arrival_s:

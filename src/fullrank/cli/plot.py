@@ -1,4 +1,4 @@
-"""``fullrank plot``: returns and round times of runs as a picture."""
+"""``fullrank plot``: plots of returns and round times of runs."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,15 +21,15 @@ from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records
 
 _LATE_COLOURS = ("#9aa5b1", "#e69f00", "#d55e00", "#a3006a")
-"""By number of late learners: none, one, two, more."""
+"""Colour by number of late learners: none, one, two, more."""
 _COLOURS = ("#0072b2", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#d55e00", "#4a4f55")
-"""Of the sides of a run, or of runs side by side; the first comes again after the last."""
+"""Colours of the sides of a run, or of several runs, in rotation."""
 _STYLES = ("-", "--", ":", "-.")
-"""Of the sides of runs that are drawn side by side."""
+"""Line styles of the sides when several runs are drawn."""
 _WINDOWS_PER_RUN = 40
-"""The moving mean spans one part in this many of the run."""
+"""Number of moving-mean windows in a run."""
 _LOGARITHMIC_FROM = 20.0
-"""A slowest round of so many medians asks for a logarithmic axis."""
+"""Ratio of the slowest to the median round from which the axis is logarithmic."""
 
 
 def plot(
@@ -39,11 +39,11 @@ def plot(
     output: Annotated[
         Path | None,
         typer.Option(
-            "--output", help="PNG to write; default: <run>/plot.png, of several plot.png."
+            "--output", help="PNG to write; default: <run>/plot.png, or plot.png for several runs."
         ),
     ] = None,
 ) -> None:
-    """Draw return and round time by iteration: of a run with its late learners, or of several."""
+    """Plot return and round time by iteration, for one run or several."""
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:
         (story,) = stories
@@ -61,7 +61,7 @@ def plot(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Story:
-    """What is drawn of a run."""
+    """Data of one run that is drawn."""
 
     directory: Path
     config: RunConfig
@@ -71,7 +71,7 @@ class Story:
 
     @classmethod
     def read(cls, directory: Path) -> Self:
-        """The run's files.
+        """Read the files of a run.
 
         Raises:
             FullrankError: One is missing or damaged, or there is no iteration yet.
@@ -96,9 +96,9 @@ def draw(
 
     Args:
         records: Iterations, at least one.
-        evaluations: Of greedy policies, drawn with their intervals over the returns; those of
-            iterations that were taken back are hollow.
-        title: Above both.
+        evaluations: Evaluations of greedy policies, drawn with their intervals over the returns;
+            superseded ones are hollow.
+        title: Title of the figure.
     """
     figure, returns, rounds = _panels(title)
     looks = [(colour, "-") for colour in _COLOURS]
@@ -111,7 +111,7 @@ def draw(
 
 
 def draw_together(stories: Sequence[Story]) -> Figure:
-    """The same two panels with moving means of each run: a colour a run, a style a side."""
+    """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
     figure, returns, rounds = _panels(" · ".join(tasks))
     found = [_returns(story.records) for story in stories]
@@ -131,7 +131,7 @@ def draw_together(stories: Sequence[Story]) -> Figure:
 
 
 def _panels(title: str) -> tuple[Figure, Axes, Axes]:
-    """For returns, and for round times."""
+    """A figure with one panel for returns and one for round times."""
     figure = Figure(figsize=(9, 6), layout="constrained")
     FigureCanvasAgg(figure)
     returns, rounds = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
@@ -148,11 +148,11 @@ def _panels(title: str) -> tuple[Figure, Axes, Axes]:
 Looks: TypeAlias = Sequence[tuple[str, str]]
 """Colour and line style of each side."""
 Returns: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Of each side, or of all agents, by iteration."""
+"""Return of each side, or of all agents, by iteration."""
 
 
 def _draw_returns(axes: Axes, found: Returns, looks: Looks, *, window: int, name: str = "") -> None:
-    """A curve for each side, over what it smooths; with a name the team is called by it."""
+    """Draw each side's moving mean over its raw values; ``name`` labels the run."""
     for (side, values), (colour, style) in zip(found.items(), looks, strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
@@ -171,7 +171,7 @@ def _draw_evaluations(
     terms: Mapping[int, int],
     name: str = "",
 ) -> None:
-    """Points with intervals, for each side; hollow where a later term supersedes them."""
+    """Draw points with intervals for each side; superseded ones are hollow."""
     gone = [each for each in evaluations if each.superseded(terms)]
     stand = [each for each in evaluations if not each.superseded(terms)]
     for chosen, fill, what in ((stand, None, "greedily"), (gone, "none", "greedily, superseded")):
@@ -216,7 +216,7 @@ def _returns(records: Sequence[IterationRecord]) -> Returns:
 
 
 def _window(lengths: Iterable[int]) -> int:
-    """How many entries a moving mean spans, so that curves of such lengths are smoothed alike."""
+    """Window of the moving mean, common to curves of the given lengths."""
     return max(1, max(lengths, default=0) // _WINDOWS_PER_RUN)
 
 
@@ -258,6 +258,6 @@ def _title(config: RunConfig) -> str:
 
 
 def _task(config: RunConfig) -> str:
-    """What is learnt, and how."""
+    """Algorithm and environment."""
     variant = variant_of(config.environment.name, config.environment.params)
     return f"{config.algorithm.name} on {config.environment.name} ({variant})"

@@ -1,4 +1,4 @@
-"""A run's newest policies, and how they play."""
+"""The newest policies of a run, and episodes played by them."""
 
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -13,25 +13,25 @@ from fullrank.training.rollouts import Act, Evaluation, evaluate_and_close, rand
 from fullrank.wiring import environment_of, training_of
 
 COPIES = 50
-"""Episodes played at a time."""
+"""Number of episodes played together."""
 
 
 class Version(NamedTuple):
-    """Which of a run's policies, in order: what a later term publishes supersedes."""
+    """Version of a run's policies; versions of a later term supersede those of earlier ones."""
 
     term: int
-    """0 where it is not known."""
+    """Term in which they were saved; 0 if unknown."""
     iteration: int
-    """The last one that they learnt from."""
+    """The last iteration that they were trained on."""
 
     @classmethod
     def of(cls, iteration: int, facts: JSON) -> Self:
-        """That of a checkpoint."""
+        """Version of a checkpoint's policies."""
         return cls(facts.get("term", 0), iteration)
 
 
 class Trained(NamedTuple):
-    """What a checkpoint holds of the policies."""
+    """Policies of one version, with the agents that they act for."""
 
     version: Version
     agents: tuple[AgentSpec, ...]
@@ -39,7 +39,7 @@ class Trained(NamedTuple):
 
     @property
     def iteration(self) -> int:
-        """The last one that they learnt from."""
+        """The last iteration that they were trained on."""
         return self.version.iteration
 
 
@@ -47,7 +47,7 @@ def trained(directory: Path, config: RunConfig) -> Trained:
     """The policies of the newest checkpoint.
 
     Raises:
-        CheckpointUnusable: There is none, or none that can be used.
+        CheckpointUnusable: There is no usable checkpoint.
     """
     checkpoint = newest(directory / CHECKPOINTS)
     training = training_of(config)
@@ -60,7 +60,7 @@ def trained(directory: Path, config: RunConfig) -> Trained:
 
 
 def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:
-    """Whole episodes by ``act``; None is the random policy."""
+    """Play whole episodes by ``act``; None is the random policy."""
     environment = environment_of(config, copies=min(episodes, COPIES))
     act = act or random_actions(environment.agents, seed=seed)
     return evaluate_and_close(environment, act, episodes, seed)

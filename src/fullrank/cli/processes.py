@@ -1,4 +1,4 @@
-"""The services of a local run as child processes: started together, watched, none left behind."""
+"""The services of a local run as child processes, started and stopped together."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ class Service:
     stdin: IO[bytes]
 
     def failure(self) -> FullrankError | None:
-        """Why it ended, if it ended; its own last words where it had some."""
+        """Why the process ended: its own last error if it printed one; None while it runs."""
         code = self.process.poll()
         if code is None:
             return None
@@ -50,10 +50,10 @@ class Service:
 
 @contextmanager
 def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
-    """Replay, controller and learners of the run in ``run_dir``; all are stopped at the end.
+    """Start replay, controller and learners of the run in ``run_dir``; stop them at the end.
 
-    Each carries the run directory on its command line, writes to ``<run>/logs/``, runs in a session
-    of its own (so Ctrl-C reaches only this process) and stops by itself if this process dies.
+    Each process has the run directory on its command line, writes to ``<run>/logs/``, runs in a
+    session of its own (Ctrl-C reaches only this process) and stops if this process dies.
 
     Raises:
         RunDirectoryInUse: The run has a controller already.
@@ -74,7 +74,7 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
 
 
 def _ensure_idle(run_dir: Path) -> None:
-    """Refuse a run that has a controller; forget where those of a killed one listened."""
+    """Refuse a run that has a controller; withdraw addresses that a killed one announced."""
     if (run_dir / "lock").exists():
         lock_run(run_dir).close()
     for name in STOP_ORDER:
@@ -82,13 +82,13 @@ def _ensure_idle(run_dir: Path) -> None:
 
 
 def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str = "") -> Service:
-    """Start one service of the run in ``run_dir``, which writes to a log of its own.
+    """Start one service of the run in ``run_dir``, with a log file of its own.
 
     Args:
-        name: The service.
-        run_dir: The run's, with its configuration.
-        extra: Further words of ``fullrank serve``.
-        log_name: Names the log, by default as the service.
+        name: Name of the service.
+        run_dir: Directory of the run, with its configuration.
+        extra: Further arguments of ``fullrank serve``.
+        log_name: Name of the log; default: the service's name.
     """
     log = run_dir / "logs" / f"{log_name or name}.log"
     command = [sys.executable, "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
@@ -106,10 +106,10 @@ def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str 
 
 
 def ensure_alive(started: Iterable[Service]) -> None:
-    """Return if none has ended.
+    """Check that every service still runs.
 
     Raises:
-        FullrankError: One has: its own error.
+        FullrankError: A service ended; the error is its own.
     """
     for service in started:
         if (failure := service.failure()) is not None:
@@ -117,8 +117,8 @@ def ensure_alive(started: Iterable[Service]) -> None:
 
 
 def stop(started: list[Service]) -> None:
-    """Stop in order; whoever does not drain in time is killed."""
-    for service in sorted(started, key=lambda each: STOP_ORDER.index(each.name)):
+    """Stop the services in order; kill those that do not drain in time."""
+    for service in sorted(started, key=lambda service: STOP_ORDER.index(service.name)):
         service.stdin.close()
         if service.process.poll() is None:
             service.process.terminate()

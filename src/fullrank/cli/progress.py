@@ -1,4 +1,4 @@
-"""What a person sees while a run trains: a live panel in a terminal, plain lines in a pipe."""
+"""Views of a training run: a live panel in a terminal, plain lines in a pipe."""
 
 import time
 from collections import deque
@@ -15,42 +15,42 @@ from fullrank.runs.progress import HEADERS, Cells, Lines
 from fullrank.runs.record import IterationRecord
 
 SHOWN = 10
-"""Iterations shown in the live table."""
+"""Number of iterations in the live table."""
 
 
 class View(Protocol):
-    """Takes what happens."""
+    """Display of a run's progress."""
 
     def say(self, message: str) -> None:
-        """Something that is not an iteration."""
+        """Show a message."""
 
     def show(self, records: Iterable[IterationRecord]) -> None:
-        """Iterations committed since the last call."""
+        """Show the iterations committed since the last call."""
 
     def close(self) -> None:
-        """The end."""
+        """Finish the display."""
 
 
 def view(console: Console, *, iterations: int) -> View:
-    """The view that fits where the output goes."""
+    """A live view for a terminal, lines otherwise."""
     if console.is_terminal:
         return LiveView(console, iterations=iterations)
     return LineView(console, iterations=iterations)
 
 
 class LineView:
-    """One line every few seconds, for logs and pipes."""
+    """A line every few seconds, for logs and pipes."""
 
     def __init__(self, console: Console, *, iterations: int) -> None:
         self._console = console
         self._lines = Lines(self.say, iterations=iterations, clock=time.monotonic)
 
     def say(self, message: str) -> None:
-        """Print it."""
+        """Print the message."""
         self._console.print(message, highlight=False, soft_wrap=True)
 
     def show(self, records: Iterable[IterationRecord]) -> None:
-        """Print a line if the last one is old enough."""
+        """Print a line if enough time has passed since the last one."""
         for record in records:
             self._lines.write(record)
 
@@ -78,12 +78,12 @@ class LiveView:
         self._live.start()
 
     def say(self, message: str) -> None:
-        """Show it above the table."""
+        """Show the message above the table."""
         self._message = message
         self._live.update(self._draw())
 
     def show(self, records: Iterable[IterationRecord]) -> None:
-        """Add rows."""
+        """Add the iterations to the table."""
         for record in records:
             self._rows.append(self._cells.of(record))
             self._rounds.append(record.round_s)

@@ -1,4 +1,4 @@
-"""``fullrank render``: an episode of a run's trained policies as an animation."""
+"""``fullrank render``: animation of an episode of a run's policies."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -10,6 +10,7 @@ import typer
 from PIL import Image
 
 from fullrank.cli.drawing import Moment, as_gif, frames
+from fullrank.cli.options import InitialSeedOption, RunArgument
 from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import ConfigError, FullrankError
@@ -25,20 +26,20 @@ LAST_FRAME_MS = 1500
 
 
 def render(
-    run: Annotated[Path, typer.Argument(help="Run directory, or its name below runs/.")],
+    run: RunArgument,
     output: Annotated[
         Path | None,
         typer.Option("--output", help="GIF or MP4 to write; default: <run>/episode.gif."),
     ] = None,
     episode: Annotated[
-        int, typer.Option(help="Which of the episodes that `fullrank eval` plays.", min=0)
+        int, typer.Option(help="Index of the episode among those of `fullrank eval`.", min=0)
     ] = 0,
-    seed: Annotated[int, typer.Option(help="Fixes the initial states.", min=0)] = 1000,
+    seed: InitialSeedOption = 1000,
     with_random: Annotated[
-        bool, typer.Option("--random", help="Play randomly instead, from the same start.")
+        bool, typer.Option("--random", help="Play the random policy, from the same initial state.")
     ] = False,
 ) -> None:
-    """Draw an episode, played greedily by a run's newest policies."""
+    """Render an episode, played greedily by a run's newest policies."""
     directory = find_run(run)
     config = read_config(directory)
     picture = output or directory / "episode.gif"
@@ -48,8 +49,8 @@ def render(
     if with_random:
         who, act = "random", random_actions(environment.agents, seed=seed)
     else:
-        found = trained(directory, config)
-        who, act = f"after {found.iteration + 1} iterations", found.algorithm.act_greedily
+        policies = trained(directory, config)
+        who, act = f"after {policies.iteration + 1} iterations", policies.algorithm.act_greedily
     start = derive(seed, "evaluation", episode)
     moments = list(play(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)
@@ -62,20 +63,19 @@ def _environment(config: RunConfig) -> Drawable:
     """One copy of the run's environment.
 
     Raises:
-        FullrankError: It is not one that can be drawn.
+        FullrankError: The environment cannot be drawn.
     """
     environment = environment_of(config, copies=1)
     if not isinstance(environment, Drawable):
         environment.close()
         raise FullrankError(
-            f"{config.environment.name} cannot be drawn; only Fullrank's own tasks in the plane "
-            "can be"
+            f"{config.environment.name} cannot be drawn; only Fullrank's own particle worlds can"
         )
     return environment
 
 
 def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
-    """The moments of one episode, the start included."""
+    """The moments of one episode, including the initial one."""
     sides = [agent.side for agent in environment.agents]
     earned = dict.fromkeys(sides, 0.0)
     observation, ended = environment.reset([seed], [0]), False
@@ -89,10 +89,10 @@ def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
 
 
 def save(pictures: list[Image.Image], path: Path) -> None:
-    """Write an animation that rests on its last picture, in the format of the path's suffix.
+    """Write an animation that pauses on its last picture, in the format of the path's suffix.
 
     Raises:
-        ConfigError: What it takes is not installed.
+        ConfigError: The encoder is not installed.
         FullrankError: It cannot be written.
     """
     try:
@@ -102,14 +102,14 @@ def save(pictures: list[Image.Image], path: Path) -> None:
 
 
 def _gif(pictures: list[Image.Image], path: Path) -> None:
-    """It repeats for ever."""
+    """Write a GIF that repeats for ever."""
     first, *rest = as_gif(pictures)
     shown_ms = [FRAME_MS] * len(rest) + [LAST_FRAME_MS]
     first.save(path, save_all=True, append_images=rest, duration=shown_ms, loop=0)
 
 
 def _mp4(pictures: list[Image.Image], path: Path) -> None:
-    """H.264 as every browser plays it."""
+    """Write H.264, which every browser plays."""
     try:
         import av
     except ImportError:

@@ -1,4 +1,4 @@
-"""Run directories: where a new run goes, and which directory a user means."""
+"""Run directories: making new ones and finding existing ones."""
 
 import re
 from pathlib import Path
@@ -11,10 +11,10 @@ RUNS = Path("runs")
 
 
 def make_directory(path: Path, *, exist_ok: bool = True) -> None:
-    """Make it and what lies above it.
+    """Make a directory and its parents.
 
     Raises:
-        FileExistsError: It is there already and ``exist_ok`` is false.
+        FileExistsError: It exists already and ``exist_ok`` is false.
         FullrankError: It cannot be made.
     """
     try:
@@ -43,7 +43,7 @@ def default_run_dir(config: RunConfig, *, root: Path = RUNS) -> Path:
 
 
 def find_run(run: Path, *, root: Path = RUNS) -> Path:
-    """The directory of a run given by path, or by name below ``root``.
+    """The directory of a run that is given by path or by name below ``root``.
 
     Raises:
         FullrankError: There is no such run; the message has the nearest name.
@@ -71,6 +71,6 @@ def newest_run(*, root: Path = RUNS) -> Path:
 
 
 def named(chosen: PluginSettings | EnvironmentSettings) -> str:
-    """A code, an environment, ... by its name, and the parameters that were given."""
+    """Name of a code, an environment or another plug-in, with its given parameters."""
     params = ", ".join(f"{key} = {value}" for key, value in chosen.params.items())
     return f"{chosen.name} ({params})" if params else chosen.name

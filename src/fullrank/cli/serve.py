@@ -18,31 +18,29 @@ from fullrank.rpc.launch import Launch
 GROUP = "fullrank.services"
 
 Main: TypeAlias = Callable[[Launch], int]
-"""Runs a service to its end; the process's exit status."""
+"""Runs a service until it ends; returns the exit status of the process."""
 
 
 def serve(
     name: Annotated[
         str, typer.Argument(help="controller, learner, replay, straggler or dashboard.")
     ],
-    run_dir: Annotated[
-        Path | None, typer.Option("--run-dir", help="The run's own directory.")
-    ] = None,
+    run_dir: Annotated[Path | None, typer.Option("--run-dir", help="Directory of the run.")] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     replicas: Annotated[
-        int, typer.Option("--replicas", min=1, help="Learner processes to run (learner only).")
+        int, typer.Option("--replicas", min=1, help="Number of learner processes (learner only).")
     ] = 1,
     until_finished: Annotated[
         bool,
-        typer.Option("--until-finished", help="End when the run is finished (learner only)."),
+        typer.Option("--until-finished", help="Exit when the run is finished (learner only)."),
     ] = False,
     stop_with_stdin: Annotated[
         bool,
         typer.Option("--stop-with-stdin", help="Stop when standard input closes."),
     ] = False,
 ) -> None:
-    """Run a service until SIGTERM; the exit status is documented in docs/exit-codes.md."""
+    """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
     main = find(name)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     launch = Launch(
@@ -56,10 +54,10 @@ def serve(
 
 
 def find(name: str) -> Main:
-    """A service by its name.
+    """The service of a name.
 
     Raises:
-        ConfigError: There is none, or a package that it needs is not installed.
+        ConfigError: There is no such service, or a package that it needs is not installed.
     """
     services = {point.name: point for point in entry_points(group=GROUP)}
     if name not in services:

@@ -1,4 +1,4 @@
-"""``fullrank status``: one look at a run."""
+"""``fullrank status``: the current state of a run."""
 
 import json
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from fullrank.runs.time_budget import bottleneck, spent
 def status(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
-    """Print where a run stands, who is attached, and what takes its time."""
+    """Print a run's progress, its learners and its time budget."""
     with locate(run, certificates)() as monitor:
         now = monitor.status()
         first = max(0, now.committed - SMOOTHED)
@@ -35,41 +35,41 @@ def status(
 
 
 def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
-    """A look as JSON; what is not known is null."""
+    """The state as JSON; unknown values are null."""
     phases = spent(records)
     longest = bottleneck(phases)
     return {
         **asdict(now),
-        "return_mean": _mean([each.return_mean for each in records]),
-        "round_median_s": median(each.round_s for each in records) if records else None,
+        "return_mean": _mean([record.return_mean for record in records]),
+        "round_median_s": median(record.round_s for record in records) if records else None,
         "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
         "bottleneck": None if longest is None else asdict(longest),
     }
 
 
 def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return mean(known) if known else None
+    present = [value for value in values if value is not None]
+    return mean(present) if present else None
 
 
 def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
-    """The run in a few lines."""
+    """Summary of the run in a few lines."""
     lines = [
         f"run {now.run}, term {now.term}: {now.state}, {now.committed} of {now.iterations} "
         f"iterations{': ' * bool(now.message)}{now.message}"
     ]
     if now.round_s:
-        awaited = ", ".join(map(str, now.awaited)) or "nobody"
+        awaited = ", ".join(map(str, now.awaited)) or "none"
         lines.append(
             f"this round: rank {now.rank} of {now.units} after {now.round_s:.2f} s, "
             f"awaited: {awaited}"
         )
     if records:
         last = records[-1]
-        value = _mean([each.return_mean for each in records])
+        value = _mean([record.return_mean for record in records])
         lines.append(
             f"last {len(records)} iterations: return {'-' if value is None else f'{value:.1f}'}, "
-            f"round {1e3 * median(each.round_s for each in records):.0f} ms, code {last.code}, "
+            f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "
             f"tolerance {last.tolerance}"
         )
     if (longest := bottleneck(spent(records))) is not None:
@@ -78,10 +78,10 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
 
 
 def learners(now: RunStatus) -> Table:
-    """Who is attached."""
+    """Table of the attached learners."""
     table = Table("learner", "host", "row", "state", "heard", box=None, pad_edge=False)
-    for each in now.learners:
-        rows = ",".join(map(str, each.rows)) or "-"
-        heard = f"{each.silent_s:.1f} s ago"
-        table.add_row(str(each.learner), each.host, rows, each.activity(now), heard)
+    for learner in now.learners:
+        rows = ",".join(map(str, learner.rows)) or "-"
+        heard = f"{learner.silent_s:.1f} s ago"
+        table.add_row(str(learner.learner), learner.host, rows, learner.activity(now), heard)
     return table

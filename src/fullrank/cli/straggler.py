@@ -1,4 +1,4 @@
-"""``fullrank straggler``: what a straggler sidecar injects, read and changed while it runs."""
+"""``fullrank straggler``: show or change the delays and faults that a sidecar injects."""
 
 import json
 from typing import Annotated, TypeAlias
@@ -13,19 +13,19 @@ from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 
-Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of its control port.")]
+Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of the sidecar's control port.")]
 
 
 @app.callback()
 def _straggler() -> None:
-    """Read and change what a straggler sidecar injects."""
+    """Show or change the delays and faults that a straggler sidecar injects."""
 
 
 @app.command("get")
 def get_(
     address: Address, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
-    """Print what is injected now; a monitor may."""
+    """Print the delay model and the faults; requires the role of a monitor."""
     security = security_of(certificates, Role.MONITOR)
     _show(get_injection(address, security=security), as_json=as_json)
 
@@ -38,26 +38,28 @@ def set_(
     ] = None,
     parameters: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="A parameter of it; may be repeated."),
+        typer.Option(
+            "--set", metavar="KEY=VALUE", help="Set a parameter of the model; may be repeated."
+        ),
     ] = None,
     faults: Annotated[
         list[str] | None,
         typer.Option(
             "--fault",
             metavar="'KIND KEY=VALUE ...'",
-            help="drop, throttle, corrupt or hold; may be repeated. They replace the present ones.",
+            help="drop, throttle, corrupt or hold; may be repeated. Replaces the present faults.",
         ),
     ] = None,
-    no_faults: Annotated[bool, typer.Option("--no-faults", help="Inject no fault.")] = False,
+    no_faults: Annotated[bool, typer.Option("--no-faults", help="Remove all faults.")] = False,
     certificates: CertificatesOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Change it, all or nothing; what is not given stays. Prints what is injected then.
+    """Change the delay model, the faults, or both at once, and print the result.
 
-    With certificates only an administrator may.
+    With certificates it requires the role of an administrator.
     """
     if parameters and model is None:
-        raise ConfigError("--set gives a parameter of a delay model; name that with --model")
+        raise ConfigError("--set gives a parameter of a delay model; name the model with --model")
     if faults and no_faults:
         raise ConfigError("--fault and --no-faults exclude each other")
     injected = set_injection(
@@ -95,6 +97,6 @@ def _show(injected: Injected, *, as_json: bool) -> None:
 
 
 def _words(name: str, keys: dict[str, object]) -> str:
-    """As ``set`` takes them; empty lists, which mean all, are left out."""
+    """Words in the syntax of ``set``; empty lists, which mean all, are omitted."""
     given = [f"{key}={json.dumps(value)}" for key, value in keys.items() if value != []]
     return " ".join([name, *given]).replace(", ", ",")

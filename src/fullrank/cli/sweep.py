@@ -1,6 +1,6 @@
-"""``fullrank simulate --sweep``: round time against learners, stragglers and delay, as a picture.
+"""``fullrank simulate --sweep``: plot of round time against learners, stragglers and delay.
 
-Dashed: the controller's link alone. Dotted: the decode alone. No round is shorter than either.
+Lower bounds on a round: dashed, the controller's link alone; dotted, the decode alone.
 """
 
 import math
@@ -22,10 +22,11 @@ from fullrank.stragglers import FixedK
 
 LEARNERS = (15, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 DELAYS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0)
-"""In multiples of what is asked for."""
+"""Delays, as multiples of the configured one."""
 SLOW_FROM = 256
-"""Above, only codes that are made in seconds are drawn unless others are asked for."""
+"""Number of learners above which only ``QUICK`` codes are drawn by default."""
 QUICK = ("cyclic", "mds", "replication", "uncoded")
+"""Codes that are built within seconds at any size."""
 DECODE_RATE = 1e10
 """Multiplications and additions a second of the decode's GEMM on two cores; a floor, not a fit."""
 
@@ -35,7 +36,7 @@ Make = Callable[[int], Iterable[tuple[str, Code]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Point:
-    """One round time and what bounds it, seconds."""
+    """A round time and its lower bounds, seconds."""
 
     round_s: float
     link_s: float
@@ -56,16 +57,16 @@ def sweep(
     seed: int,
     max_variance: float = math.inf,
 ) -> dict[str, Curves]:
-    """Medians over N, over k at N = ``learners``, and over delays there.
+    """Median round times over N, over k at N = ``learners``, and over delays there.
 
     Args:
-        cluster: Machines and wires; every learner alike.
-        make: The codes for a number of learners.
+        cluster: Machines and network; all learners are equal.
+        make: Gives the codes for a number of learners.
         learners: N where it does not vary.
         stragglers: k and delay where they do not vary.
-        iterations: Rounds at few learners; fewer at many.
-        seed: Keys the draws.
-        max_variance: As of ``simulate``.
+        iterations: Number of rounds at the fewest learners; fewer at more.
+        seed: Seed of the draws.
+        max_variance: As for ``simulate``.
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
@@ -104,7 +105,7 @@ def _point(
         rounds = play(cluster, code, late)
     except NotDecodable:
         return None
-    received = float(np.median([len(each) for each in rounds.received]))
+    received = float(np.median([len(received) for received in rounds.received]))
     moved = cluster.payload.traffic(code.matrix)
     replies = received * float(moved.coded.max())
     return Point(

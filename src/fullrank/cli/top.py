@@ -1,4 +1,4 @@
-"""``fullrank top``: a run while it goes on, in a terminal, a pipe, or as JSON."""
+"""``fullrank top``: a live view of a run, in a terminal, a pipe, or as JSON."""
 
 import sys
 import time
@@ -26,26 +26,26 @@ from fullrank.runs.record import IterationRecord, to_line
 from fullrank.runs.time_budget import spent
 
 PERIOD_S = 0.5
-"""Time between two looks."""
+"""Period of polls, seconds."""
 KEPT = 500
-"""Iterations that the picture is of."""
+"""Number of iterations that the view covers."""
 LANE, CURVE = 50, 60
 """Widths, characters."""
 LONGEST_PAUSE_S = 10.0
-"""Between two attempts to reach a controller that is away."""
+"""Longest pause between attempts to reach the controller."""
 
 
 def top(
     run: RunOption = None, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
-    """Show a run until it is finished; what cannot be seen, and why, is said and tried again."""
+    """Show a run until it is finished; retry while the controller cannot be reached."""
     follower = Follower(locate(run, certificates))
     console = Console()
     shown: Shown = Screen(console) if console.is_terminal else Plain(console)
     if as_json:
         shown = Json()
     try:
-        for now, new in _looks(follower, shown.say):
+        for now, new in _poll(follower, shown.say):
             shown.show(now, new)
             if now.state is RunState.FINISHED:
                 return
@@ -54,10 +54,10 @@ def top(
 
 
 class Follower:
-    """Looks at a run again and again, and gets each iteration once.
+    """Polls a run and receives each iteration once.
 
     Args:
-        dial: Dials the monitor where it listens now.
+        dial: Dials the monitor at its current address.
     """
 
     def __init__(self, dial: Callable[[], Monitor]) -> None:
@@ -65,11 +65,11 @@ class Follower:
         self._monitor: Monitor | None = None
         self._last: IterationRecord | None = None
 
-    def look(self) -> tuple[RunStatus, list[IterationRecord]]:
-        """Where the run stands, and what was committed since the last look.
+    def poll(self) -> tuple[RunStatus, list[IterationRecord]]:
+        """The status of the run and the iterations committed since the last poll.
 
         Raises:
-            FullrankError: The controller is away, or does not let us in, or there is no such run.
+            FullrankError: The controller is away or denies access, or there is no such run.
         """
         try:
             if self._monitor is None:
@@ -89,22 +89,22 @@ class Follower:
         return new
 
     def hang_up(self) -> None:
-        """Dial again at the next look."""
+        """Close the connection; the next poll dials again."""
         if self._monitor is not None:
             self._monitor.close()
         self._monitor = None
 
 
-def _looks(
+def _poll(
     follower: Follower, say: Callable[[str], None]
 ) -> Iterator[tuple[RunStatus, list[IterationRecord]]]:
-    """For ever; ``say`` hears why nothing is seen."""
+    """Poll for ever; ``say`` receives the reasons of failed polls."""
 
     def away(attempt: RetryCallState) -> None:
         assert attempt.outcome is not None
         error = attempt.outcome.exception()
-        what = "controller away" if isinstance(error, ServiceLost) else "nothing to see"
-        say(f"{what}: {error}; trying again")
+        what = "controller away" if isinstance(error, ServiceLost) else "no status"
+        say(f"{what}: {error}; retrying")
 
     patient = Retrying(
         retry=retry_if_exception_type(FullrankError),
@@ -113,30 +113,30 @@ def _looks(
     )
     try:
         while True:
-            yield patient(follower.look)
+            yield patient(follower.poll)
             time.sleep(PERIOD_S)
     finally:
         follower.hang_up()
 
 
 class Shown(Protocol):
-    """Takes what is seen."""
+    """Output of ``top``."""
 
     def say(self, message: str) -> None:
-        """That there is nothing to see."""
+        """Show a message."""
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
-        """A look."""
+        """Show the result of a poll."""
 
     def close(self) -> None:
-        """The end."""
+        """Finish the output."""
 
 
 class Json:
-    """A line of metrics.jsonl for each iteration; what else there is to say goes to stderr."""
+    """A line of metrics.jsonl for each iteration; messages go to standard error."""
 
     def say(self, message: str) -> None:
-        """Print it where it does not disturb."""
+        """Print the message to standard error."""
         print(message, file=sys.stderr)
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
@@ -145,11 +145,11 @@ class Json:
             print(to_line(record), flush=True)
 
     def close(self) -> None:
-        """Nothing is left to print."""
+        """Do nothing: every line is printed at once."""
 
 
 class Plain:
-    """Lines, one every few seconds."""
+    """A line every few seconds."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -157,13 +157,13 @@ class Plain:
         self._said = ""
 
     def say(self, message: str) -> None:
-        """Print what was not said just now."""
+        """Print the message unless it repeats the last one."""
         if message != self._said:
             self._console.print(message, highlight=False, soft_wrap=True)
         self._said = message
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
-        """Print what the run waits for, and an iteration if the last line is old enough."""
+        """Print the run's message, and an iteration if enough time has passed since the last."""
         if now.message:
             self.say(now.message)
         self._lines = self._lines or LineView(self._console, iterations=now.iterations)
@@ -176,7 +176,7 @@ class Plain:
 
 
 class Screen:
-    """The whole picture, drawn anew at each look."""
+    """The full view, drawn again at each poll."""
 
     def __init__(self, console: Console) -> None:
         self._records: deque[IterationRecord] = deque(maxlen=KEPT)
@@ -185,11 +185,11 @@ class Screen:
         self._picture: RenderableType = ""
 
     def say(self, message: str) -> None:
-        """Show it above what was seen last."""
+        """Show the message above the last view."""
         self._live.update(Group(Text(message, style="bold red"), self._picture), refresh=True)
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
-        """Draw."""
+        """Draw the view."""
         for record in new:
             while self._records and self._records[-1].iteration >= record.iteration:
                 self._records.pop()  # superseded
@@ -198,14 +198,14 @@ class Screen:
         self._live.update(self._picture, refresh=True)
 
     def close(self) -> None:
-        """Leave the last picture."""
+        """Leave the last view on the screen."""
         self._live.stop()
 
 
 def picture(now: RunStatus, records: list[IterationRecord]) -> RenderableType:
-    """Headline, learners with their lanes of the last round, the curve and the time budget."""
+    """Headline, learners with timelines of the last round, return curve and time budget."""
     lines = headline(now, records[-SMOOTHED:])
-    returns = [each.return_mean for each in records if each.return_mean is not None]
+    returns = [record.return_mean for record in records if record.return_mean is not None]
     if returns:
         lines.append(f"return {sparkline(returns, width=CURVE)} {mean(returns[-SMOOTHED:]):.1f}")
     phases = spent(records[-SMOOTHED:])
@@ -218,14 +218,14 @@ def _table(now: RunStatus, records: list[IterationRecord]) -> Table:
     last = f"round {records[-1].iteration}" if records else "round"
     table = Table("learner", "host", "row", "state", "late", last, box=None, pad_edge=False)
     drawn = lanes(records[-1], width=LANE) if records else {}
-    for each in now.learners:
-        late = sum(each.learner in record.late for record in records)
+    for learner in now.learners:
+        late = sum(learner.learner in record.late for record in records)
         table.add_row(
-            str(each.learner),
-            each.host,
-            ",".join(map(str, each.rows)) or "-",
-            each.activity(now),
+            str(learner.learner),
+            learner.host,
+            ",".join(map(str, learner.rows)) or "-",
+            learner.activity(now),
             f"{late / len(records):.0%}" if records else "-",
-            Text(drawn.get(each.learner, "")),
+            Text(drawn.get(learner.learner, "")),
         )
     return table

@@ -1,14 +1,14 @@
-"""A verb of the command line, as the library and installed packages declare it."""
+"""Declaration of a verb of the command line, by the library or an installed package."""
 
 from typing import NamedTuple
 
 
 class Verb(NamedTuple):
-    """One verb, imported only when it is run."""
+    """A verb; its module is imported only when the verb is run."""
 
     panel: str
     """Heading of its group in ``fullrank --help``."""
     place: str
     """``module:attribute`` of a function or a Typer application."""
     help: str
-    """One line."""
+    """Help text, one line."""

@@ -23,7 +23,7 @@ def test_show_tells_how_often_a_wrong_computation_is_caught(
     assert facts["caught"] == pytest.approx(caught)
     assert facts["caught_in_audits"] == in_audits
     text = " ".join(fullrank("codes", "show", *code).output.split())
-    assert f"caught before the commit in {caught:.0%} of units and sets J" in text
+    assert f"caught before the commit for {caught:.0%} of units and sets J" in text
 
 
 def test_check_tells_it_for_every_number_of_losses(fullrank: Any) -> None:

@@ -73,7 +73,7 @@ def test_what_is_not_named_stays(fullrank: Command, address: str) -> None:
     [
         (["--model", "fixd_k"], "model.name: unknown delay model 'fixd_k'; did you mean 'fixed_k'"),
         (["--model", "fixed_k", "--set", "delay_s=-1"], "model.params: fixed_k: delay_s must be"),
-        (["--set", "k=1"], "name that with --model"),
+        (["--set", "k=1"], "name the model with --model"),
         (["--fault", "drop", "--no-faults"], "exclude each other"),
         (["--fault", "hold byte=1"], "sidecar.faults.0.hold.byte"),
         (["--fault", "throttle bytes_per_s=0"], "must be greater than 0"),
