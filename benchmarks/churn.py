@@ -21,7 +21,7 @@ from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.server import serve as serve_controller
 from fullrank_learner.server import attach

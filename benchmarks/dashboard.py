@@ -28,7 +28,7 @@ from fullrank.codes import make_code
 from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig, load, to_toml
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2

@@ -24,7 +24,7 @@ import psutil
 
 from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from local_services import start
 

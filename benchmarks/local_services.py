@@ -14,9 +14,9 @@ import psutil
 from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch
-from fullrank.rpc.seen import RunState
-from fullrank.rpc.watch import Watch
+from fullrank.rpc.process import Launch
+from fullrank.rpc.run_status import RunState
+from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import IterationRecord, read_records
 
 WITHIN_S = 600.0
@@ -97,7 +97,7 @@ def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], No
 
 def _wait(run_dir: Path, resolved: Resolved, processes: Sequence[BaseProcess]) -> None:
     deadline = time.monotonic() + WITHIN_S
-    with Watch(run_dir, resolved.config) as watch:
+    with StatusPoller(run_dir, resolved.config) as watch:
         while watch.status().state is not RunState.FINISHED:
             if time.monotonic() > deadline or not all(process.is_alive() for process in processes):
                 raise SystemExit(f"the run in {run_dir} did not finish")

@@ -15,8 +15,8 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
 from fullrank.config import RunConfig, to_toml
-from fullrank.rpc.seen import RunState
-from fullrank.rpc.watch import Watch
+from fullrank.rpc.run_status import RunState
+from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank_reproduction import coded_maddpg, darl1n
 from fullrank_reproduction.cells import Cell, Origin
@@ -123,7 +123,7 @@ def train(config: RunConfig) -> Sequence[IterationRecord]:
         (run_dir / "config.toml").write_text(to_toml(config))
         with (
             services(run_dir, learners=config.learners) as started,
-            Watch(run_dir, config) as watch,
+            StatusPoller(run_dir, config) as watch,
         ):
             while watch.status().state is not RunState.FINISHED:
                 ensure_alive(started)

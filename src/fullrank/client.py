@@ -9,8 +9,7 @@
 from fullrank.config import TlsSettings
 from fullrank.rpc.identity import Role
 from fullrank.rpc.monitor import AsyncMonitor, Monitor, Policies
-from fullrank.rpc.security import Security
-from fullrank.rpc.seen import (
+from fullrank.rpc.run_status import (
     CodeInUse,
     Forecast,
     LearnerStatus,
@@ -19,6 +18,7 @@ from fullrank.rpc.seen import (
     RunStatus,
     Setup,
 )
+from fullrank.rpc.security import Security
 from fullrank.runs.record import IterationRecord
 
 __all__ = [

@@ -16,7 +16,7 @@ from tests.integration.cluster import eventually
 
 from fullrank.config import load
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank_dashboard.server import serve
 
 CHROMIUM = os.environ.get("FULLRANK_CHROMIUM") or shutil.which("chromium")

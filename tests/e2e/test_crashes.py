@@ -22,8 +22,8 @@ from tests.e2e.commands import (
 )
 
 from fullrank.common.failpoints import VARIABLE
-from fullrank.rpc.seen import RunState
-from fullrank.rpc.watch import Watch
+from fullrank.rpc.run_status import RunState
+from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.event_log import read_history
 from fullrank_faultlab.invariants import violations
 
@@ -98,7 +98,7 @@ class Services:
         controller = self.controller(run_dir, lag=lag, overrides=overrides)
         try:
             eventually((run_dir / "config.toml").exists, what="the controller starts")
-            with Watch(run_dir, config_of(run_dir)) as watch:
+            with StatusPoller(run_dir, config_of(run_dir)) as watch:
                 eventually(
                     lambda: watch.status().state is RunState.FINISHED, what="the run finishes"
                 )
@@ -185,7 +185,7 @@ def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     controller = services.controller(run_dir, lag=0)
     assert services.replay.wait(WAIT_S) == -signal.SIGKILL
     services.replay = services.serve("replay", "--run-dir", str(services.home))
-    with Watch(run_dir, config_of(run_dir)) as watch:
+    with StatusPoller(run_dir, config_of(run_dir)) as watch:
         eventually(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
     assert services.learners.poll() is None
     controller.terminate()

@@ -19,8 +19,8 @@ from tests.e2e.commands import (
     start,
 )
 
-from fullrank.rpc.seen import RunState
-from fullrank.rpc.watch import Watch
+from fullrank.rpc.run_status import RunState
+from fullrank.rpc.status_poller import StatusPoller
 
 pytestmark = pytest.mark.e2e
 
@@ -43,7 +43,7 @@ def serve(name: str, run_dir: Path, *words: str) -> "subprocess.Popen[str]":
 
 
 def wait_for(run_dir: Path, state: RunState) -> None:
-    with Watch(run_dir, config_of(run_dir)) as watch:
+    with StatusPoller(run_dir, config_of(run_dir)) as watch:
         eventually(lambda: watch.status().state is state, what=str(state))
 
 

@@ -16,7 +16,7 @@ from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.rpc.security import Security
 from fullrank.runs.event_log import read_history
 from fullrank.runs.record import IterationRecord, read_records

@@ -11,7 +11,7 @@ from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolv
 from fullrank.common.errors import ConfigError
 from fullrank.config import load
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank_learner.server import attach, main
 
 pytestmark = pytest.mark.integration

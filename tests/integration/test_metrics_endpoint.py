@@ -10,7 +10,7 @@ from tests.integration.cluster import Cluster, eventually, resolved
 
 from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank_learner.server import main as serve_learners
 
 pytestmark = pytest.mark.integration

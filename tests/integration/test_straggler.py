@@ -23,7 +23,7 @@ from fullrank.common.errors import ConfigError, Corrupted, ServiceLost
 from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 from fullrank.stragglers import FixedK
 from fullrank.v1 import controller_pb2 as pb

@@ -21,7 +21,7 @@ from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient, ReplayClient
 from fullrank.rpc.health import check
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 from fullrank.rpc.straggler import get_injection, set_injection
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve

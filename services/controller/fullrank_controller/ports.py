@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from fullrank.common.errors import ServiceLost
 from fullrank.config import RunConfig
 from fullrank.rpc.addresses import announce
-from fullrank.rpc.exposition import Exposition
+from fullrank.rpc.prometheus import Exporter
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import controller_pb2, monitor_pb2
@@ -44,7 +44,7 @@ async def open_ports(
         security=security,
         prebuilt=frozenset({"Work"}),
     )
-    exposition = Exposition(
+    exporter = Exporter(
         config.metrics.prometheus,
         lambda: [*run_metrics(run, acknowledged=driver.collector.head), *totals.families()],
         run_dir=directory.path,
@@ -54,8 +54,8 @@ async def open_ports(
         address = await server.start(config.controller.listen or config.controller.address)
         stack.push_async_callback(server.stop)
         announce(directory.path, "controller", address)
-        await exposition.start()
-        stack.push_async_callback(exposition.stop)
+        await exporter.start()
+        stack.push_async_callback(exporter.stop)
         await stack.enter_async_context(
             _open_monitor(config, run, driver, directory, security=security)
         )

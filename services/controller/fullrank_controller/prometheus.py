@@ -1,9 +1,9 @@
 """Metrics of the controller: the state of the run, and totals over committed iterations."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from fullrank.rpc.exposition import Family, one
+from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
@@ -44,43 +44,34 @@ class Totals:
     def families(self) -> Iterator[Family]:
         """All totals, and gauges of the last iteration."""
         count = self._count
-        yield one("rounds", "Rounds committed.", count["rounds"], kind="counter")
-        yield one(
-            "round_seconds", "Duration of all rounds committed.", self._round_s, kind="counter"
-        )
-        yield _labelled("phase_seconds", "Duration of each phase.", "phase", self._phases_s)
-        yield one(
-            "inexact_rounds", "Rounds committed with an error.", count["inexact"], kind="counter"
-        )
-        yield one(
+        yield counter("rounds", "Rounds committed.", count["rounds"])
+        yield counter("round_seconds", "Duration of all rounds committed.", self._round_s)
+        yield counter("phase_seconds", "Duration of each phase.", self._phases_s, label="phase")
+        yield counter("inexact_rounds", "Rounds committed with an error.", count["inexact"])
+        yield counter(
             "audit_mismatches",
             "Contributions that contradicted the committed updates.",
             count["wrong"],
-            kind="counter",
         )
-        yield _labelled(
-            "late_rows", "Rows that had not arrived at the commit.", "learner", self._late
+        yield counter(
+            "late_rows", "Rows that had not arrived at the commit.", self._late, label="learner"
         )
-        yield _labelled("sent_bytes", "Bytes to learners, by kind.", "kind", self._bytes["sent"])
-        yield _labelled(
-            "received_bytes", "Bytes from learners, by kind.", "kind", self._bytes["received"]
+        yield counter(
+            "sent_bytes", "Bytes to learners, by kind.", self._bytes["sent"], label="kind"
         )
-        yield Family(
-            name="return", text="Mean return by side.", label="side", values=dict(self._returns)
+        yield counter(
+            "received_bytes", "Bytes from learners, by kind.", self._bytes["received"], label="kind"
         )
+        yield gauge("return", "Mean return by side.", dict(self._returns), label="side")
         if self._last is not None:
             yield from _last(self._last)
 
 
-def _labelled(name: str, text: str, label: str, values: Mapping[str, float]) -> Family:
-    return Family(name=name, text=text, label=label, values=dict(values), kind="counter")
-
-
 def _last(record: IterationRecord) -> Iterator[Family]:
     if record.condition is not None:
-        yield one("condition", "Condition number of the last C_J.", record.condition)
-    yield one("received_rows", "Rows used in the last round.", len(record.received))
-    yield one("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
+        yield gauge("condition", "Condition number of the last C_J.", record.condition)
+    yield gauge("received_rows", "Rows used in the last round.", len(record.received))
+    yield gauge("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
 
 
 def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
@@ -93,30 +84,30 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
     identity, status, roster = run.identity, run.status, run.roster
     states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
     del states["unspecified"]
-    yield Family(
-        name="run_state",
-        text="1 for the state that the run is in.",
+    yield gauge(
+        "run_state",
+        "1 for the state that the run is in.",
+        {name: float(value == status.state) for name, value in states.items()},
         label="state",
-        values={name: float(value == status.state) for name, value in states.items()},
     )
-    yield Family(name="run", text="The run.", label="run", values={identity.name: 1.0})
-    yield one("iterations_committed", "Iterations committed.", status.committed)
-    yield one("iterations_wanted", "Iterations in all.", identity.iterations)
-    yield one("term", "Starts and rollbacks of the controller.", identity.term)
-    yield one("learners_attached", "Learners that are attached.", len(roster.members))
-    yield one("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
-    yield one("replay_acknowledged_position", "One past the last row stored.", acknowledged)
+    yield gauge("run", "The run.", {identity.name: 1.0}, label="run")
+    yield gauge("iterations_committed", "Iterations committed.", status.committed)
+    yield gauge("iterations_wanted", "Iterations in all.", identity.iterations)
+    yield gauge("term", "Starts and rollbacks of the controller.", identity.term)
+    yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
+    yield gauge("learners_eligible", "Learners that may hold a row.", len(roster.eligible))
+    yield gauge("replay_acknowledged_position", "One past the last row stored.", acknowledged)
     if run.membership.assignment is not None:
         yield from _code_metrics(run.membership.assignment)
 
 
 def _code_metrics(assignment: Assignment) -> Iterator[Family]:
     code = assignment.code
-    yield one("epoch", "Codes assigned so far, less one.", assignment.epoch)
-    yield one("code_rows", "Rows R of C.", code.rows)
-    yield one("code_units", "Units M of C.", code.units)
-    yield one("tolerance", "Rows that may be lost in any case.", code.tolerance)
-    yield one(
+    yield gauge("epoch", "Codes assigned so far, less one.", assignment.epoch)
+    yield gauge("code_rows", "Rows R of C.", code.rows)
+    yield gauge("code_units", "Units M of C.", code.units)
+    yield gauge("tolerance", "Rows that may be lost in any case.", code.tolerance)
+    yield gauge(
         "remaining_tolerance",
         "Learners that may still be lost; negative when the guarantee is gone.",
         assignment.remaining_tolerance(),

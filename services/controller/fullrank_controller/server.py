@@ -16,7 +16,7 @@ from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, run, stop_event, tune_process
+from fullrank.rpc.process import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord

@@ -15,9 +15,9 @@ from tenacity import (
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound
 from fullrank.config import PluginSettings, RunConfig, TlsSettings, read_config
-from fullrank.rpc.located import is_address, monitor_of
 from fullrank.rpc.monitor import AsyncMonitor
-from fullrank.rpc.seen import CodeInUse
+from fullrank.rpc.monitor_address import is_address, monitor_of
+from fullrank.rpc.run_status import CodeInUse
 from fullrank.runs.evaluations import EVALUATIONS, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, read_records
 from fullrank.stragglers import DelayModel, NoDelay, delay_models

@@ -11,7 +11,7 @@ from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.config import RunConfig
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.health import Health
-from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.process import Launch, stop_event, tune_process
 from fullrank.rpc.security import is_loopback
 from fullrank_dashboard.following import Following
 from fullrank_dashboard.page import page_of

@@ -8,7 +8,7 @@ from statistics import mean
 import numpy as np
 
 from fullrank.common.types import JSON
-from fullrank.rpc.seen import CodeInUse, LearnerStatus, RunStatus
+from fullrank.rpc.run_status import CodeInUse, LearnerStatus, RunStatus
 from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord

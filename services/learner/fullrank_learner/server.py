@@ -22,10 +22,10 @@ from fullrank.common.errors import (
 )
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
-from fullrank.rpc.exposition import Exposition, Family, one
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import STOPPING, Launch, be_deaf, stop_event, tune_process
+from fullrank.rpc.process import STOPPING, Launch, ignore_signals, stop_event, tune_process
+from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
@@ -58,7 +58,7 @@ def main(launch: Launch) -> int:
     for number in STOPPING:
         signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    be_deaf()
+    ignore_signals()
     return next((code for code in codes if code), 0)
 
 
@@ -78,7 +78,7 @@ def _fork(launch: Launch) -> int:
 
 
 def _pass_on(children: list[int]) -> None:
-    be_deaf()
+    ignore_signals()
     for child in children:
         try:
             os.kill(child, signal.SIGTERM)
@@ -106,25 +106,25 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
         FullrankError: Dialling again cannot help.
     """
     async with Health(launch.config.health.address) as health:
-        exposition = Exposition(
+        exporter = Exporter(
             launch.config.metrics.prometheus,
-            lambda: _present(health),
+            lambda: _metrics(health),
             run_dir=launch.run_dir,
             name=f"learner-{os.getpid()}",
         )
-        await exposition.start()
+        await exporter.start()
         doings = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
         if launch.until_finished:
             doings.append(_until_finished(launch))
         try:
             await first(*doings)
         finally:
-            await exposition.stop()
+            await exporter.stop()
 
 
-def _present(health: Health) -> Iterator[Family]:
-    """What this process tells Prometheus."""
-    yield one("learner_at_work", "1 while the controller can give it work.", health.working)
+def _metrics(health: Health) -> Iterator[Family]:
+    """Metrics of this process."""
+    yield gauge("learner_at_work", "1 while the controller can give it work.", health.working)
 
 
 async def _until(stop: asyncio.Event) -> None:

@@ -1,22 +1,22 @@
-"""What the replay service tells Prometheus."""
+"""Metrics of the replay service."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from fullrank.rpc.exposition import Family
+from fullrank.replay import Table
+from fullrank.rpc.prometheus import Family, gauge
 from fullrank_replay.store import Store
 
-ROW_BYTES = 4
-"""Of an entry of a row, float32."""
 
+def table_metrics(store: Store) -> Iterator[Family]:
+    """The current state of every table."""
 
-def present(store: Store) -> Iterator[Family]:
-    """The tables as they are."""
-    tables = store.tables
-    for name, text, numbers in (
-        ("head_position", "One past the newest row.", [each.head for each in tables.values()]),
-        ("tail_position", "The oldest row held.", [each.tail for each in tables.values()]),
-        ("capacity_rows", "Rows held at most.", [each.capacity for each in tables.values()]),
-        ("row_bytes", "Of a row.", [ROW_BYTES * each.row_size for each in tables.values()]),
+    def by_table(value: Callable[[Table], int]) -> dict[str, float]:
+        return {name: float(value(table)) for name, table in store.tables.items()}
+
+    for name, text, value in (
+        ("head_position", "One past the newest row.", lambda table: table.head),
+        ("tail_position", "The oldest row held.", lambda table: table.tail),
+        ("capacity_rows", "Rows held at most.", lambda table: table.capacity),
+        ("row_bytes", "Size of a row.", lambda table: 4 * table.row_size),
     ):
-        values = dict(zip(tables, map(float, numbers), strict=True))
-        yield Family(name=f"replay_{name}", text=text, label="table", values=values)
+        yield gauge(f"replay_{name}", text, by_table(value), label="table")

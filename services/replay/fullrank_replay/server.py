@@ -3,16 +3,16 @@
 import asyncio
 
 from fullrank.rpc.addresses import announce, withdraw
-from fullrank.rpc.exposition import Exposition
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, run, stop_event, tune_process
+from fullrank.rpc.process import Launch, run, stop_event, tune_process
+from fullrank.rpc.prometheus import Exporter
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
 from fullrank_replay.fence import Fence
-from fullrank_replay.prometheus import present
+from fullrank_replay.prometheus import table_metrics
 from fullrank_replay.servicer import ReplayServicer
 from fullrank_replay.store import Store
 
@@ -37,14 +37,14 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         security=Security.of(launch.config.tls, Role.REPLAY),
         prebuilt=frozenset({"GetSamples"}),
     )
-    exposition = Exposition(
+    exporter = Exporter(
         launch.config.metrics.prometheus,
-        lambda: present(store),
+        lambda: table_metrics(store),
         run_dir=launch.run_dir,
         name="replay",
     )
     async with Health(launch.config.health.address) as health:
-        await exposition.start()
+        await exporter.start()
         bound = await server.start(settings.listen or settings.address)
         announce(launch.run_dir, "replay", bound)
         await health.at_work(True)
@@ -52,5 +52,5 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         await health.at_work(False)
         withdraw(launch.run_dir, "replay")
         await server.stop()
-        await exposition.stop()
+        await exporter.stop()
         event_log.close()

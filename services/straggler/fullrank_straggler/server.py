@@ -7,10 +7,10 @@ from functools import partial
 
 from fullrank.config import Resolved
 from fullrank.rpc.addresses import announce, resolve, withdraw
-from fullrank.rpc.exposition import Exposition, Family, one
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.launch import Launch, stop_event, tune_process
+from fullrank.rpc.process import Launch, stop_event, tune_process
+from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.v1 import straggler_pb2 as pb
@@ -47,14 +47,14 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     )
     descriptor = pb.DESCRIPTOR.services_by_name["StragglerService"]
     server = Server(descriptor, StragglerServicer(control), security=security)
-    exposition = Exposition(
+    exporter = Exporter(
         launch.config.metrics.prometheus,
-        lambda: _present(control),
+        lambda: _metrics(control),
         run_dir=launch.run_dir,
         name="straggler",
     )
     async with Health(launch.config.health.address) as health:
-        await exposition.start()
+        await exporter.start()
         bound = {
             "straggler": await proxy.start(settings.address),
             "straggler-control": await server.start(settings.control),
@@ -69,13 +69,13 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
             withdraw(run_dir, name)
         await server.stop()
         await proxy.stop()
-        await exposition.stop()
+        await exporter.stop()
 
 
-def _present(control: Control) -> Iterator[Family]:
-    """What this process tells Prometheus."""
-    yield one("straggler_streams", "Streams that pass through.", control.attached)
-    yield one("straggler_faults", "Faults injected.", len(control.injection().faults))
+def _metrics(control: Control) -> Iterator[Family]:
+    """Metrics of this process."""
+    yield gauge("straggler_streams", "Streams that pass through.", control.attached)
+    yield gauge("straggler_faults", "Faults injected.", len(control.injection().faults))
 
 
 def _configured(resolved: Resolved) -> Injection:

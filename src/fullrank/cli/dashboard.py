@@ -11,7 +11,7 @@ from fullrank.cli.options import CertificatesOption, SetOption
 from fullrank.cli.serve import find
 from fullrank.common.errors import FullrankError
 from fullrank.config import load
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 
 log = logging.getLogger(__name__)
 

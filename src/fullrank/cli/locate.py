@@ -8,8 +8,8 @@ import typer
 
 from fullrank.cli.options import tls_of
 from fullrank.cli.runs import find_run, newest_run
-from fullrank.rpc.located import is_address, monitor_of
 from fullrank.rpc.monitor import Monitor
+from fullrank.rpc.monitor_address import is_address, monitor_of
 
 RunOption: TypeAlias = Annotated[
     str | None,

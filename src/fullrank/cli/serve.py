@@ -13,7 +13,7 @@ from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.config import load
-from fullrank.rpc.launch import Launch
+from fullrank.rpc.process import Launch
 
 GROUP = "fullrank.services"
 

@@ -19,8 +19,8 @@ from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
 from fullrank.config import RunConfig, read_config
-from fullrank.rpc.located import is_address
 from fullrank.rpc.monitor import Monitor
+from fullrank.rpc.monitor_address import is_address
 from fullrank.runs.checkpoint import read_manifest, saved
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of

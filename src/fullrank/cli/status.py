@@ -11,7 +11,7 @@ from rich.table import Table
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.common.types import JSON
-from fullrank.rpc.seen import RunStatus
+from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import bottleneck, spent

@@ -20,7 +20,7 @@ from fullrank.cli.progress import LineView
 from fullrank.cli.status import headline
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.rpc.monitor import Monitor
-from fullrank.rpc.seen import RunState, RunStatus
+from fullrank.rpc.run_status import RunState, RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, to_line
 from fullrank.runs.time_budget import spent

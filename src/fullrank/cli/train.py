@@ -28,8 +28,8 @@ from fullrank.cli.runs import default_run_dir, find_run, make_directory
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config import RunConfig, agents_of, from_toml, load, to_toml
 from fullrank.rpc.certificates import initialise, today
-from fullrank.rpc.seen import RunState
-from fullrank.rpc.watch import Watch
+from fullrank.rpc.run_status import RunState
+from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, follow
 from fullrank.wiring import code_of
 
@@ -143,7 +143,7 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
 
 def _run(path: Path, config: RunConfig) -> None:
     console = Console()
-    with services(path, learners=config.learners) as started, Watch(path, config) as watch:
+    with services(path, learners=config.learners) as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)
         try:
             shown.say(f"run {path}")
@@ -156,7 +156,7 @@ def _run(path: Path, config: RunConfig) -> None:
     console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
 
 
-def _follow(path: Path, shown: View, watch: Watch, started: list[Service]) -> None:
+def _follow(path: Path, shown: View, watch: StatusPoller, started: list[Service]) -> None:
     """Show committed iterations until the run is finished.
 
     Raises:

@@ -13,8 +13,15 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.iterations import decode_iteration
+from fullrank.rpc.run_status import (
+    CodeInUse,
+    RunStatus,
+    Setup,
+    decode_code,
+    decode_setup,
+    decode_status,
+)
 from fullrank.rpc.security import PLAINTEXT, Security
-from fullrank.rpc.seen import CodeInUse, RunStatus, Setup, decode_code, decode_setup, decode_status
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb

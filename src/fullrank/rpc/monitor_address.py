@@ -1,4 +1,4 @@
-"""Where the monitor of a run is found at this moment, and how it is dialled."""
+"""Address and credentials of a run's monitor."""
 
 import re
 from dataclasses import replace
@@ -12,7 +12,7 @@ from fullrank.rpc.security import Security
 
 
 def is_address(run: str) -> bool:
-    """Whether a run is named by ``host:port`` of its monitor, and not by its directory."""
+    """Whether ``run`` is the ``host:port`` of a monitor rather than a directory."""
     return re.fullmatch(r".+:\d+", run) is not None and not Path(run).exists()
 
 
@@ -21,11 +21,11 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
 
     Args:
         run: The run's directory, or ``host:port``.
-        tls: Whose certificates are shown; where it names none, those of the run directory.
+        tls: Certificates to present; without any, those that the run is configured with.
 
     Raises:
-        FullrankError: The directory is not a run's, or the certificates cannot be used.
-        ServiceLost: The run has no controller now.
+        FullrankError: The directory is not that of a run, or the certificates cannot be used.
+        ServiceLost: The run has no controller at the moment.
     """
     if is_address(run):
         return run, Security.of(tls, Role.MONITOR)

@@ -1,4 +1,4 @@
-"""What every service process is started with, and how it waits for its end."""
+"""Arguments, process-wide settings and shutdown of a service process."""
 
 import asyncio
 import atexit
@@ -20,10 +20,10 @@ M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's mallopt (malloc.h)."""
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
-"""What tells a service to stop."""
+"""Signals that stop a service."""
 
 THREADS = 8
-"""On which a service waits for disks, for other loops and for long computations."""
+"""Threads of a service for disks, other event loops and long computations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,11 +34,11 @@ class Launch:
     """Not checked against plug-ins: only the controller pays for importing them all."""
     run_dir: Path | None = None
     replicas: int = 1
-    """Learners in this process's care (learner only)."""
+    """Learner processes to fork and supervise (learner only)."""
     until_finished: bool = False
-    """End when the run is finished (learner only)."""
+    """End with the run (learner only)."""
     stop_with_stdin: bool = False
-    """Stop when standard input closes: the parent is gone, however it died."""
+    """Stop when standard input closes, that is when the parent has died, however it did."""
 
     @property
     def config(self) -> RunConfig:
@@ -49,11 +49,11 @@ class Launch:
 def tune_process(launch: Launch) -> None:
     """Process-wide settings that every service starts with.
 
-    numpy's BLAS keeps to the configured threads: idle ones spin and steal the learners' cores.
+    NumPy's BLAS uses the configured number of threads: idle ones spin on the learners' cores.
     glibc keeps the pages of freed messages: otherwise each large message is mapped and faulted in
     anew, which costs more than copying it.
-    The garbage collector leaves out what was imported: looking through it all takes a controller
-    87 ms, in which it does nothing else, and unshares the pages of learners that were forked.
+    The garbage collector ignores imported modules: traversing them pauses a controller for 87 ms
+    and unshares the pages of forked learners.
     """
     gc.freeze()
     threadpool_limits(limits=launch.config.compute.threads, user_api="blas")
@@ -65,27 +65,27 @@ def tune_process(launch: Launch) -> None:
 
 
 def run(serving: Coroutine[object, object, None]) -> None:
-    """Run a service to its end, on as many threads from the beginning as it ever has.
+    """Run a service to its end, with all its threads started at once.
 
-    asyncio by itself starts one more whenever calls happen to meet, for hours.
+    asyncio starts another thread whenever calls happen to coincide, for hours.
     """
     asyncio.run(_on_threads(serving))
 
 
 async def _on_threads(serving: Coroutine[object, object, None]) -> None:
-    pool, everybody = ThreadPoolExecutor(THREADS), Barrier(THREADS)
+    pool, started = ThreadPoolExecutor(THREADS), Barrier(THREADS)
     for _ in range(THREADS):
-        pool.submit(everybody.wait)
-    asyncio.get_running_loop().set_default_executor(pool)  # which ends it, too
+        pool.submit(started.wait)
+    asyncio.get_running_loop().set_default_executor(pool)  # asyncio.run shuts it down
     await serving
 
 
-def be_deaf() -> None:
-    """Be told to stop no more: in its last moments a process would end by that, as if it failed.
+def ignore_signals() -> None:
+    """Ignore further stop signals, so that shutdown is not reported as a failure.
 
-    At once the system ignores the signals. Python does so at its end only, when it would give them
-    back their defaults: a thread may have taken one that Python hears of later, and that is an
-    error in the log if its handler is gone.
+    The system ignores them at once. Python's handlers stay until the interpreter exits: a thread
+    may have received a signal that Python processes later, which logs an error if its handler is
+    gone.
     """
     for number in STOPPING:
         ctypes.pythonapi.PyOS_setsig(number, ctypes.c_void_p(signal.SIG_IGN))
@@ -95,7 +95,7 @@ def be_deaf() -> None:
 def stop_event(launch: Launch) -> asyncio.Event:
     """An event set by SIGTERM, SIGINT or, if asked for, by the end of standard input.
 
-    Who was told is deaf from then on.
+    Further signals are ignored from then on.
     """
     event, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -104,13 +104,13 @@ def stop_event(launch: Launch) -> asyncio.Event:
         if launch.stop_with_stdin:
             loop.remove_reader(sys.stdin)
 
-    def told(*_: object) -> None:
-        be_deaf()
+    def on_signal(*_: object) -> None:
+        ignore_signals()
         if not loop.is_closed():
             loop.call_soon_threadsafe(stop)
 
     for number in STOPPING:
-        signal.signal(number, told)
+        signal.signal(number, on_signal)
     if launch.stop_with_stdin:
-        loop.add_reader(sys.stdin, told)
+        loop.add_reader(sys.stdin, on_signal)
     return event

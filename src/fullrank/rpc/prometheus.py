@@ -1,8 +1,8 @@
-"""A process's metrics for Prometheus: read when they are asked for, and at no other cost."""
+"""Metrics for Prometheus, read when they are scraped and at no other cost."""
 
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -13,36 +13,58 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 SCRAPE_S = 5.0
-"""Longest wait for the event loop to give its numbers."""
+"""Longest wait of a scrape for the event loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Family:
-    """A metric with its values, one for each value of its label."""
+    """A metric and its values; ``gauge`` and ``counter`` make it."""
 
     name: str
-    """With its unit; ``fullrank_`` goes before it, and ``_total`` behind that of a counter."""
     text: str
-    values: Mapping[str, float] = field(default_factory=dict)
-    label: str = ""
-    """Name of the label; without one there is one value, under the empty text."""
-    kind: Literal["gauge", "counter"] = "gauge"
+    values: Mapping[str, float]
+    """By value of the label; without a label one value, under the empty text."""
+    label: str
+    kind: Literal["gauge", "counter"]
 
 
-def one(
-    name: str, text: str, value: float, *, kind: Literal["gauge", "counter"] = "gauge"
+def gauge(name: str, text: str, values: float | Mapping[str, float], *, label: str = "") -> Family:
+    """A metric that may fall.
+
+    Args:
+        name: With its unit; ``fullrank_`` is put before it.
+        text: Help for readers.
+        values: One value, or with a label those by its values.
+        label: Name of the label.
+    """
+    return _family(name, text, values, label, "gauge")
+
+
+def counter(
+    name: str, text: str, values: float | Mapping[str, float], *, label: str = ""
 ) -> Family:
-    """A metric without a label."""
-    return Family(name=name, text=text, values={"": value}, kind=kind)
+    """A metric that only rises; arguments as of ``gauge``, and ``_total`` follows the name."""
+    return _family(name, text, values, label, "counter")
 
 
-class Exposition:
-    """Serves ``http://address/metrics``, with those of the process itself.
+def _family(
+    name: str,
+    text: str,
+    values: float | Mapping[str, float],
+    label: str,
+    kind: Literal["gauge", "counter"],
+) -> Family:
+    by_label = dict(values) if isinstance(values, Mapping) else {"": float(values)}
+    return Family(name=name, text=text, values=by_label, label=label, kind=kind)
+
+
+class Exporter:
+    """Serves ``http://address/metrics``, including the metrics of the process itself.
 
     Args:
         address: ``host:port``; empty to serve nothing.
-        read: Gives the numbers; called on the event loop that starts it.
-        run_dir: Where the port is announced, as that of ``NAME-metrics``.
+        read: Returns the metrics; called on the event loop that starts the exporter.
+        run_dir: Directory in which the port is announced, as that of ``NAME-metrics``.
         name: The service.
     """
 
@@ -94,11 +116,11 @@ class Exposition:
         announce(self._run_dir, self._name, f"{host}:{server.server_port}")
 
     def describe(self) -> list["Metric"]:
-        """Nothing is known before it is read."""
+        """No metric: names are known only when they are read."""
         return []
 
     def collect(self) -> Iterator["Metric"]:
-        """The numbers as they are now; Prometheus' client calls it on its own thread."""
+        """The metrics as they are now; the Prometheus client calls it on its own thread."""
         assert self._loop is not None
         reading = asyncio.run_coroutine_threadsafe(self._on_the_loop(), self._loop)
         yield from map(_metric, reading.result(SCRAPE_S))
@@ -107,10 +129,10 @@ class Exposition:
         return list(self._read())
 
     async def stop(self) -> None:
-        """Serve no more."""
+        """Stop serving."""
         if self._address:
             withdraw(self._run_dir, self._name)
-        await asyncio.to_thread(self._stop)  # a scrape that waits for the loop must not wait for us
+        await asyncio.to_thread(self._stop)  # a scrape may be waiting for this loop
 
 
 def _metric(family: Family) -> "Metric":

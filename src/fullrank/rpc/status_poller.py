@@ -1,4 +1,4 @@
-"""A blocking look at a local run's controller, for the command line."""
+"""Poll the status of a local run, blocking, for the command line."""
 
 from pathlib import Path
 from typing import Self
@@ -10,17 +10,17 @@ from fullrank.config import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.identity import Role
+from fullrank.rpc.run_status import RunStatus, decode_status
 from fullrank.rpc.security import Security
-from fullrank.rpc.seen import RunStatus, decode_status
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
 STATUS_S = 2.0
-"""Deadline of one look."""
+"""Deadline of one call."""
 
 
-class Watch:
-    """Looks at the controller of a run; a controller that is not up yet is STARTING."""
+class StatusPoller:
+    """Asks the controller of a run for its status; one that is not up yet is STARTING."""
 
     def __init__(self, run_dir: Path, config: RunConfig) -> None:
         self._run_dir = run_dir
@@ -32,15 +32,15 @@ class Watch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._hang_up()
+        self._close()
 
-    def _hang_up(self) -> None:
+    def _close(self) -> None:
         if self._channel is not None:
             self._channel.close()
         self._channel = None
 
     def status(self) -> RunStatus:
-        """Where the run stands now."""
+        """Status of the run now."""
         try:
             if self._channel is None:
                 address = resolve(self._configured, self._run_dir, "controller")
@@ -49,6 +49,6 @@ class Watch:
             stub = ControllerServiceStub(self._channel)
             status = stub.GetStatus(pb.GetStatusRequest(), timeout=STATUS_S)
         except (ServiceLost, grpc.RpcError):
-            self._hang_up()  # a restarted controller may listen elsewhere
+            self._close()  # a restarted controller may listen elsewhere
             return RunStatus()
         return decode_status(status)

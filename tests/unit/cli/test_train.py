@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fullrank.cli import train
-from fullrank.rpc.seen import RunState
+from fullrank.rpc.run_status import RunState
 
 
 @pytest.mark.parametrize("inside", ["file/run", "/proc/nothing/run"])

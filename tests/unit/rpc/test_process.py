@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from tests.signals import holds
 
-from fullrank.rpc.launch import STOPPING, THREADS, be_deaf, run
+from fullrank.rpc.process import STOPPING, THREADS, ignore_signals, run
 
 
 @pytest.fixture
@@ -42,7 +42,7 @@ def test_the_deaf_hear_no_more_and_handle_what_came_before(monkeypatch: pytest.M
     monkeypatch.setattr(atexit, "register", lambda *call: ending.append(partial(*call)))
     for number in STOPPING:
         signal.signal(number, lambda number, _: heard.append(number))
-    be_deaf()
+    ignore_signals()
     assert all(holds("SigIgn", number) for number in STOPPING)
     for number in STOPPING:
         signal.raise_signal(number)

@@ -13,8 +13,8 @@ from tests.unit.runs.test_time_budget import timed
 from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, NotFound, ServiceLost
 from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
-from fullrank.rpc.launch import Launch
-from fullrank.rpc.seen import LearnerStatus, RunState, RunStatus
+from fullrank.rpc.process import Launch
+from fullrank.rpc.run_status import LearnerStatus, RunState, RunStatus
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
