@@ -24,7 +24,7 @@ from fullrank.runs.event_log import (
     Assigned,
     Began,
     Committed,
-    Dealt,
+    EpochBegan,
     Event,
     History,
     Joined,
@@ -54,7 +54,7 @@ class _Term:
 
     def add(self, event: Event) -> None:
         self.events.append(event)
-        if isinstance(event, Dealt):
+        if isinstance(event, EpochBegan):
             self.matrices[event.epoch] = np.array(event.matrix)
         elif isinstance(event, Added):
             self.added.setdefault((event.epoch, event.iteration), {}).update(event.units)

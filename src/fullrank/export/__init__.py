@@ -1,1 +1,1 @@
-"""Trained policies for use without Fullrank: one file for each agent, checked against the run."""
+"""Export of policies for use without Fullrank: one file per agent, checked against the run."""

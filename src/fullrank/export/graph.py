@@ -1,8 +1,8 @@
-"""Policies as ONNX: from ``observation`` to ``action``, and to ``logits`` where it is discrete.
+"""Policies as ONNX, from ``observation`` to ``action``, and ``logits`` if the action is discrete.
 
-``observation`` is float32 of shape (batch, observation size), as the environment gives it. A
-discrete ``action`` is the index of the likeliest, int64 of shape (batch,); a continuous one is the
-point in the box, float32 of shape (batch, action size).
+``observation`` is float32 of shape (batch, observation size), as the environment returns it. A
+discrete ``action`` is the index of the most likely one, int64 of shape (batch,); a continuous one
+is the point in the box, float32 of shape (batch, action size).
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
 OPSET, IR_VERSION = 17, 8
-"""Of 2022: old enough for every runtime in use."""
+"""Versions of 2022, which every runtime in use supports."""
 _LIKELIEST = "action = ArgMax <axis = 1, keepdims = 0> (logits)"
 _INTO_THE_BOX = "scaled = Mul (squashed, half) action = Add (scaled, centre)"
 USAGE = (
-    "ONNX: `observation`, float32 of shape (batch, observation size) as the environment gives it, "
-    "to `action`: the index of the likeliest one (`logits` beside it), or the point in the range "
-    "of the action."
+    "ONNX: the input `observation` is float32 of shape (batch, observation size), as the "
+    "environment returns it; the output `action` is the index of the most likely action (with "
+    "`logits`), or the point in the range of the action."
 )
 
 
 def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
-    """Write a policy; the model's metadata hold ``facts``."""
+    """Write a policy, with ``facts`` as the model's metadata."""
     try:
         import onnx
     except ImportError:
@@ -43,7 +43,7 @@ def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
 
 
 def load(policy: Policy, path: Path) -> Play:
-    """What the ONNX runtime makes of observations by the file."""
+    """The policy in a file, run by the ONNX runtime."""
     try:
         import onnxruntime
     except ImportError:

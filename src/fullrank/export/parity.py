@@ -1,4 +1,4 @@
-"""Whether exported policies act as the run's do."""
+"""Check that exported policies act like the run's own."""
 
 from collections.abc import Sequence
 
@@ -12,41 +12,42 @@ from fullrank.export.policy import Play, Policy
 from fullrank.training.rollouts import Act
 
 OBSERVATIONS = 1000
-"""Random ones, standard normal, that exported policies are tried on."""
+"""Number of standard normal observations on which exported policies are tried."""
 LIMIT = 1e-5
-"""The largest difference that two orders of summation explain."""
+"""Largest difference that the order of summation can explain."""
 
 
 def check(policies: Sequence[Policy], exported: Sequence[Play], act: Act, *, seed: int) -> float:
-    """The largest difference between exported policies and the run's on random observations.
+    """Largest difference between exported policies and the run's on random observations.
 
-    It is that of their outputs, or how much higher an exported policy scores another action than
-    the one that the run takes; relative to the largest output where that is above 1.
+    The difference is the larger of two: that of the outputs, and the margin by which an exported
+    policy prefers another action than the run's. It is relative to the largest output above 1.
 
     Args:
-        policies: The run's, agent by agent.
-        exported: The same as read back from their files.
+        policies: The run's policies, by agent.
+        exported: The policies as read back from their files.
         act: The run's greedy joint actions.
-        seed: Keys the observations.
+        seed: Seed of the observations.
 
     Raises:
-        FullrankError: It is above ``LIMIT``.
+        FullrankError: The difference is above ``LIMIT``.
     """
     observation_sizes = [policy.agent.observation_size for policy in policies]
     action_sizes = [policy.agent.action.size for policy in policies]
     shape = (OBSERVATIONS, sum(observation_sizes))
     joint = stream(seed, "parity").standard_normal(shape, dtype=np.float32)
-    seen, taken = _split(joint, observation_sizes), _split(act(joint), action_sizes)
-    apart = np.array([_apart(*each) for each in zip(policies, exported, seen, taken, strict=True)])
-    if not (apart <= LIMIT).all():
+    observed, taken = _split(joint, observation_sizes), _split(act(joint), action_sizes)
+    agents = zip(policies, exported, observed, taken, strict=True)
+    differences = np.array([_difference(*agent) for agent in agents])
+    if not (differences <= LIMIT).all():
         raise FullrankError(
-            f"the exported policies differ from the run's by {apart.max():.1e}, more than "
-            f"{LIMIT:.0e}; they were not kept"
+            f"the exported policies differ from the run's by {differences.max():.1e}, more than "
+            f"{LIMIT:.0e}; they were discarded"
         )
-    return float(apart.max())
+    return float(differences.max())
 
 
-def _apart(policy: Policy, play: Play, observation: FloatArray, taken: FloatArray) -> float:
+def _difference(policy: Policy, play: Play, observation: FloatArray, taken: FloatArray) -> float:
     outputs, expected = play(observation), policy.outputs(observation)
     if isinstance(policy.agent.action, Discrete):
         missed = outputs.max(axis=1) - (outputs * taken).sum(axis=1)

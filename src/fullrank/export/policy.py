@@ -1,4 +1,4 @@
-"""An agent's policy as plain arrays, which every exported form says again."""
+"""An agent's policy as plain arrays, and the interface of export formats."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,22 +11,22 @@ from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Continuous, Discrete
 
 Play: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Observations of one agent, shape (B, observation size), to what ``Policy.outputs`` says."""
+"""Observations of one agent, shape (B, observation size), to outputs as of ``Policy.outputs``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Policy:
-    """A perceptron with ReLU between its layers, and whose it is."""
+    """An agent's policy: a perceptron with ReLU between its layers."""
 
     agent: AgentSpec
     layers: tuple[FloatArray, ...]
-    """Each [W | b], shape (outputs, inputs + 1), from the input up."""
+    """Matrices [W | b] of shape (outputs, inputs + 1), from the input up."""
 
     def outputs(self, observation: FloatArray) -> FloatArray:
         """Logits (discrete), or the point in the box (continuous), shape (B, action size).
 
         Args:
-            observation: As the environment gives it, shape (B, observation size) float32.
+            observation: As the environment returns it, shape (B, observation size) float32.
         """
         *hidden, last = self.layers
         signal = observation
@@ -45,25 +45,25 @@ def _affine(layer: FloatArray, signal: FloatArray) -> FloatArray:
 
 
 def centre_and_half(box: Continuous) -> tuple[FloatArray, FloatArray]:
-    """Of each entry's range: its centre, and half its length."""
+    """Centre and half length of the range of each entry."""
     low, high = (np.array(bound, np.float32) for bound in (box.low, box.high))
     half = np.float32(0.5)
     return (high + low) * half, (high - low) * half
 
 
 class Form(Protocol):
-    """A kind of file; a module."""
+    """A file format, implemented by a module."""
 
     USAGE: str
-    """How a file is read, for people."""
+    """Instructions for reading a file."""
 
     def save(self, policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
         """Write a policy, with ``facts`` about it.
 
         Raises:
-            ConfigError: What it takes is not installed.
+            ConfigError: A required package is not installed.
             OSError: The file cannot be written.
         """
 
     def load(self, policy: Policy, path: Path) -> Play:
-        """What the file that holds ``policy`` says."""
+        """The policy in a file that ``save`` wrote for ``policy``."""

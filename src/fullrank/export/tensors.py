@@ -11,14 +11,14 @@ from safetensors.numpy import load_file, save_file
 from fullrank.export.policy import Play, Policy
 
 USAGE = (
-    "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, ReLU between its "
-    "layers. Its outputs are logits where the action is one of several; else they go through tanh "
-    "into the range of the action."
+    "safetensors: `weight_0`, `bias_0`, ... of a perceptron from the input up, with ReLU between "
+    "layers. The outputs are logits if the action is discrete; otherwise tanh maps them into the "
+    "range of the action."
 )
 
 
 def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
-    """Write a policy; the file's metadata hold ``facts`` and the agent's actions."""
+    """Write a policy, with ``facts`` and the agent's action space as metadata."""
     arrays = {}
     for depth, layer in enumerate(policy.layers):
         arrays[f"weight_{depth}"] = np.ascontiguousarray(layer[:, :-1])
@@ -29,7 +29,7 @@ def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
 
 
 def load(policy: Policy, path: Path) -> Play:
-    """What the arrays in the file make of observations."""
+    """The policy in a file."""
     arrays = load_file(path)
     layers = tuple(
         np.column_stack([arrays[f"weight_{depth}"], arrays[f"bias_{depth}"]])

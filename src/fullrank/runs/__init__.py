@@ -1,1 +1,1 @@
-"""Runs: the files that a run leaves on disk, and what is read from them."""
+"""Files of a run on disk, and statistics and summaries of their contents."""

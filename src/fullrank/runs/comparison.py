@@ -1,9 +1,9 @@
-"""Runs side by side: those that differ in nothing but their seed are samples of one thing.
+"""Comparison of runs: runs that differ only in their seed are samples of one group.
 
-The centre is the interquartile mean over runs and the interval a bootstrap over runs, within each
-group, as in Agarwal, Schwarzer, Castro, Courville, Bellemare: Deep Reinforcement Learning at the
-Edge of the Statistical Precipice, NeurIPS 2021, arXiv:2108.13264. Two groups are compared seed by
-seed, because runs of one seed begin with the same parameters and episodes.
+The centre of a group is the interquartile mean over its runs, with a bootstrap interval over runs,
+as in Agarwal, Schwarzer, Castro, Courville, Bellemare: Deep Reinforcement Learning at the Edge of
+the Statistical Precipice, NeurIPS 2021, arXiv:2108.13264. Two groups are compared seed by seed,
+because runs with the same seed start with the same parameters and episodes.
 """
 
 import math
@@ -18,19 +18,19 @@ from fullrank.runs.statistics import bootstrap, interquartile_means
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """One run."""
+    """Result of one run."""
 
     settings: Mapping[str, Hashable]
-    """What it was configured as, key by key, without the seed."""
+    """Configuration by dotted key, without the seed."""
     seed: int
     iterations: int
-    """How many its policies learnt from."""
+    """Number of iterations that the policies were trained for."""
     returns: Mapping[str, float]
-    """What its policies earn, by side."""
+    """Mean return of the policies, by side."""
 
 
 def grouped(samples: Iterable[Sample]) -> list[list[Sample]]:
-    """Runs of equal settings together, in order of first appearance."""
+    """Group runs with equal settings, in order of first appearance."""
     groups: dict[frozenset[tuple[str, Hashable]], list[Sample]] = {}
     for sample in samples:
         groups.setdefault(frozenset(sample.settings.items()), []).append(sample)
@@ -38,14 +38,11 @@ def grouped(samples: Iterable[Sample]) -> list[list[Sample]]:
 
 
 def labels(groups: Sequence[Sequence[Sample]]) -> list[str]:
-    """What sets each group apart: its settings that are not those of every group."""
-    everyone = [group[0].settings for group in groups]
-    keys = sorted({key for settings in everyone for key in settings})
-    apart = [key for key in keys if len({settings.get(key) for settings in everyone}) > 1]
-    return [
-        ", ".join(f"{key} = {settings[key]}" for key in apart if key in settings)
-        for settings in everyone
-    ]
+    """Label of each group: the settings that not all groups share."""
+    settings = [group[0].settings for group in groups]
+    keys = sorted({key for own in settings for key in own})
+    varying = [key for key in keys if len({own.get(key) for own in settings}) > 1]
+    return [", ".join(f"{key} = {own[key]}" for key in varying if key in own) for own in settings]
 
 
 def centre(group: Sequence[Sample], side: str) -> Interval:
@@ -54,18 +51,18 @@ def centre(group: Sequence[Sample], side: str) -> Interval:
 
 
 def difference(group: Sequence[Sample], base: Sequence[Sample], side: str) -> Interval | None:
-    """Interquartile mean of a side's return in ``group`` less that in ``base``, seed by seed.
+    """Interquartile mean of the difference of a side's return from ``base``, seed by seed.
 
     None if the groups play different environments or have no seed in common.
     """
-    theirs = {sample.seed: sample for sample in base if _task(sample) == _task(group[0])}
-    pairs = [(each, theirs[each.seed]) for each in group if each.seed in theirs]
-    apart = [own.returns[side] - other.returns[side] for own, other in pairs]
-    return _over_runs(apart) if apart else None
+    by_seed = {sample.seed: sample for sample in base if _task(sample) == _task(group[0])}
+    pairs = [(sample, by_seed[sample.seed]) for sample in group if sample.seed in by_seed]
+    differences = [sample.returns[side] - other.returns[side] for sample, other in pairs]
+    return _over_runs(differences) if differences else None
 
 
 def _task(sample: Sample) -> Mapping[str, Hashable]:
-    """What is played; how many copies collect it does not matter."""
+    """Settings of the environment, but for its number of copies."""
     return {
         key: value
         for key, value in sample.settings.items()
@@ -74,14 +71,14 @@ def _task(sample: Sample) -> Mapping[str, Hashable]:
 
 
 def _over_runs(values: Sequence[float]) -> Interval:
-    """One run says nothing about others: its interval has no bounds."""
+    """Interquartile mean with its interval, which is unbounded for a single run."""
     if len(values) == 1:
         return Interval(values[0], -math.inf, math.inf)
     return bootstrap(np.array(values), statistic=interquartile_means)
 
 
 def flat(table: JSON, prefix: str = "") -> dict[str, Hashable]:
-    """Nested tables as dotted keys to what can be compared."""
+    """Nested tables as a mapping from dotted keys to comparable values."""
     found: dict[str, Hashable] = {}
     for key, value in table.items():
         if isinstance(value, dict):

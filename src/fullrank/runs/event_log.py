@@ -1,8 +1,8 @@
-"""Histories: what each service did, a line an event, for a checker to judge afterwards.
+"""Event logs: one line for each action of a service, from which invariants are checked.
 
-``<run>/history/<service>.jsonl`` takes one system call an event, so that ``kill -9`` loses
-none that was noted; a line cut short is passed over. Files carry no times: their order is what
-counts, and ids tie the services' files together (docs/adr/0020-fault-harness.md).
+An event is written to ``<run>/history/<service>.jsonl`` by a single system call, so that
+``kill -9`` loses none; a truncated line is skipped. Lines carry no times: their order matters, and
+ids link the files of several services (docs/adr/0020-fault-harness.md).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -28,20 +28,20 @@ _SUFFIX = ".jsonl"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Began:
-    """A controller raised the term."""
+    """A controller began a term."""
 
     event: Literal["began"] = "began"
     run: str
     term: int
     known: int
-    """Iterations that it knows to be committed."""
+    """Number of iterations that it knows to be committed."""
     resumes_at: int
     """The first iteration that it asks learners for."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Joined:
-    """A learner leased an index."""
+    """A learner joined and leased an index."""
 
     event: Literal["joined"] = "joined"
     term: int
@@ -50,7 +50,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Left:
-    """Its stream ended."""
+    """A learner's stream ended."""
 
     event: Literal["left"] = "left"
     term: int
@@ -59,10 +59,10 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Dealt:
-    """An epoch began."""
+class EpochBegan:
+    """An epoch began with a new C."""
 
-    event: Literal["dealt"] = "dealt"
+    event: Literal["epoch_began"] = "epoch_began"
     term: int
     epoch: int
     matrix: tuple[tuple[float, ...], ...]
@@ -83,7 +83,7 @@ class Added:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assigned:
-    """Rows were assigned, at the parameters that follow from all iterations before."""
+    """Rows were assigned, with the parameters after all earlier iterations."""
 
     event: Literal["assigned"] = "assigned"
     term: int
@@ -113,7 +113,7 @@ class Committed:
     epoch: int
     iteration: int
     rows: Held
-    """Those that its updates rest on."""
+    """Rows from which the updates were decoded, with their holders."""
     digest: str
     exact: bool
     culprit: LearnerId | None
@@ -121,7 +121,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Published:
-    """An iteration was applied and everybody may see it."""
+    """An iteration was applied and announced."""
 
     event: Literal["published"] = "published"
     term: int
@@ -130,7 +130,7 @@ class Published:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TakenBack:
-    """Iterations from ``first`` on were proved wrong; a later term commits them anew."""
+    """Iterations from ``first`` on were proved wrong; a later term commits them again."""
 
     event: Literal["taken_back"] = "taken_back"
     term: int
@@ -139,7 +139,7 @@ class TakenBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
-    """Replay told the controller that it holds every position below ``head``."""
+    """Replay acknowledged every position below ``head`` to the controller."""
 
     event: Literal["acknowledged"] = "acknowledged"
     term: int
@@ -157,7 +157,7 @@ class Reopened:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncated:
-    """A controller opened a table and had it forget what lies at ``head`` and beyond."""
+    """A controller opened a table and truncated it to the positions below ``head``."""
 
     event: Literal["truncated"] = "truncated"
     table: str
@@ -166,7 +166,7 @@ class Truncated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stored:
-    """Rows from ``first`` on are stored, about to be acknowledged."""
+    """Rows from ``first`` on were stored and are about to be acknowledged."""
 
     event: Literal["stored"] = "stored"
     table: str
@@ -203,7 +203,7 @@ Event: TypeAlias = Annotated[
     Began
     | Joined
     | Left
-    | Dealt
+    | EpochBegan
     | Added
     | Assigned
     | Refused
@@ -223,13 +223,13 @@ _EVENT: TypeAdapter[Event] = TypeAdapter(Event)
 
 
 class EventLog:
-    """One service's history, appended to.
+    """Event log of one service.
 
-    A disk that takes no more ends the history, not the service.
+    A failed write ends the log, not the service.
 
     Args:
-        run_dir: The run's own directory; None notes nothing.
-        service: Names the file.
+        run_dir: Directory of the run; None: events are discarded.
+        service: Name of the file.
     """
 
     def __init__(self, run_dir: Path | None = None, service: str = "") -> None:
@@ -242,7 +242,7 @@ class EventLog:
             self._file.truncate(_whole_bytes(path))
 
     def append(self, event: Event) -> None:
-        """Append an event: some 7 us where fifteen rows are named."""
+        """Append an event; with fifteen rows this takes about 7 us."""
         if self._file is None:
             return
         line = _EVENT.dump_json(event) + b"\n"
@@ -261,7 +261,7 @@ class EventLog:
 
 
 def _whole_bytes(path: Path) -> int:
-    """Up to the end of the last whole line: a full disk may have cut the next one short."""
+    """Number of bytes up to the last whole line; a full disk may have truncated the next."""
     if not path.stat().st_size:
         return 0
     with path.open("rb") as file, mmap(file.fileno(), 0, access=ACCESS_READ) as content:
@@ -270,16 +270,16 @@ def _whole_bytes(path: Path) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class History:
-    """What the services of a run noted, each in its own order."""
+    """Events of the services of a run, each in its own order."""
 
     controller: Sequence[Event] = ()
     replay: Sequence[Event] = ()
     learners: Mapping[str, Sequence[Event]] = field(default_factory=dict)
-    """By process."""
+    """Events of each learner process."""
 
 
 def read_history(run_dir: Path) -> History:
-    """The histories in a run directory; empty where a service wrote none.
+    """The events in a run directory; empty for a service without a log.
 
     Raises:
         FullrankError: A line is damaged.
@@ -288,9 +288,10 @@ def read_history(run_dir: Path) -> History:
 
 
 def follow(run_dir: Path) -> Iterator[History]:
-    """For ever: what was noted since the last call.
+    """Yield, for ever, the events appended since the last call.
 
-    The controller's is read first: what it rests on was noted before, and is read with it.
+    The controller's log is read first: the events that its own depend on were appended earlier, and
+    so are read with them.
 
     Raises:
         FullrankError: A line is damaged.
@@ -312,7 +313,7 @@ def follow(run_dir: Path) -> Iterator[History]:
 
 
 def _events(path: Path) -> Iterator[list[Event]]:
-    """For ever: the events of a file that were added since the last call, in order."""
+    """Yield, for ever, the events appended to a file since the last call, in order."""
     numbers = count(1)
     for lines in appended(path):
         yield [_event(path, next(numbers), line) for line in lines]

@@ -1,10 +1,10 @@
-"""The journal: what every iteration committed, on disk before anybody hears of it.
+"""The journal: the updates of every committed iteration, on disk before the commit is announced.
 
 ``<directory>/000100-000002.journal`` holds the iterations from 100 on that the controller of term 2
-committed, one record each: JSON facts, and the updates themselves where they are small enough. A
-segment begins at every start of a controller and after every checkpoint; it is only ever appended
-to. A record cut short by a crash was never acknowledged and is passed over. Updates that depend on
-who answered (``exact = false``) are stored whatever their size, for nobody can compute them again.
+committed, one record each: JSON facts, and the updates if they are small enough. A controller opens
+a segment when it starts and after every checkpoint, and only appends to it. A record truncated by a
+crash was never acknowledged and is skipped. Inexact updates (``exact = false``) are stored at any
+size: they depend on the received rows and cannot be computed again.
 """
 
 import json
@@ -26,16 +26,16 @@ from fullrank.common.failpoints import reach
 from fullrank.common.types import JSON, FloatArray
 
 UPDATE_BYTES = 16 * 2**20
-"""Larger updates are not stored: learners compute them again, and their digests prove them."""
+"""Limit for stored updates; learners recompute larger ones, verified by their digests."""
 
 _HEADER = struct.Struct("<4sIQII")
-"""Mark, bytes of facts, bytes of updates, units, CRC-32C of all but itself."""
+"""Mark, bytes of facts, bytes of updates, units, CRC-32C of everything but itself."""
 _KIND, _VERSION = b"FRJ", b"1"
 _MARK = _KIND + _VERSION
 _SUFFIX = ".journal"
 
 CUT_SHORT = "cut short"
-"""The fault of a segment whose last record was being written when its controller was killed."""
+"""Fault of a segment whose last record was being written when its controller was killed."""
 
 Written = TypeVar("Written")
 
@@ -47,17 +47,17 @@ class Entry:
     iteration: int
     facts: JSON
     updates: FloatArray | None
-    """Shape (M, P) float32; None where they were too large to store."""
+    """Shape (M, P) float32; None if they were too large to store."""
 
 
 class Journal:
-    """Appends to a directory of segments.
+    """Appends records to segments in a directory.
 
     Args:
-        directory: Made if missing.
-        term: Of this controller; higher than that of every segment there is.
+        directory: Directory of the segments; made if missing.
+        term: Term of this controller, higher than that of every existing segment.
         first: The iteration that is committed next.
-        confirm: Called before each write; raises if this controller may not write any more.
+        confirm: Called before each write; raises if the term of this controller has ended.
 
     Raises:
         FullrankError: The directory cannot be written.
@@ -79,15 +79,14 @@ class Journal:
         """Store an iteration durably.
 
         Args:
-            iteration: Its number.
-            facts: JSON.
+            iteration: Number of the iteration.
+            facts: Further JSON.
             updates: Shape (M, P) float32.
             reproducible: Whether learners can compute the same bits again, so that large updates
                 need not be stored.
 
         Raises:
-            FullrankError: The disk does not take it, or ``confirm`` raised; then it is not
-                committed.
+            FullrankError: The write failed or ``confirm`` raised; the iteration is not committed.
         """
         self._confirm()
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
@@ -95,7 +94,7 @@ class Journal:
         _writing(Path(self._file.name), lambda: _append(self._file, record))
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
-        """Go on in a new file, and drop those with nothing at ``keep_from`` or after it."""
+        """Start a new segment, and remove segments that end before ``keep_from``."""
         if self._file.tell():
             self._file.close()
             self._file = self._open(first)
@@ -111,9 +110,9 @@ class Journal:
 
 
 def read(directory: Path, *, first: int) -> list[Entry]:
-    """The iterations from ``first`` on, without a gap, as the last controller to commit them did.
+    """The iterations from ``first`` on, up to the first gap, as last committed.
 
-    A later term supersedes all that earlier ones committed from where it began.
+    A later term supersedes the iterations of earlier terms from its own first one on.
 
     Raises:
         VersionMismatch: A later version of Fullrank wrote a segment.
@@ -131,13 +130,13 @@ def read(directory: Path, *, first: int) -> list[Entry]:
 
 
 def supersede(directory: Path, *, term: int, first: int) -> None:
-    """Take back what earlier terms committed from iteration ``first`` on; their records stay.
+    """Withdraw the iterations that earlier terms committed from ``first`` on; their records stay.
 
-    Once this returns, whoever reads the journal goes on before ``first``, whatever happens next.
+    After the return every reader of the journal resumes at ``first`` at the latest.
 
     Args:
-        directory: Of the journal.
-        term: The next controller's, higher than that of every segment there is.
+        directory: Directory of the journal.
+        term: Term of the next controller, higher than that of every existing segment.
         first: The iteration that is committed next.
     """
     _opened(directory, term=term, first=first).close()
@@ -145,20 +144,20 @@ def supersede(directory: Path, *, term: int, first: int) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Survey:
-    """What a segment holds."""
+    """Contents of a segment."""
 
     path: Path
     term: int
     first: int
-    """The iteration that it begins with."""
+    """The segment's first iteration."""
     records: int
-    """Whole ones."""
+    """Number of whole records."""
     fault: str
-    """Why nothing is believed after them: cut short, as by a crash, or damaged; else empty."""
+    """Why reading stopped after them: cut short, as by a crash, or damaged; else empty."""
 
 
 def survey(directory: Path) -> list[Survey]:
-    """Every segment, in the order in which they were written."""
+    """Survey of every segment, in the order in which they were written."""
     found = []
     for segment in _segments(directory):
         reading = _Reading(segment.path)
@@ -195,7 +194,7 @@ def _segments(directory: Path) -> list[_Segment]:
 def _encode(
     iteration: int, facts: JSON, updates: FloatArray, *, stored: bool
 ) -> tuple[bytes, bytes]:
-    """A record in two pieces; the second is the updates, which are not copied twice."""
+    """A record in two pieces; the second, the updates, is not copied again."""
     text = json.dumps({"iteration": iteration, **facts}).encode()
     data = updates.astype("<f4", copy=False).tobytes() if stored else b""
     lengths = (_MARK, len(text), len(data), len(updates))
@@ -204,14 +203,14 @@ def _encode(
 
 
 class _Reading:
-    """Iterates over the whole records of a segment, up to the first that is not whole.
+    """Iterates over the records of a segment up to the first that is not whole.
 
-    Updates stay on disk until they are used.
+    Updates are mapped, not read, until they are used.
     """
 
     def __init__(self, path: Path) -> None:
         self.fault = ""
-        """Why the iteration ended before the end of the file."""
+        """Why the iteration ended before the end of the file; else empty."""
         self._path = path
 
     def __iter__(self) -> Iterator[Entry]:
@@ -239,11 +238,11 @@ class _OtherVersion(Exception):
 
 
 class _NotWhole(Exception):
-    """What lies here is no record; the message says what it looks like."""
+    """No whole record lies at this position; the message is the fault."""
 
 
 def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
-    """The record at ``start`` and where the next begins."""
+    """The record at ``start``, and the position after it."""
     body = start + _HEADER.size
     if body > len(content):
         raise _NotWhole(CUT_SHORT)
@@ -293,6 +292,6 @@ def _writing(path: Path, write: Callable[[], Written]) -> Written:
         return write()
     except OSError as error:
         raise FullrankError(
-            f"cannot write {path}: {error.strerror}; nothing of this iteration is committed: make "
-            "room and resume"
+            f"cannot write {path}: {error.strerror}; the iteration is not committed: make room and "
+            "resume"
         ) from error

@@ -1,4 +1,4 @@
-"""What a person is told of each iteration, in a terminal, a pipe or a service's log."""
+"""Progress of a run as text, for a terminal, a pipe or a service's log."""
 
 from collections import defaultdict, deque
 from collections.abc import Callable
@@ -9,20 +9,20 @@ from fullrank.runs.record import IterationRecord
 HEADERS = ("iteration", "return", "round", "|J|", "late", "kappa", "exact")
 
 SMOOTHED = 20
-"""Iterations that the return is averaged over."""
+"""Number of iterations over which the return is averaged."""
 LINE_PERIOD_S = 5.0
-"""Least time between two lines."""
+"""Shortest time between two lines."""
 
 
 class Cells:
-    """Records as the texts below ``HEADERS``."""
+    """Formats records as the table cells below ``HEADERS``."""
 
     def __init__(self) -> None:
         self._returns = _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
 
     def of(self, record: IterationRecord) -> tuple[str, ...]:
-        """The texts; a return is the mean over the last iterations in which an episode ended."""
+        """Cells of a record; the return is a mean over recent iterations that ended an episode."""
         self._returns.add(record.return_mean)
         for side, value in record.side_returns.items():
             self._sides[side].add(value)
@@ -37,7 +37,7 @@ class Cells:
         )
 
     def _return(self) -> str:
-        """Of everybody, and of each side where there are several."""
+        """Return of all agents, and of each side if there are several."""
         sides = ", ".join(f"{side} {value}" for side, value in self._sides.items())
         return f"{self._returns} ({sides})" if len(self._sides) > 1 else str(self._returns)
 
@@ -55,7 +55,7 @@ class _Mean:
         self._last: deque[float] = deque(maxlen=SMOOTHED)
 
     def add(self, value: float | None) -> None:
-        """None leaves it as it is."""
+        """Add a value; None is ignored."""
         if value is not None:
             self._last.append(value)
 
@@ -64,11 +64,11 @@ class _Mean:
 
 
 class Lines:
-    """Records as lines, one every few seconds.
+    """Writes records as lines, one every few seconds.
 
     Args:
         say: Takes a line.
-        iterations: Iterations of the run.
+        iterations: Number of iterations of the run.
         clock: Seconds, monotonic.
     """
 
@@ -83,7 +83,7 @@ class Lines:
         self._pending: str | None = None
 
     def write(self, record: IterationRecord) -> None:
-        """Say it if the last line is old enough."""
+        """Write the record if enough time has passed since the last line."""
         pairs = zip(HEADERS[1:], self._cells.of(record)[1:], strict=True)
         text = "  ".join(f"{name} {cell}" for name, cell in pairs)
         self._pending = f"iteration {record.iteration + 1}/{self._iterations}  {text}"
@@ -92,7 +92,7 @@ class Lines:
             self._next = self._clock() + LINE_PERIOD_S
 
     def close(self) -> None:
-        """Say the last record if it was not said."""
+        """Write the last record if it was not written."""
         if self._pending is not None:
             self._say(self._pending)
         self._pending = None

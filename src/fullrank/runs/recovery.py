@@ -1,4 +1,4 @@
-"""What a run could be resumed from, and where two checkpoints differ."""
+"""State from which a run can be resumed, and differences between checkpoints."""
 
 import shutil
 from contextlib import suppress
@@ -12,17 +12,17 @@ from fullrank.runs import checkpoint, journal
 from fullrank.runs.checkpoint import Checkpoint
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
-"""Where they lie in a run's directory."""
+"""Subdirectories of a run's directory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recovery:
-    """The state of a run on disk."""
+    """Recoverable state of a run on disk."""
 
     committed: int
-    """Iterations that a resumed run would have; the next one is computed."""
+    """Number of iterations that a resumed run starts with."""
     faults: tuple[str, ...]
-    """What is damaged or missing; what a crash leaves behind is no fault."""
+    """Damaged or missing files; a record truncated by a crash is no fault."""
 
 
 def examine(run_dir: Path, *, published: int) -> Recovery:
@@ -30,7 +30,7 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
 
     Args:
         run_dir: The run's directory.
-        published: Iterations that the run is known to have committed.
+        published: Number of iterations that the run is known to have committed.
     """
     faults: list[str] = []
     committed = 0
@@ -58,14 +58,14 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
 
 
 def checkpoints_lost(run_dir: Path) -> bool:
-    """Whether there were checkpoints once: the journal's beginning was dropped because of them."""
+    """Whether checkpoints are missing: the journal was shortened, which requires a checkpoint."""
     segments = journal.survey(run_dir / JOURNAL)
     begins = min((segment.first for segment in segments), default=0)
     return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)
 
 
 def drop_superseded(run_dir: Path) -> list[Path]:
-    """Remove checkpoints of what a later term has taken back; returns where they lay."""
+    """Remove checkpoints of iterations that a later term has withdrawn; returns their paths."""
     dropped = _superseded(run_dir)
     for path in dropped:
         shutil.rmtree(path)
@@ -73,7 +73,7 @@ def drop_superseded(run_dir: Path) -> list[Path]:
 
 
 def _superseded(run_dir: Path) -> list[Path]:
-    """Readable checkpoints of iterations that a later term goes on before."""
+    """Readable checkpoints of iterations at or after the first iteration of a later term."""
     segments = journal.survey(run_dir / JOURNAL)
     found = []
     for path in checkpoint.saved(run_dir / CHECKPOINTS):
@@ -86,7 +86,7 @@ def _superseded(run_dir: Path) -> list[Path]:
 
 
 def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
-    """The newest usable checkpoint of an earlier iteration, if there is one."""
+    """The newest usable checkpoint before an iteration, if there is one."""
     for path in checkpoint.saved(run_dir / CHECKPOINTS):
         if int(path.name) < iteration:
             with suppress(CheckpointUnusable):
@@ -96,15 +96,15 @@ def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """An array that is not the same in both checkpoints."""
+    """An array that differs between two checkpoints."""
 
     name: str
-    """Its part (algorithm, rollout, collected) and its name there."""
+    """Part of the state (algorithm, rollout, collected) and name within it."""
     reason: str
 
 
 def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
-    """Arrays that differ in a bit, by name; an array of one checkpoint alone differs."""
+    """Arrays that differ in any bit, by name; so does an array that only one checkpoint has."""
     found = []
     for name in sorted(one.arrays.keys() | other.arrays.keys()):
         reason = _difference(one.arrays.get(name), other.arrays.get(name))
@@ -114,7 +114,7 @@ def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
 
 
 def _difference(one: checkpoint.Array | None, other: checkpoint.Array | None) -> str:
-    """Empty if the bits are the same."""
+    """Reason why two arrays differ; empty if their bits are equal."""
     if one is None or other is None:
         return f"only in the {'second' if one is None else 'first'}"
     if (one.dtype, one.shape) != (other.dtype, other.shape):

@@ -1,4 +1,4 @@
-"""Means with honest intervals."""
+"""Means with confidence intervals."""
 
 from collections.abc import Callable
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import Interval
 
 Statistic: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
-"""Of the entries of each row, shape (rows, n) to (rows,)."""
+"""Statistic of the entries of each row, shape (rows, n) to (rows,)."""
 
 RESAMPLES = 10_000
 
@@ -23,7 +23,7 @@ def row_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def interquartile_means(rows: NDArray[np.float64]) -> NDArray[np.float64]:
-    """The mean of the middle half of each row, which a run that failed does not drag along."""
+    """The mean of the middle half of each row, robust against single failed runs."""
     return np.asarray(trim_mean(rows, 0.25, axis=1))
 
 
@@ -38,9 +38,9 @@ def bootstrap(
 
     Args:
         values: Independent observations, shape (n,), n at least 1.
-        seed: Keys the resamples.
-        share: Of the resampled means, how many lie in the interval.
-        statistic: Which mean.
+        seed: Seed of the resamples.
+        share: Share of the resampled means inside the interval.
+        statistic: The mean to take.
     """
     picked = stream(seed, "bootstrap").integers(len(values), size=(RESAMPLES, len(values)))
     resampled = statistic(values[picked])
@@ -49,11 +49,11 @@ def bootstrap(
 
 
 def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
-    """Student's interval of a mean, for values so few that a bootstrap's would be too narrow.
+    """Student's interval of a mean, for samples too small for a bootstrap.
 
     Args:
-        values: Independent observations, about normal, shape (n,), n at least 2.
-        share: Of such intervals, how many hold the true mean.
+        values: Independent, roughly normal observations, shape (n,), n at least 2.
+        share: Share of such intervals that contain the true mean.
     """
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     reach = error * t.ppf(0.5 + share / 2, len(values) - 1)

@@ -1,7 +1,7 @@
-"""Where the time of iterations goes, which phase takes most of it, and what to do about that.
+"""Time budget of iterations: the phases, the longest one, and how to shorten it.
 
-The phases of an iteration follow one another for the learner whose row completed J: nobody else's
-time matters.
+The phases are those of the learner whose row completed J; they follow one another, and the times of
+other learners do not matter.
 """
 
 from collections import Counter
@@ -13,41 +13,41 @@ from fullrank.common.types import LearnerId
 from fullrank.runs.record import IterationRecord
 
 ADVICE = {
-    "collect": "play while learners compute (collect.lag = 1), or fewer copies or steps",
-    "assign": "parameters and minibatches travel too long: a faster network, smaller networks",
-    "compute": "a lower code.tolerance (less load), more learners, or faster ones",
-    "delay": "learners are late: a higher code.tolerance, or code.name = auto",
-    "transfer": "coded vectors travel too long: a faster network, smaller networks",
-    "decode": "fewer units a round, or a better conditioned code",
-    "update": "smaller networks: the optimiser steps on all of them",
+    "collect": "collect while learners compute (collect.lag = 1), or use fewer copies or steps",
+    "assign": "shorten the transfer of parameters and minibatches: a faster link, smaller networks",
+    "compute": "lower code.tolerance (less load), or use more or faster learners",
+    "delay": "raise code.tolerance, or set code.name = auto",
+    "transfer": "shorten the transfer of coded vectors: a faster link, smaller networks",
+    "decode": "use fewer units, or a better conditioned code",
+    "update": "use smaller networks: the optimiser steps on all of them",
 }
-"""Phase to what shortens it."""
+"""Advice on how to shorten each phase."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bottleneck:
-    """The phase that takes most of the time."""
+    """The longest phase."""
 
     phase: str
     share: float
-    """Of all time."""
+    """Share of the total time."""
 
     def __str__(self) -> str:
         return f"{self.phase} takes {self.share:.0%} of an iteration: {ADVICE[self.phase]}"
 
 
 class Span(NamedTuple):
-    """What a learner did for a while in a round."""
+    """A phase of a learner within a round."""
 
     phase: str
-    """One of a budget's, or ``late``: it was assigned a row that was not waited for."""
+    """A phase of the budget, or ``late`` for an assigned row that the commit did not wait for."""
     start_s: float
-    """Since the first assignment, as is the end."""
+    """Seconds since the first assignment."""
     end_s: float
 
 
 def spans(record: IterationRecord, learner: LearnerId) -> list[Span]:
-    """The round of a learner that was assigned a row, in order of time."""
+    """Phases of a learner with an assigned row, in order of time."""
     assigned_s = record.assigned_s[learner]
     if learner not in record.started_s:
         return [Span("late", assigned_s, record.round_s)]
@@ -63,7 +63,8 @@ def spans(record: IterationRecord, learner: LearnerId) -> list[Span]:
 
 def budget(record: IterationRecord) -> dict[str, float]:
     """Seconds of each phase; empty for a record without timelines."""
-    last = next((each for each in reversed(record.received) if each in record.started_s), None)
+    timed = (learner for learner in reversed(record.received) if learner in record.started_s)
+    last = next(timed, None)
     if last is None:
         return {}
     started_s, sent_s = record.started_s[last], record.sent_s[last]
@@ -89,7 +90,7 @@ def spent(records: Iterable[IterationRecord]) -> dict[str, float]:
 
 
 def bottleneck(phases: dict[str, float]) -> Bottleneck | None:
-    """The longest phase; None where nothing was measured."""
+    """The longest phase; None if nothing was measured."""
     whole = sum(phases.values())
     if not whole:
         return None

@@ -12,7 +12,7 @@ from fullrank.runs.event_log import (
     Assigned,
     Began,
     Committed,
-    Dealt,
+    EpochBegan,
     Event,
     History,
     Joined,
@@ -33,7 +33,7 @@ def term(number: int) -> list[Event]:
     """A controller that commits a few iterations and is killed."""
     first = (number - 1) * EACH
     began = Began(run="r", term=number, known=first, resumes_at=first)
-    dealt = Dealt(term=number, epoch=0, matrix=((1.0, 0.0), (0.0, 1.0)))
+    dealt = EpochBegan(term=number, epoch=0, matrix=((1.0, 0.0), (0.0, 1.0)))
     joined = [Joined(term=number, learner=learner) for _, learner in ROWS]
     return [
         began,

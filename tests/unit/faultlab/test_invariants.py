@@ -11,7 +11,7 @@ from fullrank.runs.event_log import (
     Assigned,
     Began,
     Committed,
-    Dealt,
+    EpochBegan,
     Event,
     History,
     Joined,
@@ -57,10 +57,10 @@ def sound() -> History:
     """Two terms; the second repeats what the first had in its journal but did not note."""
     first: list[Event] = [Began(run="r", term=1, known=0, resumes_at=0)]
     first += [Joined(term=1, learner=j) for j in range(3)]
-    first += [Dealt(term=1, epoch=0, matrix=MATRIX), *iteration(0, term=1)]
+    first += [EpochBegan(term=1, epoch=0, matrix=MATRIX), *iteration(0, term=1)]
     second: list[Event] = [Began(run="r", term=2, known=2, resumes_at=2)]
     second += [Joined(term=2, learner=j) for j in range(3)]
-    second += [Dealt(term=2, epoch=0, matrix=MATRIX), *iteration(2, term=2)]
+    second += [EpochBegan(term=2, epoch=0, matrix=MATRIX), *iteration(2, term=2)]
     replay: list[Event] = [
         Truncated(table="t", head=0),
         Stored(table="t", first=0, head=4),
@@ -241,12 +241,20 @@ def test_committed_digests_are_held_against_the_reference() -> None:
 def test_what_was_taken_back_may_be_committed_as_something_else(taken_back: bool) -> None:
     first: list[Event] = [Began(run="r", term=1, known=0, resumes_at=0)]
     first += [Joined(term=1, learner=j) for j in range(3)]
-    first += [Dealt(term=1, epoch=0, matrix=MATRIX), *iteration(0, term=1), *iteration(1, term=1)]
+    first += [
+        EpochBegan(term=1, epoch=0, matrix=MATRIX),
+        *iteration(0, term=1),
+        *iteration(1, term=1),
+    ]
     first[-2] = replace(committed(1, term=1), digest="wrong")
     back: list[Event] = [TakenBack(term=1, first=1)] if taken_back else []
     second: list[Event] = [Began(run="r", term=2, known=1, resumes_at=1)]
     second += [Joined(term=2, learner=j) for j in range(3)]
-    second += [Dealt(term=2, epoch=0, matrix=MATRIX), *iteration(1, term=2), *iteration(2, term=2)]
+    second += [
+        EpochBegan(term=2, epoch=0, matrix=MATRIX),
+        *iteration(1, term=2),
+        *iteration(2, term=2),
+    ]
     found = violations(History(controller=[*first, *back, *second]), reference=REFERENCE)
     if taken_back:
         assert found == []

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
-from fullrank.runs.event_log import Dealt, EventLog
+from fullrank.runs.event_log import EpochBegan, EventLog
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.assignment import Assignment, make_assignment
 from fullrank_controller.membership.roster import Member, Roster
@@ -118,7 +118,9 @@ class Membership:
         self.assignment = fresh
         code = fresh.code
         matrix = tuple(map(tuple, code.matrix.tolist()))
-        self._event_log.append(Dealt(term=self._identity.term, epoch=fresh.epoch, matrix=matrix))
+        self._event_log.append(
+            EpochBegan(term=self._identity.term, epoch=fresh.epoch, matrix=matrix)
+        )
         log.info(
             "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s moved_units=%d "
             "shared_domains=%d",
