@@ -1,13 +1,14 @@
 """Claim: samples of one agent come 50 times as fast as from a plain program, at any size of team.
 
 First, Food Collection with M = 24 agents and the authors' training settings: samples per CPU second
-of ``LocalArena``, 1,024 at a time (one of their minibatches), against ``per_agent_food.py``, which
-steps agents one by one. Both must give the same transitions. Then the cost of a sample against M at
-one density (24 agents and pieces of food in a square of side 5), for local interaction and for the
-whole team, 64 at a time: cost at M over cost at M = 96, both in this run. In smaller squares an
-agent is often near a wall and has fewer neighbours. Actions are drawn beforehand, without policies.
-All programs alternate in this process; medians of CPU seconds. Exits with 1 if the ratio is below
-50, or if a sample at M = 512 costs more than 1.25 times one at M = 96.
+of ``ArenaNeighbourhood``, 1,024 at a time (one of their minibatches), against
+``per_agent_food.py``, which steps agents one by one. Both must give the same transitions. Then the
+cost of a sample against M at one density (24 agents and pieces of food in a square of side 5), for
+neighbour interaction and for the whole team, 64 at a time: cost at M over cost at M = 96, both in
+this run. In smaller squares an agent is often near a wall and has fewer neighbours. Actions are
+drawn beforehand, without policies. All programs alternate in this process; medians of CPU seconds.
+Exits with 1 if the ratio is below 50, or if a sample at M = 512 costs more than 1.25 times one at M
+= 96.
 
     OMP_NUM_THREADS=1 python benchmarks/local_interaction.py
 """
@@ -26,7 +27,7 @@ from matplotlib.figure import Figure
 from fullrank.common.seeding import stream
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
-from fullrank.environments.arena.local import LocalArena
+from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from per_agent_food import Agent, Team
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "local_interaction.png"
@@ -63,7 +64,7 @@ def actions(*shape: int) -> np.ndarray[Any, np.dtype[np.float32]]:
 
 def local(config: FoodCollection, agents: int, *, samples: int, calls: int) -> Collect:
     """Make samples of one agent, many at a time."""
-    world = LocalArena(config, agents=agents)
+    world = ArenaNeighbourhood(config, agents=agents)
     chosen = actions(samples, agents)
 
     def collect(number: int) -> int:
@@ -115,7 +116,7 @@ def one_by_one(samples: int) -> Collect:
 
 def check(samples: int) -> None:
     """Check that both programs make the same transitions from the same states."""
-    arena, world = Arena(AUTHORS, agents=24, copies=samples), LocalArena(AUTHORS, agents=24)
+    arena, world = Arena(AUTHORS, agents=24, copies=samples), ArenaNeighbourhood(AUTHORS, agents=24)
     arena.reset(range(samples), range(samples))
     crowd, chosen = arena.crowd, actions(samples, 24)
     central = np.arange(samples) % 24
@@ -165,7 +166,7 @@ def compare(rounds: int) -> bool:
     print("| --- | --- | --- | --- | --- |")
     print(f"| agent by agent | {1 / statistics.median(times['plain']):,.0f} | 1 | | |")
     print(
-        f"| `LocalArena` | {1 / statistics.median(times['batched']):,.0f} | {ratio:.0f} "
+        f"| `ArenaNeighbourhood` | {1 / statistics.median(times['batched']):,.0f} | {ratio:.0f} "
         f"| {ratios[0]:.0f} to {ratios[-1]:.0f} | 50 |"
     )
     return ratio >= 50
@@ -208,7 +209,7 @@ def draw(cost: Mapping[str, float]) -> None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Local interaction against the whole team.")
+    parser = argparse.ArgumentParser(description="Neighbour interaction against the whole team.")
     parser.add_argument("--rounds", type=int, default=9, help="alternations, the median counts")
     rounds = parser.parse_args().rounds
     held = [compare(rounds), grow(rounds)]

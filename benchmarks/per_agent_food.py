@@ -3,7 +3,7 @@
 It follows the rules of [DARL1N]'s training: reset the team, let the agents around one agent act,
 push and move, and show the observations of this agent and its next neighbours. It uses arrays of
 two numbers and loops over objects, as do the particle worlds of [Lowe17]. ``local_interaction.py``
-checks that its results equal those of ``LocalArena`` and measures both.
+checks that its results equal those of ``ArenaNeighbourhood`` and measures both.
 """
 
 from dataclasses import dataclass

@@ -1,39 +1,50 @@
-"""What stands where in an observation: the agent itself, and others of several kinds.
+"""Layout of observations by entity: the agent itself, and others of several kinds.
 
-For networks that treat all others of one kind alike, however many there are ([Long20], Sec. 4.1).
+For networks that treat all entities of a kind alike, whatever their number ([Long20], Sec. 4.1).
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Protocol, runtime_checkable
 
+import numpy as np
+
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, IntArray
+from fullrank.environments.arena.config import Plan
+from fullrank.environments.arena.environment import Arena
 from fullrank.environments.base import Environment
+from fullrank.environments.lattice.environment import LatticeEnvironment
+from fullrank.environments.lattice.grid import NOBODY
+from fullrank.environments.neighbourhood import slots
+
+OWN = 5
+"""Entries of the agent itself: velocity, position and life."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Others of one kind, for each of which an observation has f entries."""
+    """Entities of one kind, with f entries of an observation each."""
 
     name: str
     columns: IntArray
-    """Where these entries are in the observation of each agent, shape (M, n, f)."""
+    """Columns of these entries in each agent's observation, shape (M, n, f)."""
     placed: BoolArray
-    """Which of the n an agent's observation has a place for, shape (M, n)."""
+    """Mask of the n that an agent's observation has a place for, shape (M, n)."""
     blank: bool
-    """Whether zeros alone mean that nobody is in a place."""
+    """True if zeros alone mark an empty place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entities:
-    """The observations of M agents, which all have one size; their number changes n alone."""
+    """Layout of the observations of M agents, all of one size; M changes n alone."""
 
     own: IntArray
-    """Where an agent sees itself, shape (s,)."""
+    """Columns of the agent's own entries, shape (s,)."""
     kinds: tuple[Kind, ...]
 
     def of(self, agents: slice) -> "Entities":
-        """What some of the agents see."""
+        """The layout for some of the agents."""
         kinds = (
             replace(kind, columns=kind.columns[agents], placed=kind.placed[agents])
             for kind in self.kinds
@@ -43,28 +54,95 @@ class Entities:
 
 @runtime_checkable
 class Described(Protocol):
-    """An environment that says what its observations hold.
+    """An environment with a layout of its own.
 
-    Its agents have observations of one size and the same actions, and all act until the end.
+    Its agents have observations of one size and equal actions, and all act until the end.
     """
 
     def entities(self) -> Entities:
-        """What stands where.
+        """The layout.
 
         Raises:
-            ConfigError: It cannot be told from an observation.
+            ConfigError: Observations do not tell it.
         """
 
 
 def entities_of(environment: Environment, name: str) -> Entities:
-    """What an environment says of its observations.
+    """Layout of an environment's observations.
 
     Raises:
-        ConfigError: It says nothing, or cannot tell.
+        ConfigError: The layout is unknown, or observations do not tell it.
     """
+    if isinstance(environment, Arena):
+        return arena_entities(environment.plan)
+    if isinstance(environment, LatticeEnvironment):
+        return _lattice_entities(environment)
     if not isinstance(environment, Described):
         raise ConfigError(
-            f"{name} does not say where in an observation others are; choose a task on a lattice "
-            "or in an arena, or give the environment a method `entities`"
+            f"the layout of the observations of {name} is unknown; choose a task on a lattice or "
+            "in an arena, or give the environment a method `entities`"
         )
     return environment.entities()
+
+
+def _lattice_entities(environment: LatticeEnvironment) -> Entities:
+    """Neighbours on a lattice; one without bits is present too."""
+    agents, places = environment.hood.shape
+    bits = environment.state.shape[2]
+    columns = np.arange(places * bits).reshape(places, bits)
+    neighbours = Kind(
+        name="neighbour",
+        columns=np.broadcast_to(columns[1:], (agents, places - 1, bits)),
+        placed=environment.hood[:, 1:] != NOBODY,
+        blank=False,
+    )
+    return Entities(own=columns[0], kinds=(neighbours,))
+
+
+def arena_entities(plan: Plan) -> Entities:
+    """Food, and other agents by kind of body; ``ArenaConfig`` writes their places.
+
+    Raises:
+        ConfigError: Places are filled with near agents, which may be of either side.
+    """
+    agents, places = len(plan.bodies), plan.neighbours_seen
+    food = OWN + 3 * np.arange(plan.food_seen)[:, None] + np.arange(2)
+    kinds = [
+        Kind(
+            name="food",
+            columns=np.broadcast_to(food, (agents, *food.shape)),
+            placed=np.ones((agents, plan.food_seen), dtype=bool),
+            blank=True,
+        )
+    ]
+    columns = _neighbours(OWN + 3 * plan.food_seen, places)
+    for name, mask in _members(plan).items():
+        indices = slots(mask)
+        kinds.append(Kind(name=name, columns=columns[indices], placed=indices >= 0, blank=True))
+    return Entities(own=np.arange(OWN), kinds=tuple(kinds))
+
+
+def _neighbours(start: int, places: int) -> IntArray:
+    """Columns of relative position, velocity and life for each place, shape (places, 5)."""
+    place = start + np.arange(places)
+    position = start + 2 * np.arange(places)
+    velocity = position + 2 * places
+    life = place + 4 * places
+    return np.stack([position, position + 1, velocity, velocity + 1, life], axis=1)
+
+
+def _members(plan: Plan) -> dict[str, BoolArray]:
+    """Mask of each agent's places for each kind of body, shape (M, places)."""
+    kinds = sorted({body.kind for body in plan.bodies})
+    agents, places = len(plan.bodies), plan.neighbours_seen
+    if len(kinds) == 1:
+        return {kinds[0]: np.ones((agents, places), dtype=bool)}
+    if places < agents - 1 or plan.traits.sight.min() < 2 * math.sqrt(2) * plan.half_width:
+        raise ConfigError(
+            "agents that do not see all others cannot tell which side fills which place of their "
+            "observations; set environment.distance = 100 and environment.neighbours_seen = 0"
+        )
+    place = np.arange(places)
+    other = place + (place >= np.arange(agents)[:, None])
+    kind = np.array([body.kind for body in plan.bodies])[other]
+    return {name: kind == name for name in kinds}

@@ -6,7 +6,7 @@ import numpy as np
 
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import Environment, Step
-from fullrank.environments.entities import Entities
+from fullrank_reproduction.entities import Entities
 
 
 class OneSide:

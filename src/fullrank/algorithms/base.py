@@ -14,7 +14,7 @@ import numpy as np
 from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
-from fullrank.environments.local import LocalWorld, make_local
+from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbourhood
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,7 +178,7 @@ class LocalAlgorithmConfig(Protocol):
     def evaluate_every(self) -> int:
         """Iterations from one evaluation in the whole environment to the next."""
 
-    def within(self, world: LocalWorld) -> AlgorithmConfig:
+    def within(self, world: NeighbourhoodWorld) -> AlgorithmConfig:
         """The algorithm that makes its samples in a world."""
 
 
@@ -204,8 +204,8 @@ def recipe_in(
         params: The environment's.
 
     Raises:
-        ConfigError: The algorithm wants local interaction, and the environment has none.
+        ConfigError: The algorithm wants neighbour interaction, and the environment has none.
     """
     if isinstance(config, LocalAlgorithmConfig):
-        return config.within(make_local(environment, agents=agents, **params))
+        return config.within(make_neighbourhood(environment, agents=agents, **params))
     return config

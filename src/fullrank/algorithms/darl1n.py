@@ -8,7 +8,7 @@ loss] with, over B samples of agent i and its neighbours N_i,
 
 and a'_l a sample of the target policy of l, given what l itself sees, for each next neighbour l.
 
-Iteration k makes its B samples of agent i by local interaction, with actions of the policies
+Iteration k makes its B samples of agent i by neighbour interaction, with actions of the policies
 broadcast for k. There are two data modes:
 
 - ``keyed``: draws are keyed by (seed, k, i). u_i is then as pure a function as with a shared
@@ -50,7 +50,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments.base import AgentSpec
-from fullrank.environments.local import LocalWorld
+from fullrank.environments.neighbourhood import NeighbourhoodWorld
 from fullrank.networks.fused.chunk import Chunk
 from fullrank.networks.fused.clip import Clipper
 from fullrank.networks.fused.cohort import ROLES, make_cohorts, networks
@@ -67,7 +67,7 @@ UNCLIPPED = float(np.finfo(np.float32).max)
 @register("darl1n")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DARL1NConfig(ActorCriticConfig):
-    """DARL1N, for environments with local interaction."""
+    """DARL1N, for environments with neighbour interaction."""
 
     samples: Literal["resets", "episodes"] = "resets"
     """Single steps from states that a reset draws, for which only those around an agent are
@@ -91,7 +91,7 @@ class DARL1NConfig(ActorCriticConfig):
         if not self.max_variance >= 0.0:
             raise ConfigError("algorithm.max_variance must be at least 0")
 
-    def within(self, world: LocalWorld) -> "DARL1NRecipe":
+    def within(self, world: NeighbourhoodWorld) -> "DARL1NRecipe":
         """See ``LocalAlgorithmConfig.within``."""
         kind = IndependentDARL1NRecipe if self.data == "independent" else DARL1NRecipe
         return kind(config=self, world=world)
@@ -102,7 +102,7 @@ class DARL1NRecipe:
     """See ``AlgorithmConfig``."""
 
     config: DARL1NConfig
-    world: LocalWorld
+    world: NeighbourhoodWorld
     batch_size: int = 0
 
     def dimensions(self, agents: Sequence[AgentSpec]) -> "DARL1NDimensions":
@@ -133,7 +133,7 @@ class DARL1NDimensions(ActorCriticDimensions):
     """Those of critics that see their agents' neighbours."""
 
     def __init__(
-        self, config: DARL1NConfig, world: LocalWorld, agents: Sequence[AgentSpec]
+        self, config: DARL1NConfig, world: NeighbourhoodWorld, agents: Sequence[AgentSpec]
     ) -> None:
         self._world, self._whole_team = world, config.samples == "episodes"
         layout, hidden, neighbours = layout_of(agents), config.hidden, world.neighbours_seen
@@ -171,7 +171,7 @@ class DARL1N(DARL1NDimensions, ActorCritics):
     def __init__(
         self,
         config: DARL1NConfig,
-        world: LocalWorld,
+        world: NeighbourhoodWorld,
         specs: Sequence[AgentSpec],
         *,
         seed: int,
@@ -324,7 +324,7 @@ class IndependentDARL1N(DARL1N):
     def __init__(
         self,
         config: DARL1NConfig,
-        world: LocalWorld,
+        world: NeighbourhoodWorld,
         specs: Sequence[AgentSpec],
         *,
         seed: int,

@@ -1,4 +1,4 @@
-"""Samples of one agent by local interaction ([DARL1N], Sec. III), as its critic sees them.
+"""Samples of one agent by neighbour interaction ([DARL1N], Sec. III), as its critic sees them.
 
 A sample is one step from anywhere, as in the authors' training (``from_resets``), or one of the
 steps that teams take in whole episodes (``from_episodes``).
@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.environments.local import LocalWorld, Neighbourhood
+from fullrank.environments.neighbourhood import Neighbourhood, NeighbourhoodWorld
 
 Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 """Who acts, shape (n,), and what they see, shape (n, D), to actions, shape (n, actions)."""
@@ -33,7 +33,7 @@ class MakeSamples(Protocol):
 
     def __call__(
         self,
-        world: LocalWorld,
+        world: NeighbourhoodWorld,
         agent: int,
         size: int,
         *,
@@ -54,7 +54,7 @@ class MakeSamples(Protocol):
 
 
 def from_resets(
-    world: LocalWorld,
+    world: NeighbourhoodWorld,
     agent: int,
     size: int,
     *,
@@ -69,7 +69,7 @@ def from_resets(
 
 
 def from_episodes(
-    world: LocalWorld,
+    world: NeighbourhoodWorld,
     agent: int,
     size: int,
     *,
@@ -97,7 +97,9 @@ def from_episodes(
     return Samples(seen, reward, seen_next)
 
 
-def _stepped(world: LocalWorld, here: Neighbourhood, action: FloatArray, act_next: Act) -> Samples:
+def _stepped(
+    world: NeighbourhoodWorld, here: Neighbourhood, action: FloatArray, act_next: Act
+) -> Samples:
     after = world.step(action)
     target = _in_slots(act_next, here.agent, after.neighbour, after.observation, world)
     places = 1 + world.neighbours_seen
@@ -109,7 +111,7 @@ def _stepped(world: LocalWorld, here: Neighbourhood, action: FloatArray, act_nex
 
 
 def _in_slots(
-    act: Act, agent: IntArray, who: BoolArray, observation: FloatArray, world: LocalWorld
+    act: Act, agent: IntArray, who: BoolArray, observation: FloatArray, world: NeighbourhoodWorld
 ) -> FloatArray:
     """Actions of those in a mask, zeros elsewhere, shape (S, W, A)."""
     action = np.zeros((*who.shape, world.agents[0].action.size), dtype=np.float32)

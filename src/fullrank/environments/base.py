@@ -1,7 +1,7 @@
-"""What the engine asks of an environment: E copies x M agents, packed joint arrays.
+"""The interface of environments: E copies x M agents, packed joint arrays.
 
 The observations of all agents of a copy lie side by side in one row, agent 0 first, so that the
-joint observation that a central critic reads is the array itself and nothing is ever concatenated.
+joint observation of a centralised critic is the array itself and nothing is ever concatenated.
 Actions are packed in the same way.
 """
 
@@ -20,8 +20,8 @@ from fullrank.common.types import BoolArray, FloatArray
 class Discrete:
     """One of ``n`` actions, written as a vector of length n.
 
-    ``relaxed`` says that the environment takes any point of the simplex (the particle worlds do);
-    otherwise it is always given a one-hot vector.
+    With ``relaxed`` the environment accepts any point of the simplex, as the particle worlds do;
+    otherwise it gets one-hot vectors only.
     """
 
     n: int
@@ -60,11 +60,11 @@ class AgentSpec:
 
 
 class Step(NamedTuple):
-    """What one step of all copies gives; nothing is reset by it.
+    """Result of one step of all copies; it resets none of them.
 
-    An agent that was not alive before the step has zero observations and zero reward, one that
-    terminated in it has zero observations. One that left without terminating (truncation) shows
-    its last observation once more, because the value of that is still wanted.
+    An agent that was not alive before the step has zero observations and reward; one that
+    terminated in it has zero observations. One that left without terminating (truncation) repeats
+    its last observation, whose value is still needed.
     """
 
     observation: FloatArray
@@ -72,14 +72,14 @@ class Step(NamedTuple):
     reward: NDArray[np.float64]
     """Shape (E, M)."""
     terminated: BoolArray
-    """Agent reached a terminal state in this step, shape (E, M). A time limit is not terminal."""
+    """True for agents that reached a terminal state, not a time limit, in this step, (E, M)."""
     alive: BoolArray
-    """Agent still acts after this step, shape (E, M): false once it terminated or left.
+    """True for agents that still act after this step, shape (E, M).
 
-    It means nothing in a copy that ended.
+    Undefined in copies that ended.
     """
     ended: BoolArray
-    """The copy's episode is over (all gone, or truncated) and wants ``reset``, shape (E,)."""
+    """True for copies whose episode ended or was truncated; they need ``reset``, shape (E,)."""
 
 
 class Environment(Protocol):
@@ -89,7 +89,7 @@ class Environment(Protocol):
     copies: int
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """Start new episodes in the given copies; the others are left as they are.
+        """Start new episodes in the given copies; leave the others unchanged.
 
         Args:
             seeds: One seed per copy reset; equal seeds give equal episodes.
@@ -109,7 +109,7 @@ class Environment(Protocol):
         """
 
     def close(self) -> None:
-        """Release what the environment holds."""
+        """Release all resources."""
 
 
 class EnvironmentConfig(Protocol):
@@ -128,7 +128,7 @@ register = environments.register
 
 
 def variant_of(name: str, params: Mapping[str, Any]) -> str:
-    """Whose dynamics and rewards an environment has, since two packages' may differ in both.
+    """Source of an environment's dynamics and rewards, which differ between packages.
 
     Args:
         name: Registered name, or ``package.module:factory``.

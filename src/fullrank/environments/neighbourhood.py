@@ -1,8 +1,8 @@
-"""Local interaction [DARL1N], Sec. III: what one agent needs for learning, and nobody else.
+"""Neighbour interaction [DARL1N], Sec. III: samples of one agent without the rest of the team.
 
-For a sample of agent i, only those around it are simulated: all who can be neighbours of its next
-neighbours act and move. What i earns and what it and its next neighbours see is bit for bit what a
-step of the whole team, judged in the same manner, would give.
+A sample of agent i simulates only the agents around it: all that can be neighbours of its next
+neighbours act and move. The reward of i and the observations of i and its next neighbours equal,
+bit for bit, those of a step of the whole team under the same rules.
 """
 
 from collections.abc import Sequence
@@ -17,104 +17,104 @@ from fullrank.environments.base import AgentSpec, Environment, environments
 
 
 class Neighbourhood(NamedTuple):
-    """Those around one agent in each of S samples, in W slots by ascending index."""
+    """The agents around one agent in each of S samples, in W slots by ascending index."""
 
     agent: IntArray
-    """Who is in each slot, -1 in empty ones, which stand last, shape (S, W)."""
+    """The agent in each slot, -1 in the empty ones at the end, shape (S, W)."""
     central: IntArray
-    """The slot of the agent that the sample is for, shape (S,)."""
+    """Slot of the central agent, shape (S,)."""
     neighbour: BoolArray
     """N_i: the central agent and its one-hop neighbours, shape (S, W)."""
     acting: BoolArray
-    """Who acts in the step, N_i among them, shape (S, W)."""
+    """The agents that act in the step, N_i among them, shape (S, W)."""
     observation: FloatArray
-    """What those that act see, 0 elsewhere, shape (S, W, D)."""
+    """Observations of the acting agents, 0 elsewhere, shape (S, W, D)."""
 
 
 class Transition(NamedTuple):
-    """What a step gives, in the slots of the neighbourhood before it."""
+    """Result of a step, in the slots of the neighbourhood before it."""
 
     reward: NDArray[np.float64]
-    """The central agent's, shape (S,)."""
+    """Reward of the central agent, shape (S,)."""
     neighbour: BoolArray
     """N'_i: the central agent and its one-hop neighbours after the step, shape (S, W)."""
     observation: FloatArray
-    """What those in N'_i see, 0 elsewhere, shape (S, W, D)."""
+    """Observations of N'_i, 0 elsewhere, shape (S, W, D)."""
 
 
-class LocalWorld(Protocol):
-    """Samples of single agents and those around them; a ``step`` follows each start.
+class NeighbourhoodWorld(Protocol):
+    """Samples of single agents and their neighbourhoods; one ``step`` follows each start.
 
     All agents have observations of one size and actions of one kind.
     """
 
     agents: tuple[AgentSpec, ...]
     neighbours_seen: int
-    """Neighbours, without itself, for which an agent's observation has places."""
+    """Neighbours, the agent excluded, for which its observation has places."""
     horizon: int
     """Steps of an episode of the whole team."""
 
     def actors(self, agent: int) -> Sequence[int]:
-        """Who may act in a sample of the agent, itself among them, ascending."""
+        """Agents that may act in a sample of the agent, itself included, ascending."""
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
         """Draw a state of the world, as a reset does, around one agent in each sample.
 
         Args:
-            agent: Who the samples are for, shape (S,).
-            generator: All draws of this start and its step; equal ones give equal samples.
+            agent: The central agents, shape (S,).
+            generator: Generator of all draws of this start and its step.
         """
 
     def team(self, copies: int) -> Environment:
-        """E copies of the whole team, judged as its parts are."""
+        """E copies of the whole team, under the rules of the samples."""
 
     def around(
         self, team: Any, agent: IntArray, copy: IntArray, *, generator: np.random.Generator
     ) -> Neighbourhood:
-        """Start from where a whole team is.
+        """Start from the state of a whole team.
 
         Args:
-            team: As ``team`` gives it.
-            agent: Who the samples are for, shape (S,).
-            copy: In which copies they are, shape (S,).
-            generator: All draws of the step.
+            team: Made by ``team``.
+            agent: The central agents, shape (S,).
+            copy: Copy of each sample, shape (S,).
+            generator: Generator of all draws of the step.
         """
 
     def step(self, action: FloatArray) -> Transition:
-        """Let those that act do so.
+        """Apply the actions of the acting agents.
 
         Args:
-            action: Shape (S, W, actions); entries of those that do not act are ignored.
+            action: Shape (S, W, actions); entries of the others are ignored.
         """
 
 
 @runtime_checkable
-class LocalConfig(Protocol):
-    """The configuration of an environment whose agents can be simulated locally."""
+class NeighbourhoodConfig(Protocol):
+    """Configuration of an environment with neighbour interaction."""
 
-    def local(self, *, agents: int) -> LocalWorld:
-        """Local interaction in a team of M = ``agents`` (0: the environment's own number)."""
+    def neighbourhood(self, *, agents: int) -> NeighbourhoodWorld:
+        """Neighbour interaction in a team of M = ``agents`` (0: the environment's default)."""
 
 
-def make_local(name: str, *, agents: int = 0, **params: Any) -> LocalWorld:
-    """Build the local interaction of a registered environment.
+def make_neighbourhood(name: str, *, agents: int = 0, **params: Any) -> NeighbourhoodWorld:
+    """Build the neighbour interaction of a registered environment.
 
     Raises:
         ConfigError: Unknown name or parameter, an impossible number of agents, or an environment
-            whose agents all depend on each other.
+            whose agents all depend on one another.
     """
     config = environments.build(name, **params)
-    if not isinstance(config, LocalConfig):
-        able = [known for known in environments if hasattr(environments.get(known), "local")]
+    if not isinstance(config, NeighbourhoodConfig):
+        able = [key for key in environments if hasattr(environments.get(key), "neighbourhood")]
         raise ConfigError(
-            f"{name} has no local interaction: its agents depend on all others; "
+            f"{name} has no neighbour interaction: its agents depend on all others; "
             f"choose one of {', '.join(able)}"
         )
-    return config.local(agents=agents)
+    return config.neighbourhood(agents=agents)
 
 
 def slots(present: BoolArray) -> IntArray:
-    """The indices set in each row, ascending, then -1, shape (S, widest)."""
+    """Indices of the true entries of each row, ascending, then -1, shape (S, widest)."""
     widest = int(present.sum(axis=1).max(initial=0))
     order = np.argsort(~present, axis=1, kind="stable")[:, :widest]
     return np.where(np.take_along_axis(present, order, axis=1), order, -1)

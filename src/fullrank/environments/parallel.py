@@ -25,7 +25,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
 
     def __init__(self, environment: Environment, *, name: str) -> None:
         if environment.copies != 1:
-            raise ConfigError(f"a parallel face shows one copy, not {environment.copies}")
+            raise ConfigError(f"a ParallelFace has one copy, not {environment.copies}")
         self.metadata = {"name": name, "render_modes": []}
         self.possible_agents = [agent.name for agent in environment.agents]
         self.agents: list[str] = []
@@ -65,7 +65,7 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         dict[str, bool],
         dict[str, dict[str, Any]],
     ]:
-        """Step all living agents; what is returned covers those that acted."""
+        """Step all living agents; what is returned covers the agents that acted."""
         step = self._environment.step(self._pack(actions))
         truncated: BoolArray = (step.ended[:, None] | ~step.alive) & ~step.terminated
         observation = self._by_agent(self._split(step.observation[0]))

@@ -1,8 +1,8 @@
 """Any PettingZoo Parallel environment, given as ``package.module:factory``, in E instances.
 
 Observations of any space that gymnasium can flatten are flattened. Actions are ``Discrete`` or
-finite boxes of real numbers; action masks are not used. PettingZoo knows no sides: agents of one
-type, which is the part of the name before the number (``adversary_0``), count as one side.
+finite boxes of real numbers; action masks are not used. PettingZoo has no sides: agents of one
+type, the part of the name before the number (``adversary_0``), form one side.
 """
 
 import importlib
@@ -29,7 +29,7 @@ class PettingZoo:
     factory: str
     """For example ``mpe2.simple_spread_v3:parallel_env``."""
     arguments: Mapping[str, Any] = field(default_factory=dict)
-    """Passed on to the factory by name."""
+    """Keyword arguments of the factory."""
 
     def make(self, *, agents: int, copies: int) -> Environment:
         """See ``EnvironmentConfig.make``."""
@@ -55,7 +55,7 @@ def _resolve(factory: str) -> Callable[..., Any]:
 
 @contextmanager
 def _blaming(factory: str, what: str) -> Iterator[None]:
-    """Turn whatever a foreign environment raises into one line that names it."""
+    """Re-raise errors of a foreign environment as one line that names it."""
     try:
         yield
     except Exception as error:
@@ -75,7 +75,7 @@ class _PettingZooEnvironment:
         self._alive = np.zeros((self.copies, len(self.agents)), dtype=bool)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``; the seed is the one that the instance is given."""
+        """See ``Environment.reset``; the instances get these seeds."""
         observation = self._observation.copy()
         for seed, copy in zip(seeds, copies, strict=True):
             self._instances[copy].reset(seed, observation[copy])
@@ -106,7 +106,7 @@ class _PettingZooEnvironment:
 
 
 class _Instance:
-    """One copy: a foreign environment whose every answer is checked."""
+    """One copy: a foreign environment, whose results are all checked."""
 
     def __init__(
         self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
@@ -134,7 +134,7 @@ class _Instance:
                 observation[agent.observation] = vector
 
     def step(self, action: FloatArray, step: Step, copy: int) -> None:
-        """Advance, and write row ``copy`` of ``step``, whose ``alive`` tells who acts."""
+        """Advance, and write row ``copy`` of ``step``, whose ``alive`` marks the acting agents."""
         self._steps += 1
         with _blaming(self._factory, f"failed in step {self._steps} of copy {copy}"):
             acting = [(i, a) for i, a in enumerate(self.agents) if step.alive[copy, i]]

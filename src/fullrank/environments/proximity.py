@@ -1,9 +1,9 @@
-"""Who is near whom in the plane: the proximity graph of [DARL1N], Sec. II, for E copies at once.
+"""The proximity graph of points in the plane [DARL1N], Sec. II, for E copies at once.
 
-Up to 256 x 256 points of a copy are compared each with each. Above that, points are sorted into
-square cells at least as wide as the distance asked for, and a point meets only those in its own
-and the eight cells around it; nothing of the size of all pairs is ever made. Both give the same
-pairs in the same order. A point at NaN is nowhere, and near nothing.
+Up to 256 x 256 points of a copy are compared pairwise. Beyond, points are sorted into square cells
+at least as wide as the distance, and compared only with points in their own and the eight adjacent
+cells; no array has the size of all pairs. Both ways give the same pairs in the same order. A point
+at NaN is absent, and near no other.
 """
 
 from typing import NamedTuple
@@ -18,9 +18,9 @@ Array = NDArray[np.float64]
 COMPARED = 256 * 256
 """Pairs of a copy up to which all are compared."""
 NOBODY = -1
-"""In the place of an index: there are not so many."""
+"""Filler for missing indices."""
 SLACK = 1e-9
-"""Cells are wider than the distance by this part of it, against rounding."""
+"""Relative margin of the cell width over the distance, against rounding."""
 
 
 class Pairs(NamedTuple):
@@ -31,37 +31,37 @@ class Pairs(NamedTuple):
     one: IntArray
     """Index of the first among the points, shape (n,)."""
     other: IntArray
-    """Index of the second among the points that it was compared with, shape (n,)."""
+    """Index of the second among the other points, shape (n,)."""
     relative: Array
-    """The second as seen from the first, shape (2, n)."""
+    """Position of the second relative to the first, shape (2, n)."""
     distance: Array
     """The length of ``relative``, shape (n,)."""
 
     def where(self, kept: BoolArray) -> "Pairs":
-        """Those of a mask of shape (n,)."""
+        """The pairs of a mask of shape (n,)."""
         copy, one, other = self.copy[kept], self.one[kept], self.other[kept]
         return Pairs(copy, one, other, self.relative[:, kept], self.distance[kept])
 
     def tally(self, copies: int, points: int) -> IntArray:
-        """How many each first point is in, shape (copies, points)."""
+        """Number of pairs of each first point, shape (copies, points)."""
         counts = np.bincount(self.copy * points + self.one, minlength=copies * points)
         return counts.reshape(copies, points)
 
 
 class Nearest(NamedTuple):
-    """The k nearest of r points, those that are somewhere, by distance, then by index."""
+    """The k nearest of r present points, by distance, then by index."""
 
     copy: IntArray
     """Shape (r,)."""
     one: IntArray
     """Index of the point, shape (r,)."""
     which: IntArray
-    """Indices of its nearest, shape (r, k); ``NOBODY`` where there are not so many."""
+    """Indices of its nearest points, shape (r, k), filled with ``NOBODY``."""
     squared: Array
-    """Squared distances, shape (r, k); infinite where there are not so many."""
+    """Squared distances, shape (r, k); filled with infinity."""
 
     def distance(self, copies: int, points: int) -> Array:
-        """Of each point to its nearest, infinite if there is none, shape (copies, points)."""
+        """Distance of each point to its nearest, infinite if there is none, (copies, points)."""
         away = np.full((copies, points), np.inf)
         away[self.copy, self.one] = np.sqrt(self.squared[:, 0])
         return away
@@ -72,8 +72,8 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
 
     Args:
         one: Points, shape (2, E, m).
-        other: Points to compare them with, shape (2, E, n); may be the same, whose points are then
-            near themselves, too.
+        other: Points to compare them with, shape (2, E, n); may be the same array; its points
+            are then near themselves too.
         reach: Distance, for all or for each of the first points, (E, m) or (1, m).
     """
     _, copies, points = one.shape
@@ -92,7 +92,7 @@ def pairs(one: Array, other: Array, reach: float | Array) -> Pairs:
 
 
 def _compared(one: Array, other: Array) -> tuple[IntArray, Array]:
-    """Squared distances of all that are somewhere to all others.
+    """Squared distances of all present points to all others.
 
     Returns:
         Flat indices (copy, first), shape (r,), and squared distances, shape (r, n).
@@ -126,7 +126,7 @@ def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArra
 
 
 def _box(one: Array, other: Array) -> tuple[Array, float]:
-    """Lower left corner, shape (2, 1), and the larger side of what holds all points."""
+    """Lower left corner, shape (2, 1), and larger side of the bounding box."""
     points = np.concatenate([one.reshape(2, -1), other.reshape(2, -1)], axis=1)
     points = points[:, np.isfinite(points[0])]
     if not points.size:
@@ -136,14 +136,14 @@ def _box(one: Array, other: Array) -> tuple[Array, float]:
 
 
 def _cells(points: Array, corner: Array, side: float) -> tuple[IntArray, IntArray]:
-    """Flat indices of the points that are somewhere, shape (n,), and their cells, shape (2, n)."""
+    """Flat indices of the present points, shape (n,), and their cells, shape (2, n)."""
     flat = points.reshape(2, -1)
     present = np.flatnonzero(np.isfinite(flat[0]))
     return present, ((flat[:, present] - corner) / side).astype(np.int64) + 1
 
 
 def runs(start: IntArray, counts: IntArray) -> IntArray:
-    """The integers from each start, as many as its count, one run after the other."""
+    """Concatenated runs of ``counts`` consecutive integers from each start."""
     before = np.cumsum(counts) - counts
     result: IntArray = np.repeat(start - before, counts) + np.arange(int(counts.sum()))
     return result
@@ -155,8 +155,8 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
     Args:
         one: Points, shape (2, E, m).
         other: Points to choose from, shape (2, E, n).
-        count: k, how many of them.
-        limit: How far away they may be at most.
+        count: k.
+        limit: Largest distance.
     """
     if one.shape[2] * other.shape[2] > COMPARED:
         return _nearest_in_cells(one, other, count, limit)
@@ -173,7 +173,7 @@ def nearest(one: Array, other: Array, count: int, *, limit: float = np.inf) -> N
 
 
 def _smallest(values: Array, count: int) -> IntArray:
-    """Which of each row are the least, in ascending order, shape (n, up to k)."""
+    """Indices of the least values of each row, ascending, shape (n, up to k)."""
     if count == 1 and values.shape[1]:
         least: IntArray = values.argmin(axis=1)
         return least[:, None]
@@ -182,7 +182,7 @@ def _smallest(values: Array, count: int) -> IntArray:
 
 
 def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nearest:
-    """Look twice as far, until everybody has found as many as there are."""
+    """Double the distance until each point has its k nearest, or all."""
     _, copies, points = one.shape
     copy, first = np.nonzero(np.isfinite(one[0]))
     shape = (len(copy), count)
@@ -202,7 +202,7 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
 
 
 def _keep(found: Nearest, near: Pairs, points: int) -> None:
-    """Write the nearest of those that have pairs; ``points`` is how many a copy has."""
+    """Write the nearest of the points with pairs; a copy has ``points`` of them."""
     squared = np.square(near.relative[0]) + np.square(near.relative[1])
     order = np.lexsort((near.other, squared, near.one, near.copy))
     rank = ranks(near)
@@ -214,7 +214,7 @@ def _keep(found: Nearest, near: Pairs, points: int) -> None:
 
 
 def ranks(near: Pairs) -> IntArray:
-    """Which of the pairs of its first point each pair is, from 0, shape (n,)."""
+    """Rank of each pair among those of its first point, from 0, shape (n,)."""
     n = len(near.one)
     change = (np.diff(near.copy) != 0) | (np.diff(near.one) != 0)
     starts = np.flatnonzero(np.concatenate([[True], change])) if n else np.zeros(0, np.int64)

@@ -1,4 +1,4 @@
-"""Between gymnasium's spaces and packed vectors, in both directions."""
+"""Conversion between gymnasium spaces and packed vectors."""
 
 from typing import Any
 
@@ -36,10 +36,10 @@ def pack_action(spec: ActionSpec, action: Any) -> FloatArray:
 
 
 def action_spec(space: Space) -> ActionSpec:
-    """What the engine can do with an action space.
+    """The action specification of a gymnasium space.
 
     Raises:
-        TypeError: It is neither ``Discrete`` nor a finite box of real numbers.
+        TypeError: The space is neither ``Discrete`` nor a finite box of real numbers.
     """
     if isinstance(space, gymnasium.spaces.Discrete):
         return Discrete(int(space.n))
@@ -54,7 +54,7 @@ def unpack_action(space: Any, vector: FloatArray) -> Any:
     """A foreign agent's action from its vector: the largest entry, or the nearest point in the box.
 
     Args:
-        space: One that ``action_spec`` accepts.
+        space: A space that ``action_spec`` accepts.
         vector: Shape (size,).
     """
     if isinstance(space, gymnasium.spaces.Discrete):
@@ -67,7 +67,7 @@ def pack_observation(space: Space, observation: Any) -> FloatArray:
     """A foreign agent's observation as a vector, shape (flatdim of the space,).
 
     Raises:
-        ValueError: It has another shape than the space, or a value that is not finite.
+        ValueError: The shape differs from the space, or a value is not finite.
     """
     if isinstance(space, Box) and np.shape(observation) != space.shape:
         raise ValueError(f"an observation has shape {np.shape(observation)}, not {space.shape}")

@@ -1,4 +1,4 @@
-"""Episodes of a fixed length, in which nothing is terminal: how most environments end."""
+"""Episodes of a fixed length without terminal states."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from fullrank.environments.base import Step
 
 
 class TimeLimit:
-    """Counts the steps of E copies of M agents, who all act until their episode ends.
+    """Counts the steps of E copies of M agents, which all act until their episode ends.
 
     Args:
         agents: M.
@@ -27,11 +27,11 @@ class TimeLimit:
         self._nobody.flags.writeable = self._everybody.flags.writeable = False
 
     def begin(self, copies: Sequence[int]) -> None:
-        """Episodes start in these copies."""
+        """Start episodes in these copies."""
         self._steps[list(copies)] = 0
 
     def step(self, *, observation: FloatArray, reward: NDArray[np.float64]) -> Step:
-        """Count a step of every copy, and say what it gave."""
+        """Count a step of every copy; returns its ``Step``."""
         self._steps += 1
         return Step(
             observation=observation,
@@ -43,6 +43,6 @@ class TimeLimit:
 
 
 def require_horizon(horizon: int) -> None:
-    """``ConfigError`` unless an episode has a step."""
+    """Raise ``ConfigError`` unless an episode has a step."""
     if horizon < 1:
         raise ConfigError(f"environment.horizon must be at least 1: {horizon}")

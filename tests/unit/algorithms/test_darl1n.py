@@ -17,7 +17,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments import make_environment
-from fullrank.environments.local import make_local
+from fullrank.environments.neighbourhood import make_neighbourhood
 from fullrank.networks.fused.individuals import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
 
@@ -33,7 +33,7 @@ def make(
     **params: bool,
 ) -> DARL1N:
     config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=1e6, samples=samples)
-    recipe = config.within(make_local(environment, agents=agents, **params))
+    recipe = config.within(make_neighbourhood(environment, agents=agents, **params))
     team = make_environment(environment, agents=agents, copies=1).agents
     return recipe.make(team, seed=0, device="cpu")
 
@@ -44,7 +44,7 @@ def up(who: IntArray, observation: FloatArray) -> FloatArray:
 
 
 def samples(agent: int, *, size: int = 5) -> Samples:
-    world = make_local("ising", agents=16)
+    world = make_neighbourhood("ising", agents=16)
     return from_resets(world, agent, size, generator=stream(0, "x"), act=up, act_next=up)
 
 
@@ -56,7 +56,7 @@ def test_a_critic_sees_the_own_action_first_and_then_its_neighbours_by_index() -
 
 
 def test_samples_of_episodes_go_on_where_the_last_step_led() -> None:
-    world, generator = make_local("ising", agents=9), np.random.default_rng(0)
+    world, generator = make_neighbourhood("ising", agents=9), np.random.default_rng(0)
 
     def act(who: IntArray, observation: FloatArray) -> FloatArray:
         return generator.dirichlet(np.ones(2), size=len(who)).astype(np.float32)
@@ -70,7 +70,7 @@ def test_samples_of_episodes_go_on_where_the_last_step_led() -> None:
 
 
 def test_samples_of_episodes_begin_anew_with_every_key() -> None:
-    world = make_local("food_collection", agents=3)
+    world = make_neighbourhood("food_collection", agents=3)
 
     def made(key: int) -> Samples:
         def act(who: IntArray, observation: FloatArray) -> FloatArray:
@@ -87,7 +87,7 @@ def test_samples_of_episodes_begin_anew_with_every_key() -> None:
 
 
 def test_absent_neighbours_leave_zeros_in_the_critic_s_input() -> None:
-    world = make_local("food_collection", agents=3, distance=0.0)
+    world = make_neighbourhood("food_collection", agents=3, distance=0.0)
     made = from_resets(
         world,
         1,
@@ -215,7 +215,7 @@ def test_the_other_tasks_of_neighbours_learn_too(
 
 def test_an_environment_without_local_interaction_is_refused() -> None:
     config = algorithms.build("darl1n")
-    with pytest.raises(ConfigError, match="cooperative_navigation has no local interaction"):
+    with pytest.raises(ConfigError, match="cooperative_navigation has no neighbour interaction"):
         recipe_in(config, environment="cooperative_navigation", agents=3, params={})
 
 
@@ -230,7 +230,7 @@ def independent(
     config = DARL1NConfig(
         batch_size=batch, hidden=16, clip_norm=clip_norm, samples=samples, data="independent"
     )
-    recipe = config.within(make_local("ising", agents=9))
+    recipe = config.within(make_neighbourhood("ising", agents=9))
     team = make_environment("ising", agents=9, copies=1).agents
     algorithm = recipe.make(team, seed=0, device="cpu")
     assert isinstance(algorithm, IndependentDARL1N)

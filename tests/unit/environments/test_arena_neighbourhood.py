@@ -1,4 +1,5 @@
-"""Local interaction in the arenas gives what the whole team gives, and what the authors' gives."""
+"""Neighbour interaction in the arenas gives what the whole team gives, and what the authors'
+gives."""
 
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,9 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.environment import Arena
-from fullrank.environments.arena.local import LocalArena
+from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from fullrank.environments.arena.window import some
-from fullrank.environments.local import Neighbourhood, make_local
+from fullrank.environments.neighbourhood import Neighbourhood, make_neighbourhood
 
 from .recordings import Array, Recording, load, recordings
 from .test_arena_golden import TASKS
@@ -32,8 +33,8 @@ def of_good_agents(data: Recording) -> Recording:
     }
 
 
-def recorded(path: Path, data: Recording) -> tuple[Arena, LocalArena]:
-    """The recording's worlds, and local interaction with the authors' margin."""
+def recorded(path: Path, data: Recording) -> tuple[Arena, ArenaNeighbourhood]:
+    """The recording's worlds, and neighbour interaction with the authors' margin."""
     copies, agents = data["init_pos"].shape[:2]
     config: Any = next(cls for task, cls in TASKS.items() if f"_{task}_" in path.stem)
     task: ArenaConfig = config(contacts=True, margin=float(data["prospective_margin"]))
@@ -41,7 +42,7 @@ def recorded(path: Path, data: Recording) -> tuple[Arena, LocalArena]:
     arena.crowd.position = data["init_pos"].transpose(2, 0, 1).copy()
     arena.crowd.velocity = data["init_vel"].transpose(2, 0, 1).copy()
     arena.crowd.food = data["init_landmark"].transpose(2, 0, 1).copy()
-    return arena, LocalArena(task, agents=agents)
+    return arena, ArenaNeighbourhood(task, agents=agents)
 
 
 def everybody(here: Neighbourhood, values: Array, agents: int) -> Array:
@@ -106,9 +107,9 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(
     if everything:
         params["food_distance"] = None
     arena = make_environment(name, agents=agents, copies=3, **params)
-    local = make_local(name, agents=agents, **params)
+    local = make_neighbourhood(name, agents=agents, **params)
     assert isinstance(arena, Arena)
-    assert isinstance(local, LocalArena)
+    assert isinstance(local, ArenaNeighbourhood)
     generator = np.random.default_rng(seed)
     before = arena.reset([seed, seed + 1, seed + 2], [0, 1, 2]).reshape(3, agents, -1)
     arena.crowd.live[:] = generator.random((3, agents)) < 0.9
@@ -144,7 +145,9 @@ def check_next_neighbours(
 
 
 def test_where_no_food_is_near_none_is_seen() -> None:
-    local = make_local("food_collection", agents=2, half_width=50.0, food=1, food_distance=0.1)
+    local = make_neighbourhood(
+        "food_collection", agents=2, half_width=50.0, food=1, food_distance=0.1
+    )
     here = local.start(np.zeros(3, dtype=np.int64), generator=np.random.default_rng(1))
     assert not here.observation[:, 0, 5:8].any()
     after = local.step(np.zeros((*here.agent.shape, 5), dtype=np.float32))
@@ -153,7 +156,7 @@ def test_where_no_food_is_near_none_is_seen() -> None:
 
 def test_equal_generators_start_equal_samples_which_step_to_equal_ends() -> None:
     def sample(seed: int) -> list[Array]:
-        local = make_local("grassland", agents=12, adversary_distance=0.3)
+        local = make_neighbourhood("grassland", agents=12, adversary_distance=0.3)
         generator = np.random.default_rng(seed)
         here = local.start(np.arange(12), generator=generator)
         action = generator.random((*here.agent.shape, 5)).astype(np.float32)
@@ -169,9 +172,9 @@ def test_samples_are_those_of_a_reset_world() -> None:
     params: dict[str, Any] = {"distance": 0.3, "half_width": 2.0, "moving_start": True}
     params |= {"food_distance": 0.7, "local_rewards": True}
     arena = make_environment("food_collection", agents=20, copies=2000, **params)
-    local = make_local("food_collection", agents=20, **params)
+    local = make_neighbourhood("food_collection", agents=20, **params)
     assert isinstance(arena, Arena)
-    assert isinstance(local, LocalArena)
+    assert isinstance(local, ArenaNeighbourhood)
     arena.reset(range(2000), range(2000))
     agent = np.arange(2000) % 20
 
@@ -219,10 +222,10 @@ def test_everybody_is_as_likely_among_some() -> None:
 
 
 def test_a_task_in_which_all_depend_on_all_has_no_local_interaction() -> None:
-    with pytest.raises(ConfigError, match=r"rover_tower has no local interaction.*grassland"):
-        make_local("rover_tower")
+    with pytest.raises(ConfigError, match=r"rover_tower has no neighbour interaction.*grassland"):
+        make_neighbourhood("rover_tower")
 
 
 def test_a_negative_margin_names_its_rule() -> None:
     with pytest.raises(ConfigError, match=r"margin must be 0 or more: -0\.1"):
-        make_local("food_collection", margin=-0.1)
+        make_neighbourhood("food_collection", margin=-0.1)

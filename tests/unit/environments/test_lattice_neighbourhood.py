@@ -1,4 +1,5 @@
-"""Local interaction on lattices gives what the whole team gives, and what the authors' gives."""
+"""Neighbour interaction on lattices gives what the whole team gives, and what the authors'
+gives."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -12,9 +13,9 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.lattice.environment import LatticeEnvironment
 from fullrank.environments.lattice.ising import Ising
-from fullrank.environments.lattice.local import LocalLattice
+from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood
 from fullrank.environments.lattice.wireless import Uplink
-from fullrank.environments.local import Neighbourhood, make_local
+from fullrank.environments.neighbourhood import Neighbourhood, make_neighbourhood
 
 from .recordings import Array, load, recordings
 
@@ -47,7 +48,7 @@ def test_transitions_of_spins_equal_the_reference_s(path: Path) -> None:
     samples, agents = data["init_spin"].shape
     spins = Ising().make(agents=agents, copies=samples)
     spins.state[..., 0] = data["init_spin"]
-    local = Ising().local(agents=agents)
+    local = Ising().neighbourhood(agents=agents)
     every = np.arange(samples)
     nothing = np.random.default_rng(0)
     here = local.around(spins, data["agent_id"], every, generator=nothing)
@@ -71,9 +72,9 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(name: str, side: int, s
     agents = side * side
     params = {} if name == "ising" else {"simultaneous": True, "deadline": 3}
     lattice = make_environment(name, agents=agents, copies=2, **params)
-    local = make_local(name, agents=agents, **params)
+    local = make_neighbourhood(name, agents=agents, **params)
     assert isinstance(lattice, LatticeEnvironment)
-    assert isinstance(local, LocalLattice)
+    assert isinstance(local, LatticeNeighbourhood)
     generator = np.random.default_rng(seed)
     before = lattice.reset([seed, seed + 1], [0, 1]).reshape(2, agents, -1)
     copy, agent = np.repeat([0, 1], 5), generator.integers(agents, size=10)
@@ -103,7 +104,7 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(name: str, side: int, s
 
 def test_spins_and_packets_start_by_fair_coins_from_equal_generators() -> None:
     for name, params in (("ising", {}), ("wireless", {"simultaneous": True, "deadline": 4})):
-        local = make_local(name, agents=100, **params)
+        local = make_neighbourhood(name, agents=100, **params)
         one, again = (
             local.start(np.arange(100), generator=np.random.default_rng(3)) for _ in range(2)
         )
@@ -114,4 +115,4 @@ def test_spins_and_packets_start_by_fair_coins_from_equal_generators() -> None:
 
 def test_users_in_turn_have_no_local_interaction() -> None:
     with pytest.raises(ConfigError, match=r"needs environment\.simultaneous = true"):
-        make_local("wireless")
+        make_neighbourhood("wireless")

@@ -9,8 +9,8 @@ import pytest
 from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
-from fullrank.environments.entities import Kind, entities_of
 from fullrank.environments.lattice.environment import LatticeEnvironment
+from fullrank_reproduction.entities import Kind, entities_of
 
 EVERYBODY = {"distance": 100.0}
 
@@ -84,5 +84,5 @@ def test_a_contest_in_which_sides_cannot_be_told_is_refused() -> None:
 
 
 def test_an_environment_that_does_not_say_is_refused() -> None:
-    with pytest.raises(ConfigError, match="keep_away does not say where"):
+    with pytest.raises(ConfigError, match="observations of keep_away is unknown"):
         entities_of(make_environment("keep_away", copies=1), "keep_away")

@@ -8,8 +8,8 @@ import torch
 
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
-from fullrank.environments.entities import entities_of
 from fullrank_reproduction.baselines.epc.views import Eyes
+from fullrank_reproduction.entities import entities_of
 from fullrank_reproduction.one_side import OneSide
 
 COPIES, ADVERSARIES, GOOD = 3, 2, 4

@@ -8,10 +8,10 @@ from typing import Any
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.environments import Environment, make_environment
-from fullrank.environments.entities import entities_of
 from fullrank.environments.lattice.environment import LatticeEnvironment
 from fullrank_reproduction.baselines.epc.practice import Practice
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
+from fullrank_reproduction.entities import entities_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

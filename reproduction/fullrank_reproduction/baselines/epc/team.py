@@ -11,11 +11,11 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.environments.entities import Entities
 from fullrank.networks.fused.heads import Relaxed
 from fullrank_reproduction.baselines.epc.copies import Copies
 from fullrank_reproduction.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
 from fullrank_reproduction.baselines.epc.views import Eyes, View
+from fullrank_reproduction.entities import Entities
 
 
 class Team:

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullrank.environments.entities import Entities, Kind
+from fullrank_reproduction.entities import Entities, Kind
 
 
 class Others(NamedTuple):

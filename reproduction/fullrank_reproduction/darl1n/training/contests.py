@@ -12,7 +12,6 @@ from pathlib import Path
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
 from fullrank.environments import Environment
-from fullrank.environments.entities import entities_of
 from fullrank_reproduction.baselines.epc import Curriculum, best, train
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.readings import Found
@@ -21,6 +20,7 @@ from fullrank_reproduction.darl1n.training.effort import Effort
 from fullrank_reproduction.darl1n.training.policies import digest_of, exploring, side_of, text_of
 from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Task
 from fullrank_reproduction.darl1n.training.trials import Trial
+from fullrank_reproduction.entities import entities_of
 from fullrank_reproduction.one_side import OneSide
 from fullrank_reproduction.timing import Clock
 

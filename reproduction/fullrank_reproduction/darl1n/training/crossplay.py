@@ -12,7 +12,6 @@ from numpy.typing import NDArray
 
 from fullrank.common.types import JSON, FloatArray
 from fullrank.environments import AgentSpec, make_environment
-from fullrank.environments.entities import Entities, entities_of
 from fullrank.training.rollouts import Act
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
@@ -21,6 +20,7 @@ from fullrank_reproduction.darl1n.training.effort import Effort
 from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, DARL1N, EPC, EPISODES
 from fullrank_reproduction.darl1n.training.trials import Trial
+from fullrank_reproduction.entities import Entities, entities_of
 from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 CELL = "crossplay"

@@ -1,4 +1,4 @@
-"""Agents and food in a walled square; every task is one module, found by being here."""
+"""Agents and food in a walled square; every module of this package is a task."""
 
 import importlib
 import pkgutil

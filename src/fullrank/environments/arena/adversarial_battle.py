@@ -1,9 +1,9 @@
 """Adversarial Battle [DARL1N], Sec. VI-A, a task of [Long20]: two equal sides fight over food.
 
-Everybody pays its distance to the nearest food and to the nearest living opponent, and earns 10 for
+An agent pays its distances to the nearest food and to the nearest living opponent, and earns 10 for
 each piece of food that it touches, which then appears elsewhere. For each living opponent that it
-touches it earns 5 for every team-mate that touches the same one. Who touches two opponents or more
-dies and pays 5; it still earns what its turn gives.
+touches, it earns 5 for every team-mate that touches the same one. An agent that touches two or more
+opponents dies and pays 5; it still gets the reward of that turn.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from typing import ClassVar
 import numpy as np
 
 from fullrank.common.types import BoolArray, IntArray
-from fullrank.environments.arena.config import ContestConfig, Deeds
+from fullrank.environments.arena.config import ContestConfig, Payoffs
 from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
-from fullrank.environments.arena.local import LocalArena
+from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body, length
@@ -28,7 +28,7 @@ ADVERSARY = Body(kind="adversary", size=0.08, acceleration=4.0, max_speed=3.0, c
 @register("adversarial_battle")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdversarialBattle(ContestConfig):
-    """M - K good agents against K adversaries, the first ones; M is 6 unless said otherwise."""
+    """M - K good agents against K adversaries, the first ones; M is 6 by default."""
 
     task: ClassVar[str] = "adversarial_battle"
 
@@ -36,17 +36,17 @@ class AdversarialBattle(ContestConfig):
         """See ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
-    def local(self, *, agents: int) -> LocalArena:
-        """See ``LocalConfig.local``."""
-        return LocalArena(self, agents=agents)
+    def neighbourhood(self, *, agents: int) -> ArenaNeighbourhood:
+        """See ``NeighbourhoodConfig.neighbourhood``."""
+        return ArenaNeighbourhood(self, agents=agents)
 
     def bodies(self, agents: int) -> list[Body]:
-        """All alike, but for their side."""
+        """Equal bodies of both sides."""
         adversaries, good = self.teams(agents)
         return [ADVERSARY] * adversaries + [GOOD] * good
 
-    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
-        """Food, help against opponents, and death between two of them."""
+    def pay(self, crowd: Crowd, around: Surroundings) -> Payoffs:
+        """Rewards of food and of joint contacts, and deaths between two opponents."""
         copies, agents = crowd.live.shape
         adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
         fights = _fights(crowd, around, adversary)
@@ -60,7 +60,7 @@ class AdversarialBattle(ContestConfig):
                 crowd, around, side, ~side & crowd.live, local=self.local_rewards
             )
         reward = 10.0 * eaten.tally(copies, agents) + 5.0 * help_ - 5.0 * dies
-        return Deeds(reward - self.hunger(around) - away, dies, eaten)
+        return Payoffs(reward - self.hunger(around) - away, dies, eaten)
 
 
 def _fights(crowd: Crowd, around: Surroundings, adversary: BoolArray) -> Pairs:
@@ -72,18 +72,18 @@ def _fights(crowd: Crowd, around: Surroundings, adversary: BoolArray) -> Pairs:
 
 
 def _seen(crowd: Crowd, near: Pairs) -> BoolArray:
-    """In which pairs the second is a neighbour of the first, shape (n,)."""
+    """Mask of the pairs whose second is a neighbour of the first, shape (n,)."""
     seen: BoolArray = near.distance <= crowd.trait(crowd.traits.sight)[near.copy, near.one]
     return seen
 
 
 def _help(crowd: Crowd, met: Pairs, fights: Pairs, *, local: bool) -> IntArray:
-    """For each agent, over the opponents that it meets, how many others fight the same one.
+    """Number of others that touch the same opponents, summed over an agent's opponents.
 
     Args:
         crowd: E copies of m agents.
         met: An agent and an opponent that counts for it.
-        fights: Everybody's opponents, ascending by copy and agent.
+        fights: Opponents of all agents, ascending by copy and agent.
         local: Only neighbours count as others.
 
     Returns:

@@ -1,4 +1,4 @@
-"""What can be set for every task of the arena, and what follows from it for M agents."""
+"""Configuration shared by the arena tasks, and the sizes that follow from it for M agents."""
 
 import math
 from abc import ABC, abstractmethod
@@ -10,8 +10,8 @@ import numpy as np
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around
+from fullrank.environments.arena.effects import Effects
 from fullrank.environments.arena.sight import see, width
-from fullrank.environments.arena.turns import Verdict
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.particle.teams import group, opponents
 from fullrank.environments.particle.world import Body
@@ -19,15 +19,15 @@ from fullrank.environments.proximity import Array, Pairs
 from fullrank.environments.time_limit import require_horizon
 
 
-class Deeds(NamedTuple):
-    """What agents earn and do in one state of the world."""
+class Payoffs(NamedTuple):
+    """Rewards, deaths and eaten food of one state of the world."""
 
     reward: Array
-    """Of those alive, shape (E, m)."""
+    """Rewards of the living, shape (E, m)."""
     dies: BoolArray
     """Shape (E, m)."""
     eaten: Pairs
-    """Agents and the food that is gone with their rewards."""
+    """Agents and the food that they ate."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +35,9 @@ class Plan:
     """An arena for M agents."""
 
     bodies: tuple[Body, ...]
-    """The agents', adversaries first."""
+    """Bodies of the agents, adversaries first."""
     traits: Traits
-    """Theirs, shape (1, M)."""
+    """Traits of the agents, shape (1, M)."""
     half_width: float
     """R."""
     food: int
@@ -55,38 +55,38 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaConfig(ABC):
-    """Fields without a value take the authors' choice for M agents, or what lies between."""
+    """Unset fields take the authors' value for M agents, interpolated between their sizes."""
 
     horizon: int = 25
     """Steps of an episode."""
     distance: float | None = None
-    """d, up to which others are neighbours, oneself included; without it
+    """d, distance up to which agents are neighbours, themselves included; by default
     0.15 + 0.05 log2(M / 3)."""
     half_width: float | None = None
-    """R, half the side of the walled square; without it 1 + 0.5 log2(M / 3)."""
+    """R, half the side of the walled square; by default 1 + 0.5 log2(M / 3)."""
     food: int = 0
     """L, pieces of food; 0 means M, in a contest M / 2."""
     food_seen: int = 0
     """Pieces of food that an agent sees, the nearest ones; 0 means all."""
     food_distance: float | None = None
-    """How far agents see food, and the most that its distance costs; without it any."""
+    """Distance up to which agents see food, and its largest cost; by default unlimited."""
     neighbours_seen: int = 0
     """Neighbours that an agent sees, by index; 0 means up to all others."""
     extra_step: bool = False
-    """Play one step more, as the authors' evaluation does."""
+    """Add one step to an episode, as the authors' evaluation does."""
     contacts: bool = False
     """Agents push each other where they overlap, as in the authors' training."""
     moving_start: bool = False
-    """Start with velocities from [-(1 + R), 1 + R] per axis, as the authors' training, not at
-    rest."""
+    """Start with velocities from [-(1 + R), 1 + R] per axis, as in the authors' training, not
+    at rest."""
     local_rewards: bool = False
-    """Judge agents all at once and by their neighbours alone, as the authors' training does;
-    otherwise in index order, each in the world that those before it left."""
+    """Compute the effects of all agents at once and from their neighbours alone, as the authors'
+    training does; otherwise in index order, each after the changes of the previous agents."""
     margin: float | None = None
-    """In local interaction, let only those within 2 (margin + d) act and push, as the authors'
-    training does with margins below a step; without it all that matter do."""
+    """In neighbour interaction, only agents within 2 (margin + d) act and push, as in the authors'
+    training with margins below a step; by default all agents that matter do."""
     variant: Literal["darl1n"] = "darl1n"
-    """Whose dynamics and rewards: those of the authors of [DARL1N]."""
+    """Source of dynamics and rewards: the authors of [DARL1N]."""
 
     task: ClassVar[str]
 
@@ -108,7 +108,7 @@ class ArenaConfig(ABC):
 
     @staticmethod
     def _require_self(key: str, distance: float | None) -> None:
-        """``ConfigError`` if an agent would not be within the distance of itself."""
+        """Raise ``ConfigError`` if an agent would not be within the distance of itself."""
         if distance is not None and not distance >= 0:
             raise ConfigError(
                 f"environment.{key}: within a distance of {distance} no agent has even itself as "
@@ -124,11 +124,11 @@ class ArenaConfig(ABC):
         """
 
     @abstractmethod
-    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
-        """What agents earn and do in one state of the world."""
+    def pay(self, crowd: Crowd, around: Surroundings) -> Payoffs:
+        """Rewards, deaths and eaten food of one state of the world."""
 
     def sight(self, body: Body, distance: float) -> float:
-        """How far an agent sees others, where d is ``distance``."""
+        """Distance up to which an agent sees others, where d is ``distance``."""
         return distance
 
     def pieces(self, agents: int) -> int:
@@ -136,7 +136,7 @@ class ArenaConfig(ABC):
         return self.food or agents
 
     def plan(self, agents: int) -> Plan:
-        """What follows for M agents (0: the task's own number)."""
+        """Sizes for M agents (0: the task's default)."""
         bodies = self.bodies(agents)
         doublings = math.log2(max(len(bodies), 3) / 3)
         distance = round(0.15 + 0.05 * doublings, 2) if self.distance is None else self.distance
@@ -165,18 +165,18 @@ class ArenaConfig(ABC):
         return tuple(agent for side in sides for agent in side)
 
     def look(self, crowd: Crowd, plan: Plan, who: BoolArray) -> FloatArray:
-        """What agents of a mask, shape (E, m), see, zeros for the others, shape (E, m, size)."""
+        """Observations of the agents in a mask, shape (E, m), else zeros, shape (E, m, size)."""
         return self._see(crowd, plan, self._survey(crowd, plan, who))
 
-    def judge(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Verdict:
-        """What agents of a mask, shape (E, m), see, earn and do in one state of the world.
+    def effects(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Effects:
+        """Effects of the agents in a mask, shape (E, m), in one state of the world.
 
-        With ``local_rewards``, agents whose neighbours are all in the mask are judged in full.
+        With ``local_rewards``, they are complete for agents whose neighbours are all in the mask.
         """
         around = self._survey(crowd, plan, who)
         deeds = self.pay(crowd, around)
         reward = np.where(crowd.live, deeds.reward, 0.0)
-        return Verdict(self._see(crowd, plan, around), reward, deeds.dies, deeds.eaten)
+        return Effects(self._see(crowd, plan, around), reward, deeds.dies, deeds.eaten)
 
     def _survey(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Surroundings:
         return look_around(crowd, who, food=max(plan.food_seen, 1), food_distance=self.limit)
@@ -186,7 +186,7 @@ class ArenaConfig(ABC):
 
     @property
     def limit(self) -> float:
-        """How far food is seen."""
+        """Distance up to which food is seen."""
         return math.inf if self.food_distance is None else self.food_distance
 
     def hunger(self, around: Surroundings) -> Array:
@@ -196,19 +196,19 @@ class ArenaConfig(ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContestConfig(ArenaConfig):
-    """What can be set for tasks with adversaries, whose indices come first."""
+    """Configuration of tasks with adversaries, which have the first indices."""
 
     adversaries: int = 0
     """K, from 1 to M - 1; 0 means half of M."""
     adversary_distance: float = 100.0
-    """Up to which others are an adversary's neighbours; the authors' see everybody."""
+    """Distance up to which agents are an adversary's neighbours; the authors' see all."""
 
     def __post_init__(self) -> None:
         ArenaConfig.__post_init__(self)
         self._require_self("adversary_distance", self.adversary_distance)
 
     def sight(self, body: Body, distance: float) -> float:
-        """Adversaries have a distance of their own."""
+        """The distance; adversaries have their own."""
         return self.adversary_distance if body.kind == "adversary" else distance
 
     def pieces(self, agents: int) -> int:
@@ -216,7 +216,7 @@ class ContestConfig(ArenaConfig):
         return self.food or agents // 2
 
     def teams(self, agents: int) -> tuple[int, int]:
-        """K and M - K; M is 6 unless said otherwise."""
+        """K and M - K; M is 6 by default."""
         good, adversaries = opponents(self.task, agents=agents or 6, adversaries=self.adversaries)
         return adversaries, good
 

@@ -1,4 +1,4 @@
-"""Agents and food of a walled square: E copies as arrays, how they move, and who is near whom.
+"""Agents and food in a walled square as arrays of E copies, their motion and proximity.
 
 The dynamics are those of ``particle.world``, in a square whose walls agents cannot cross: positions
 are cut to it, one coordinate at a time, while velocities go on. Dead agents keep their place; their
@@ -26,7 +26,7 @@ FOOD = Body(kind="food", size=0.03)
 
 
 class Traits(NamedTuple):
-    """What agents are; arrays of shape (1, m), or (E, m) where copies hold different agents."""
+    """Traits of agents; arrays of shape (1, m), or (E, m) where copies hold different agents."""
 
     size: Array
     acceleration: Array
@@ -36,7 +36,7 @@ class Traits(NamedTuple):
     adversary: BoolArray
 
     def take(self, rows: IntArray | int, agents: IntArray | slice = slice(None)) -> "Traits":
-        """Those of some copies, or of some agents."""
+        """Traits of some copies, or of some agents."""
         return Traits(
             size=self.size[rows, agents],
             acceleration=self.acceleration[rows, agents],
@@ -48,7 +48,7 @@ class Traits(NamedTuple):
 
 @dataclass(slots=True, kw_only=True)
 class Crowd:
-    """E copies of m agents and l pieces of food; NaN is the place of those that are not there."""
+    """E copies of m agents and l pieces of food; absent ones are at NaN."""
 
     traits: Traits
     position: Array
@@ -61,7 +61,7 @@ class Crowd:
     """Shape (2, E, l)."""
 
     def of(self, copies: IntArray) -> "Crowd":
-        """Some of the copies, by themselves."""
+        """A crowd of some of the copies."""
         shared = len(self.traits.size) == 1
         return Crowd(
             traits=self.traits if shared else self.traits.take(copies),
@@ -79,9 +79,9 @@ class Crowd:
         """Advance all by 0.1 time units.
 
         Args:
-            thrust: What each agent asks for, in units of its acceleration, shape (2, E, m).
+            thrust: Thrust of each agent, in units of its acceleration, shape (2, E, m).
             half_width: R, half the side of the square.
-            pushing: Who pushes and is pushed where bodies overlap, shape (E, m); None: nobody.
+            pushing: Agents that push each other where bodies overlap, shape (E, m); None: none.
         """
         force = thrust * self.traits.acceleration
         if pushing is not None:
@@ -92,9 +92,9 @@ class Crowd:
         self.position = np.where(self.live, moved, self.position)
 
     def _pushed(self, force: Array, position: Array) -> Array:
-        """With the forces of others added one at a time, in ascending order.
+        """Add the forces of other agents one at a time, in ascending order.
 
-        Bodies in exactly one place, as in a corner, do not push: there is no direction.
+        Bodies at equal positions, as in a corner, do not push: there is no direction.
         """
         reach = 2 * float(self.traits.size.max()) + CONTACT_REACH
         near = pairs(position, position, reach)
@@ -108,40 +108,40 @@ class Crowd:
         return total
 
     def touch_distance(self, near: Pairs) -> Array:
-        """The sums of both agents' sizes, shape (n,)."""
+        """Sum of both agents' sizes, shape (n,)."""
         size = self.trait(self.traits.size)
         total: Array = size[near.copy, near.one] + size[near.copy, near.other]
         return total
 
 
 def apart(near: Pairs) -> Pairs:
-    """Without the pairs of an agent and itself."""
+    """Drop the pairs of an agent with itself."""
     return near.where(near.one != near.other)
 
 
 class Surroundings(NamedTuple):
-    """What lies around agents of a crowd."""
+    """Surroundings of agents of a crowd."""
 
     who: BoolArray
-    """Which agents, shape (E, m)."""
+    """Mask of the agents, shape (E, m)."""
     agents: Pairs
-    """Pairs of agents that see or touch each other, the first one's view."""
+    """Pairs of agents of which the first sees or touches the second."""
     touching: BoolArray
-    """Which of them overlap, shape (n,)."""
+    """Mask of the pairs that overlap, shape (n,)."""
     seen: BoolArray
-    """In which of them the first sees the second, shape (n,)."""
+    """Mask of the pairs in which the first sees the second, shape (n,)."""
     food: Nearest
     """The nearest food of each agent."""
 
 
 def look_around(crowd: Crowd, who: BoolArray, *, food: int, food_distance: float) -> Surroundings:
-    """What lies around agents.
+    """Find the surroundings of agents.
 
     Args:
         crowd: E copies of m agents.
-        who: For whom to find it, shape (E, m).
-        food: How many of the nearest pieces of food to find, at least 1.
-        food_distance: How far away they may be at most.
+        who: Mask of the agents, shape (E, m).
+        food: Number of nearest pieces of food, at least 1.
+        food_distance: Largest distance of food.
     """
     size, sight = crowd.trait(crowd.traits.size), crowd.trait(crowd.traits.sight)
     widest = float(size.max())

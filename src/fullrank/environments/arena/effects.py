@@ -1,8 +1,8 @@
-"""Whose deeds are seen by whom: agents see and earn one after the other, and change the world.
+"""Effects of a step: agents observe and earn one after the other, and change the world.
 
-In the authors' programs agent i's reward moves the food that it ate and kills it at once, before
-agent i + 1 sees and earns. Deeds are rare, so all see and earn together, and where somebody did
-something, those after the first one do so again.
+In the authors' programs, the reward of agent i moves the food that it ate and kills it at once,
+before agent i + 1 observes and earns. Such changes are rare, so all agents observe and earn
+together, and only the agents after the first change are computed again.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -15,8 +15,8 @@ from fullrank.environments.arena.crowd import Crowd
 from fullrank.environments.proximity import Array, Pairs
 
 
-class Verdict(NamedTuple):
-    """What every agent sees, earns and does to the world, judged on one state of it."""
+class Effects(NamedTuple):
+    """Observations, rewards and changes of the world, computed from one state of it."""
 
     observation: FloatArray
     """Shape (E, m, width)."""
@@ -25,67 +25,67 @@ class Verdict(NamedTuple):
     dies: BoolArray
     """Shape (E, m)."""
     eaten: Pairs
-    """Agents and the food that is gone with their rewards."""
+    """Agents and the food that they ate."""
 
 
-Judge = Callable[[Crowd], Verdict]
+ComputeEffects = Callable[[Crowd], Effects]
 Respawns = Sequence[Iterator[Array]]
-"""For each copy, where food that was eaten appears next, (2,) each."""
+"""Next positions of eaten food for each copy, (2,) each."""
 
 
-def together(crowd: Crowd, judge: Judge, respawns: Respawns) -> Verdict:
-    """All see and earn in one state of the world; then everything happens."""
-    verdict = judge(crowd)
-    crowd.live &= ~verdict.dies
-    _feed(crowd, verdict.eaten, respawns, np.arange(len(crowd.live)))
-    return verdict
+def simultaneous(crowd: Crowd, compute: ComputeEffects, respawns: Respawns) -> Effects:
+    """All agents observe and earn in one state of the world; then all changes apply."""
+    effects = compute(crowd)
+    crowd.live &= ~effects.dies
+    _feed(crowd, effects.eaten, respawns, np.arange(len(crowd.live)))
+    return effects
 
 
-def in_turn(crowd: Crowd, judge: Judge, respawns: Respawns) -> Verdict:
-    """Agents see and earn in index order, each what those before it left.
+def sequential(crowd: Crowd, compute: ComputeEffects, respawns: Respawns) -> Effects:
+    """Agents observe and earn in index order, each after the changes of the previous ones.
 
     Returns:
-        The verdict of each agent's turn; what was done has been done to ``crowd``.
+        The effects in each agent's turn, which have been applied to ``crowd``.
     """
-    total = verdict = judge(crowd)
+    total = effects = compute(crowd)
     copies, turn = np.arange(len(crowd.live)), np.zeros(len(crowd.live), dtype=np.int64)
     while True:
-        doing = _first_to_do_something(verdict, turn)
-        busy = np.flatnonzero(doing.any(axis=1))
+        change = _first_change(effects, turn)
+        busy = np.flatnonzero(change.any(axis=1))
         if not busy.size:
             return total
-        crowd.live[copies] &= ~(verdict.dies & doing)
-        eaten = verdict.eaten
-        _feed(crowd, eaten.where(doing[eaten.copy, eaten.one]), respawns, copies)
-        copies, turn = copies[busy], doing[busy].argmax(axis=1) + 1
-        verdict = judge(crowd.of(copies))
-        _replace_later(total, verdict, copies, turn)
+        crowd.live[copies] &= ~(effects.dies & change)
+        eaten = effects.eaten
+        _feed(crowd, eaten.where(change[eaten.copy, eaten.one]), respawns, copies)
+        copies, turn = copies[busy], change[busy].argmax(axis=1) + 1
+        effects = compute(crowd.of(copies))
+        _replace_later(total, effects, copies, turn)
 
 
-def _first_to_do_something(verdict: Verdict, turn: IntArray) -> BoolArray:
-    """Of each copy the first agent from ``turn`` on that dies or eats, if any, shape (E, m)."""
-    does = verdict.dies.copy()
-    does[verdict.eaten.copy, verdict.eaten.one] = True
-    does &= np.arange(does.shape[1]) >= turn[:, None]
-    first: BoolArray = does & (np.cumsum(does, axis=1) == 1)
+def _first_change(effects: Effects, turn: IntArray) -> BoolArray:
+    """The first agent of each copy from ``turn`` on that dies or eats, if any, shape (E, m)."""
+    changes = effects.dies.copy()
+    changes[effects.eaten.copy, effects.eaten.one] = True
+    changes &= np.arange(changes.shape[1]) >= turn[:, None]
+    first: BoolArray = changes & (np.cumsum(changes, axis=1) == 1)
     return first
 
 
-def _replace_later(total: Verdict, verdict: Verdict, copies: IntArray, turn: IntArray) -> None:
-    """Take over what those from ``turn`` on see and earn in some copies."""
-    row, agent = np.nonzero(np.arange(verdict.reward.shape[1]) >= turn[:, None])
-    total.observation[copies[row], agent] = verdict.observation[row, agent]
-    total.reward[copies[row], agent] = verdict.reward[row, agent]
+def _replace_later(total: Effects, effects: Effects, copies: IntArray, turn: IntArray) -> None:
+    """Overwrite observations and rewards of the agents from ``turn`` on in some copies."""
+    row, agent = np.nonzero(np.arange(effects.reward.shape[1]) >= turn[:, None])
+    total.observation[copies[row], agent] = effects.observation[row, agent]
+    total.reward[copies[row], agent] = effects.reward[row, agent]
 
 
 def _feed(crowd: Crowd, eaten: Pairs, respawns: Respawns, copies: IntArray) -> None:
-    """New food for old; a piece that several agents ate appears once.
+    """Replace eaten food; a piece that several agents ate is replaced once.
 
     Args:
         crowd: All copies.
-        eaten: Agents and food of some of them.
-        respawns: Where food appears, for all copies.
-        copies: Which copies ``eaten`` is about.
+        eaten: Agents and food in some of them.
+        respawns: Next food positions, for all copies.
+        copies: Indices of the copies in ``eaten``.
     """
     gone = dict.fromkeys(zip(copies[eaten.copy].tolist(), eaten.other.tolist(), strict=True))
     for copy, piece in gone:

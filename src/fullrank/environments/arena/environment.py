@@ -1,4 +1,4 @@
-"""E copies of an arena: the ``Environment`` of all its tasks."""
+"""The ``Environment`` of all arena tasks: E copies of an arena."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,10 +8,8 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.arena.config import ArenaConfig, Plan
 from fullrank.environments.arena.crowd import FOOD, Crowd
-from fullrank.environments.arena.entities import entities
-from fullrank.environments.arena.turns import Verdict, in_turn, together
+from fullrank.environments.arena.effects import Effects, sequential, simultaneous
 from fullrank.environments.base import Step
-from fullrank.environments.entities import Entities
 from fullrank.environments.particle.scene import Scene
 from fullrank.environments.proximity import Array
 from fullrank.environments.time_limit import TimeLimit
@@ -20,11 +18,11 @@ from fullrank.environments.time_limit import TimeLimit
 class Arena:
     """E copies of one task.
 
-    The dead neither move nor earn, but they see, and their actions turn their velocities.
+    Dead agents neither move nor earn, but they observe, and their actions change their velocities.
 
     Attributes:
-        crowd: Where everything is.
-        respawns: For each copy, where food that was eaten appears next.
+        crowd: State of all copies.
+        respawns: Next positions of eaten food, for each copy.
     """
 
     def __init__(self, config: ArenaConfig, *, agents: int, copies: int) -> None:
@@ -51,7 +49,7 @@ class Arena:
         return self.observation()
 
     def _begin(self, copy: int, seed: int) -> None:
-        """Everything anywhere."""
+        """Place agents and food uniformly."""
         crowd, half, generator = self.crowd, self.plan.half_width, stream(seed, "arena")
         place = (2, len(self.agents))
         crowd.position[:, copy] = generator.uniform(-half, half, size=place)
@@ -65,25 +63,21 @@ class Arena:
         pushing = np.ones_like(self.crowd.live) if self._config.contacts else None
         choice = action.reshape(self.copies, len(self.agents), 5)
         self.crowd.move(thrust(choice), half_width=self.plan.half_width, pushing=pushing)
-        act = together if self._config.local_rewards else in_turn
-        verdict = act(self.crowd, self._judge, self.respawns)
-        seen = verdict.observation.reshape(self.copies, -1)
-        return self._limit.step(observation=seen, reward=verdict.reward)
+        apply = simultaneous if self._config.local_rewards else sequential
+        effects = apply(self.crowd, self._effects, self.respawns)
+        seen = effects.observation.reshape(self.copies, -1)
+        return self._limit.step(observation=seen, reward=effects.reward)
 
-    def _judge(self, crowd: Crowd) -> Verdict:
-        return self._config.judge(crowd, self.plan, np.ones_like(crowd.live))
+    def _effects(self, crowd: Crowd) -> Effects:
+        return self._config.effects(crowd, self.plan, np.ones_like(crowd.live))
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         everybody = np.ones_like(self.crowd.live)
         return self._config.look(self.crowd, self.plan, everybody).reshape(self.copies, -1)
 
-    def entities(self) -> Entities:
-        """See ``Described``."""
-        return entities(self.plan)
-
     def scene(self, copy: int) -> Scene:
-        """What there is to draw of one copy."""
+        """The drawable state of one copy."""
         alive = zip(self.plan.bodies, self.crowd.live[copy].tolist(), strict=True)
         kinds = [body.kind if live else "dead" for body, live in alive]
         bodies = [*self.plan.bodies, *[FOOD] * self.plan.food]
@@ -96,11 +90,11 @@ class Arena:
         )
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def thrust(action: FloatArray) -> Array:
-    """From actions nothing, +x, -x, +y, -y, shape (E, m, 5), to their net direction, (2, E, m)."""
+    """Net direction, (2, E, m), of the actions none, +x, -x, +y, -y, shape (E, m, 5)."""
     direction = np.subtract(action[..., 1::2], action[..., 2::2], dtype=np.float64)
     return np.moveaxis(direction, -1, 0)
 
@@ -108,7 +102,7 @@ def thrust(action: FloatArray) -> Array:
 def start_velocity(
     config: ArenaConfig, plan: Plan, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> Array:
-    """At rest, or anything."""
+    """Zero, or uniform with ``moving_start``."""
     if not config.moving_start:
         return np.zeros(shape)
     fastest = 1 + plan.half_width

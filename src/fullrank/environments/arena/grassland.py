@@ -3,8 +3,8 @@
 A good agent pays its distance to the nearest grass, earns 20 for each that it touches, which then
 grows elsewhere, and loses 5 for each adversary that it touches, at which it dies. An adversary
 earns 15 for each living good agent that it touches and pays its distance to the nearest good agent,
-dead ones included. Who dies in its turn still earns what that turn gives. Nothing kills
-adversaries; one that is put there dead is as dangerous as a living one.
+dead ones included. An agent that dies still gets the reward of that turn. Adversaries never die;
+one that starts dead is as dangerous as a living one.
 """
 
 from dataclasses import dataclass
@@ -12,10 +12,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from fullrank.environments.arena.config import ContestConfig, Deeds
+from fullrank.environments.arena.config import ContestConfig, Payoffs
 from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
-from fullrank.environments.arena.local import LocalArena
+from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body
@@ -27,12 +27,12 @@ ADVERSARY = Body(kind="adversary", size=0.075, acceleration=2.0, max_speed=2.0, 
 @register("grassland")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grassland(ContestConfig):
-    """M - K grazing agents against K hunters, the first ones; M is 6 unless said otherwise."""
+    """M - K grazing agents against K hunters, the first ones; M is 6 by default."""
 
     grass_reward: float = 20.0
-    """What a good agent earns for each grass that it touches; 10 in [DARL1N], Fig. 6."""
+    """Reward of a good agent for each grass that it touches; 10 in [DARL1N], Fig. 6."""
     contact_cost: float = 5.0
-    """What it loses for each adversary that it touches; 100 there."""
+    """Its cost for each adversary that it touches; 100 there."""
 
     task: ClassVar[str] = "grassland"
 
@@ -40,17 +40,17 @@ class Grassland(ContestConfig):
         """See ``EnvironmentConfig.make``."""
         return Arena(self, agents=agents, copies=copies)
 
-    def local(self, *, agents: int) -> LocalArena:
-        """See ``LocalConfig.local``."""
-        return LocalArena(self, agents=agents)
+    def neighbourhood(self, *, agents: int) -> ArenaNeighbourhood:
+        """See ``NeighbourhoodConfig.neighbourhood``."""
+        return ArenaNeighbourhood(self, agents=agents)
 
     def bodies(self, agents: int) -> list[Body]:
-        """Hunters are larger and slower."""
+        """Bodies, of which adversaries are larger and slower."""
         adversaries, good = self.teams(agents)
         return [ADVERSARY] * adversaries + [GOOD] * good
 
-    def pay(self, crowd: Crowd, around: Surroundings) -> Deeds:
-        """Grazing, catching and being caught."""
+    def pay(self, crowd: Crowd, around: Surroundings) -> Payoffs:
+        """Rewards of grazing and catching, and deaths of caught agents."""
         copies, agents = crowd.live.shape
         adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
         near = around.agents
@@ -65,4 +65,4 @@ class Grassland(ContestConfig):
         grazed = self.grass_reward * eaten.tally(copies, agents)
         good = grazed - self.contact_cost * touched - self.hunger(around)
         reward = np.where(adversary, 15.0 * touched - away, good)
-        return Deeds(reward, grazing & (touched > 0), eaten)
+        return Payoffs(reward, grazing & (touched > 0), eaten)

@@ -1,4 +1,4 @@
-"""Local interaction in the arenas: the crowd around one agent, moved and judged like any other.
+"""Neighbour interaction in the arenas: the crowd around one agent, moved and judged like any other.
 
 With d the central agent's distance, D the largest of anybody's and e how far one moves in a step,
 those within d + D + 2 e act: by Proposition 1 of [DARL1N] nobody else can be near the central
@@ -16,7 +16,7 @@ from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
 from fullrank.environments.arena.window import scatter, some, team, window
-from fullrank.environments.local import Neighbourhood, Transition, slots
+from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
 from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
 from fullrank.environments.proximity import Array
 
@@ -24,8 +24,8 @@ SLACK = 1e-9
 """Added to distances against rounding."""
 
 
-class LocalArena:
-    """See ``LocalWorld``."""
+class ArenaNeighbourhood:
+    """See ``NeighbourhoodWorld``."""
 
     def __init__(self, config: ArenaConfig, *, agents: int) -> None:
         self.plan = config.plan(agents)
@@ -40,11 +40,11 @@ class LocalArena:
         self._here: tuple[Neighbourhood, Crowd] | None = None
 
     def actors(self, agent: int) -> Sequence[int]:
-        """See ``LocalWorld.actors``: anybody may be near."""
+        """See ``NeighbourhoodWorld.actors``: anybody may be near."""
         return range(len(self.agents))
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
-        """See ``LocalWorld.start``."""
+        """See ``NeighbourhoodWorld.start``."""
         half, others = self.plan.half_width, len(self.agents) - 1
         centre = generator.uniform(-half, half, size=(2, len(agent)))
         near = scatter(window(centre, self._reach(agent), half), half, others, generator)
@@ -63,13 +63,13 @@ class LocalArena:
         return self._begin(crowd, who, agent)
 
     def team(self, copies: int) -> Arena:
-        """See ``LocalWorld.team``."""
+        """See ``NeighbourhoodWorld.team``."""
         return Arena(self._config, agents=len(self.agents), copies=copies)
 
     def around(
         self, team: Arena, agent: IntArray, copy: IntArray, *, generator: np.random.Generator
     ) -> Neighbourhood:
-        """See ``LocalWorld.around``; nothing is drawn."""
+        """See ``NeighbourhoodWorld.around``; nothing is drawn."""
         whole = team.crowd.of(copy)
         centre = whole.position[:, np.arange(len(agent)), agent][..., None]
         who = slots(length(whole.position - centre) <= self._reach(agent))
@@ -84,17 +84,17 @@ class LocalArena:
         return self._begin(crowd, who, agent)
 
     def step(self, action: FloatArray) -> Transition:
-        """See ``LocalWorld.step``."""
+        """See ``NeighbourhoodWorld.step``."""
         assert self._here is not None, "start comes first"
         before, crowd = self._here
         self._here = None
         self._move(crowd, before, action)
         neighbour = self._neighbour(crowd, before.agent, before.central)
-        verdict = self._config.judge(crowd, self.plan, neighbour)
+        effects = self._config.effects(crowd, self.plan, neighbour)
         return Transition(
-            reward=verdict.reward[np.arange(len(before.central)), before.central],
+            reward=effects.reward[np.arange(len(before.central)), before.central],
             neighbour=neighbour,
-            observation=verdict.observation,
+            observation=effects.observation,
         )
 
     def _begin(self, crowd: Crowd, who: IntArray, agent: IntArray) -> Neighbourhood:

@@ -1,4 +1,4 @@
-"""Teams on a lattice; every task is one module of this package, found by being here."""
+"""Teams on a lattice; every module of this package is a task."""
 
 import importlib
 import pkgutil

@@ -1,4 +1,4 @@
-"""What the lattice tasks share: every agent holds z bits and sees its own and its neighbours'."""
+"""Base of the lattice tasks: each agent holds z bits and observes its own and its neighbours'."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -10,18 +10,17 @@ from numpy.typing import NDArray
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Step
-from fullrank.environments.entities import Entities, Kind
 from fullrank.environments.lattice.grid import NOBODY
 from fullrank.environments.time_limit import TimeLimit
 
 Bits: TypeAlias = BoolArray
-"""What agents hold, shape (E, M, z)."""
+"""Bits of all agents, shape (E, M, z)."""
 Array: TypeAlias = NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
 
 
 class LatticeEnvironment(ABC):
-    """An ``Environment`` of M agents with z bits each; a task says how these change and what pays.
+    """An ``Environment`` of M agents with z bits each; tasks define transitions and rewards.
 
     Args:
         agents: M of them.
@@ -31,7 +30,7 @@ class LatticeEnvironment(ABC):
         horizon: Steps of an episode.
 
     Attributes:
-        state: What the agents hold, shape (E, M, z).
+        state: Bits of the agents, shape (E, M, z).
     """
 
     def __init__(
@@ -44,7 +43,7 @@ class LatticeEnvironment(ABC):
 
     @abstractmethod
     def begin(self, copy: int, seed: int) -> None:
-        """Prepare what the episode of one copy draws; its state has been drawn."""
+        """Prepare the draws of one copy's episode, after those of its state."""
 
     @abstractmethod
     def advance(self, action: FloatArray) -> Array:
@@ -67,21 +66,8 @@ class LatticeEnvironment(ABC):
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         return observe(self.state, self.hood).reshape(self.copies, -1)
 
-    def entities(self) -> Entities:
-        """See ``Described``; a neighbour without bits is there."""
-        agents, places = self.hood.shape
-        bits = self.state.shape[2]
-        columns = np.arange(places * bits).reshape(places, bits)
-        neighbours = Kind(
-            name="neighbour",
-            columns=np.broadcast_to(columns[1:], (agents, places - 1, bits)),
-            placed=self.hood[:, 1:] != NOBODY,
-            blank=False,
-        )
-        return Entities(own=columns[0], kinds=(neighbours,))
-
     def close(self) -> None:  # noqa: B027
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def observe(state: Bits, hood: IntArray) -> FloatArray:
@@ -98,17 +84,17 @@ def observe(state: Bits, hood: IntArray) -> FloatArray:
 
 
 def seen(values: NDArray[T], hood: IntArray, *, absent: object) -> NDArray[T]:
-    """What each agent finds at itself and its neighbours.
+    """Values at each agent and its neighbours.
 
     Args:
         values: Per agent, shape (E, M, ...).
         hood: Indices or ``NOBODY``, shape (M, n) or (E, M, n).
-        absent: The value where nobody is.
+        absent: The value where there is no neighbour.
 
     Returns:
         Shape (E, M, n, ...).
     """
     filler = np.full_like(values[:, :1], absent)
-    assert NOBODY == -1  # so that it finds the filler, which stands last
+    assert NOBODY == -1  # index -1 finds the filler
     everything = np.concatenate([values, filler], axis=1)
     return everything[np.arange(len(values))[:, None, None], hood]

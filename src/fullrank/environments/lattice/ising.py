@@ -15,7 +15,7 @@ from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import side_of, torus
-from fullrank.environments.lattice.local import LocalLattice, Part
+from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
 from fullrank.environments.time_limit import require_horizon
 
 UP_OR_DOWN = Discrete(2, relaxed=True)
@@ -41,10 +41,10 @@ class Ising:
         side = side_of(agents or 9, task="ising", least=3)
         return Spins(side, copies=copies, horizon=self.horizon + self.extra_step)
 
-    def local(self, *, agents: int) -> LocalLattice:
-        """See ``LocalConfig.local``; agents two steps away act."""
+    def neighbourhood(self, *, agents: int) -> LatticeNeighbourhood:
+        """See ``NeighbourhoodConfig.neighbourhood``; agents two steps away act."""
         side = side_of(agents or 9, task="ising", least=3)
-        return LocalLattice(
+        return LatticeNeighbourhood(
             specs(side),
             torus(side),
             bits=1,

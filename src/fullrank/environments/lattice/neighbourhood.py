@@ -1,4 +1,4 @@
-"""Local interaction on a lattice: the part of it that lies within some steps of one agent."""
+"""Neighbour interaction on a lattice: the part of it that lies within some steps of one agent."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -9,7 +9,7 @@ from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, observe
 from fullrank.environments.lattice.grid import NOBODY, within
-from fullrank.environments.local import Neighbourhood, Transition
+from fullrank.environments.neighbourhood import Neighbourhood, Transition
 
 
 class Part(NamedTuple):
@@ -28,8 +28,8 @@ Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[Bit
 """From actions, shape (S, W, actions), to the next state and what each slot earns, (S, W)."""
 
 
-class LocalLattice:
-    """See ``LocalWorld``.
+class LatticeNeighbourhood:
+    """See ``NeighbourhoodWorld``.
 
     Args:
         agents: M of them.
@@ -64,12 +64,12 @@ class LocalLattice:
         self._begun: tuple[Neighbourhood, Part, np.random.Generator] | None = None
 
     def actors(self, agent: int) -> Sequence[int]:
-        """See ``LocalWorld.actors``."""
+        """See ``NeighbourhoodWorld.actors``."""
         acting: list[int] = self._who[agent][self._acting[agent]].tolist()
         return acting
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
-        """See ``LocalWorld.start``."""
+        """See ``NeighbourhoodWorld.start``."""
         who = self._who[agent]
         state = generator.random((*who.shape, self._bits)) < 0.5
         return self._begin(state, agent, generator)
@@ -82,12 +82,12 @@ class LocalLattice:
         *,
         generator: np.random.Generator,
     ) -> Neighbourhood:
-        """See ``LocalWorld.around``."""
+        """See ``NeighbourhoodWorld.around``."""
         state = team.state[copy[:, None], self._who[agent]]
         return self._begin(state, agent, generator)
 
     def step(self, action: FloatArray) -> Transition:
-        """See ``LocalWorld.step``."""
+        """See ``NeighbourhoodWorld.step``."""
         assert self._begun is not None, "start comes first"
         before, part, generator = self._begun
         self._begun = None

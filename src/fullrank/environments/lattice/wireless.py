@@ -27,7 +27,7 @@ from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
 from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import king, side_of
-from fullrank.environments.lattice.local import LocalLattice, Part
+from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
 from fullrank.environments.time_limit import require_horizon
 
 CHOICES = Discrete(5)
@@ -64,8 +64,8 @@ class Wireless:
         side = side_of(agents or 9, task="wireless", least=1)
         return Uplink(side, self, copies=copies)
 
-    def local(self, *, agents: int) -> LocalLattice:
-        """See ``LocalConfig.local``; agents three steps away act.
+    def neighbourhood(self, *, agents: int) -> LatticeNeighbourhood:
+        """See ``NeighbourhoodConfig.neighbourhood``; agents three steps away act.
 
         Raises:
             ConfigError: Users have their turns in order, so that each depends on all before it.
@@ -77,7 +77,7 @@ class Wireless:
             )
         side = side_of(agents or 9, task="wireless", least=1)
         advance = partial(transmit, corners=reachable(side), rates=self.rates(side))
-        return LocalLattice(
+        return LatticeNeighbourhood(
             specs(side, self.deadline),
             king(side),
             bits=self.deadline,

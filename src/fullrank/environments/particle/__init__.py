@@ -1,4 +1,4 @@
-"""Particle worlds; every scenario is one module of this package, found by being here."""
+"""Particle worlds; every module of this package is a scenario."""
 
 import importlib
 import pkgutil

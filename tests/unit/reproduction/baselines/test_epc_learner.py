@@ -11,12 +11,12 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import AgentSpec, Continuous
-from fullrank.environments.entities import entities_of
 from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc import learner as module
 from fullrank_reproduction.baselines.epc.learner import Learner
 from fullrank_reproduction.baselines.epc.networks import HIDDEN
 from fullrank_reproduction.baselines.epc.team import Team
+from fullrank_reproduction.entities import entities_of
 
 SEED = 2
 
