@@ -90,7 +90,7 @@ def serve(name: str, resolved: Resolved, run_dir: Path, prepare: Callable[[], No
     """Run one service process."""
     os.environ["OMP_NUM_THREADS"] = "1"
     prepare()
-    replicas = resolved.config.learners if name == "learner" else 1
+    replicas = resolved.size().config.learners if name == "learner" else 1
     main = next(iter(entry_points(group="fullrank.services", name=name))).load()
     raise SystemExit(main(Launch(resolved=resolved, run_dir=run_dir, replicas=replicas)))
 
