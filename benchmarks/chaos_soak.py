@@ -120,16 +120,16 @@ def main() -> int:
     injected, watch, wrong = play(run_dir, arguments)
     minutes, tries = (time.monotonic() - started) / 60, watch.tries
     print("| fault | times |\n|---|---|")
-    for fault, times in sorted(
-        Counter(f"{each.service}: {each.kind}" for each in injected).items()
+    for label, times in sorted(
+        Counter(f"{fault.service}: {fault.kind}" for fault in injected).items()
     ):
-        print(f"| {fault} | {times} |")
+        print(f"| {label} | {times} |")
     print("\n| process | PSS at the end, MiB | growth in 100 iterations, MiB |\n|---|---|---|")
     slopes = {name: growth(looks, arguments.iterations) for name, looks in watch.pss.items()}
     for name, slope in sorted(slopes.items()):
         print(f"| {name} | {watch.pss[name][-1][1] / 2**20:.1f} | {slope / 2**20:+.3f} |")
     share = tries.at_first / max(tries.committed, 1)
-    ended = sum(each.kind == CRASHED for each in injected)
+    ended = sum(fault.kind == CRASHED for fault in injected)
     print(f"\nits files are in {run_dir}" if wrong else "")
     if not wrong:
         shutil.rmtree(run_dir)

@@ -40,7 +40,7 @@ CODES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One run."""
+    """Times and digest of one run."""
 
     round_s: NDArray[np.float64]
     computing_s: NDArray[np.float64]

@@ -43,7 +43,7 @@ SHORTEST_MS = 16.0
 
 OBSERVE = """() => {
   window.taken = [];
-  new PerformanceObserver((list) => taken.push(...list.getEntries().map((each) => each.duration)))
+  new PerformanceObserver((list) => taken.push(...list.getEntries().map((entry) => entry.duration)))
     .observe({type: "event", durationThreshold: 16});
 }"""
 SETTLE = "() => new Promise((done) => requestAnimationFrame(() => setTimeout(done, 30)))"
@@ -67,8 +67,10 @@ class SimulatedMonitor:
 
     async def GetStatus(self, request: object, context: object) -> Any:
         learners = [
-            controller_pb2.LearnerStatus(learner=each, host="here", rows=[each], fingerprint="f")
-            for each in range(LEARNERS)
+            controller_pb2.LearnerStatus(
+                learner=number, host="here", rows=[number], fingerprint="f"
+            )
+            for number in range(LEARNERS)
         ]
         return controller_pb2.GetStatusResponse(
             run="made up",
@@ -84,14 +86,14 @@ class SimulatedMonitor:
     async def Watch(self, request: pb.WatchRequest, context: object) -> AsyncIterator[object]:
         for first in range(request.from_iteration, self.committed, 200):
             numbers = range(first, min(first + 200, self.committed))
-            yield pb.WatchResponse(iterations=[self._iteration(each) for each in numbers])
+            yield pb.WatchResponse(iterations=[self._iteration(number) for number in numbers])
 
     async def GetCode(self, request: object, context: object) -> pb.GetCodeResponse:
         rows = [
             controller_pb2.Row(row=number, units=row.nonzero()[0], coefficients=row[row != 0.0])
             for number, row in enumerate(self._code.matrix)
         ]
-        holders = [pb.Holder(row=each, learner=each) for each in range(LEARNERS)]
+        holders = [pb.Holder(row=learner, learner=learner) for learner in range(LEARNERS)]
         return pb.GetCodeResponse(
             epoch=1, name="cyclic", parameters="{}", units=UNITS, rows=rows, holders=holders
         )
@@ -106,24 +108,25 @@ class SimulatedMonitor:
         wave = math.sin(number * (1 + self._seed)) + math.sin(number / 7)
         late = number % LEARNERS
         timelines = [
-            pb.Timeline(learner=each, row=each, late=True, assigned_s=0.001)
-            if each == late
+            pb.Timeline(learner=learner, row=learner, late=True, assigned_s=0.001)
+            if learner == late
             else pb.Timeline(
-                learner=each,
-                row=each,
+                learner=learner,
+                row=learner,
                 assigned_s=0.001,
                 started_s=0.01,
                 compute_s=0.02,
                 sent_s=0.03,
-                arrived_s=0.04 + 0.001 * each,
+                arrived_s=0.04 + 0.001 * learner,
             )
-            for each in range(LEARNERS)
+            for learner in range(LEARNERS)
         ]
         return pb.Iteration(
             iteration=number, term=1, epoch=1, code="cyclic", rows=LEARNERS, tolerance=1,
             return_mean=-800 + 400 * (1 - math.exp(-number / 3000)) + 60 * wave,
             collect_s=0.01, round_s=0.06 + 0.005 * wave, decodable_s=0.05, decode_s=0.002,
-            received=[each for each in range(LEARNERS) if each != late], timelines=timelines,
+            received=[learner for learner in range(LEARNERS) if learner != late],
+            timelines=timelines,
             exact=True, condition=3 + wave, error_bound=0.0, update_digest=b"made up",
         )  # fmt: skip
 

@@ -139,7 +139,7 @@ def learner_stream() -> Target:
         controller_pb2.LearnerMessage(units=units),
         controller_pb2.LearnerMessage(coded=header),
     ]
-    valid = [*(each.SerializeToString() for each in said), chunks]
+    valid = [*(message.SerializeToString() for message in said), chunks]
     valid.append(b"".join(valid[2:]))
 
     def read(data: bytes) -> None:
@@ -175,15 +175,15 @@ def controller_stream() -> Target:
         controller_pb2.ControllerMessage(assignment=assignment),
         controller_pb2.ControllerMessage(commit=controller_pb2.Commit(ids=Ids(run="r"))),
     ]
-    valid = [each.SerializeToString() for each in said]
+    valid = [message.SerializeToString() for message in said]
 
     def read(data: bytes) -> None:
         message = controller_pb2.ControllerMessage.FromString(data)
         assembler = Assembler(np.empty(SIZE), array_id=0)
         for chunk in message.chunks:
             assembler.add(chunk)
-        for each in message.welcome.agents:
-            decode_agent(each)
+        for encoded in message.welcome.agents:
+            decode_agent(encoded)
         sample_of(message.assignment.sample)
 
     return Target(read=read, valid=[*valid, valid[1] + chunks])
@@ -213,9 +213,9 @@ def replay() -> Target:
         table.append(request.first_position, sent)
 
     def read_any(data: bytes) -> None:
-        for each in (read, read_sample, read_open):
+        for reader in (read, read_sample, read_open):
             with refusals():
-                each(data)
+                reader(data)
 
     def read_sample(data: bytes) -> None:
         sample = sample_of(replay_pb2.GetSamplesRequest.FromString(data).sample)
@@ -230,7 +230,7 @@ def replay() -> Target:
             store.tables.clear()
 
     messages: list[Message] = [append, gather, opened]
-    return Target(read=read_any, valid=[each.SerializeToString() for each in messages])
+    return Target(read=read_any, valid=[message.SerializeToString() for message in messages])
 
 
 def sidecar() -> Target:
@@ -250,8 +250,8 @@ def sidecar() -> Target:
                 continue
         said = straggler_pb2.SetInjectionRequest.FromString(data)
         decode_model(said.model)
-        for each in said.faults.faults:
-            decode_fault(each)
+        for encoded in said.faults.faults:
+            decode_fault(encoded)
 
     return Target(read=read, valid=[request.SerializeToString(), *learner_stream().valid])
 
@@ -383,9 +383,9 @@ def run(messages: int, seed: int) -> bool:
             "sidecar": sidecar,
         }
         slow = {"configuration": configuration(), **on_disk}
-        each = int(messages * FILE_SHARE / len(slow))
-        plan = [(name, target, each) for name, target in slow.items()]
-        rest = (messages - each * len(slow)) // len(streams) + 1
+        share = int(messages * FILE_SHARE / len(slow))
+        plan = [(name, target, share) for name, target in slow.items()]
+        rest = (messages - share * len(slow)) // len(streams) + 1
         plan += [(name, make(), rest) for name, make in streams.items()]
         gc.freeze()  # existing objects need not be scanned again
         for name, target, count in plan:

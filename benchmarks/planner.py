@@ -65,7 +65,7 @@ def payload(agents: int) -> Payload:
 def fixed_codes(learners: int, agents: int, seed: int) -> dict[str, Code]:
     chosen = candidates(rows=learners, units=agents, seed=seed)
     unsafe = {name: make_code(name, rows=learners, units=agents, seed=seed) for name in UNSAFE}
-    return {each.label: each.code for each in chosen} | unsafe
+    return {candidate.label: candidate.code for candidate in chosen} | unsafe
 
 
 def fixed_s(before: Regime, after: Regime, code: Code, seed: int) -> Times:
@@ -107,14 +107,16 @@ def measure(before: str, after: str, seed: int) -> Outcome:
 
 def report(before: str, after: str, outcomes: list[Outcome]) -> bool:
     """Print a row; return whether the claim holds."""
-    auto_s = np.array([each.auto_s for each in outcomes])
-    least_s = np.array([min(each.fixed_s.values()) for each in outcomes])
-    common = set.intersection(*(set(each.fixed_s) for each in outcomes))
-    best = min(sorted(common), key=lambda label: sum(each.fixed_s[label] for each in outcomes))
-    best_s = np.array([each.fixed_s[best] for each in outcomes])
+    auto_s = np.array([outcome.auto_s for outcome in outcomes])
+    least_s = np.array([min(outcome.fixed_s.values()) for outcome in outcomes])
+    common = set.intersection(*(set(outcome.fixed_s) for outcome in outcomes))
+    best = min(
+        sorted(common), key=lambda label: sum(outcome.fixed_s[label] for outcome in outcomes)
+    )
+    best_s = np.array([outcome.fixed_s[best] for outcome in outcomes])
     regret, lag, floor = auto_s / least_s - 1, auto_s / best_s - 1, best_s / least_s - 1
-    last = mode(each.last for each in outcomes)
-    switches = max(each.switches for each in outcomes)
+    last = mode(outcome.last for outcome in outcomes)
+    switches = max(outcome.switches for outcome in outcomes)
     name = before if before == after else f"{before} → {after}"
     print(
         f"| {name} | {best} | {floor.mean():.3f} | {last} | {regret.mean():.3f} | "
