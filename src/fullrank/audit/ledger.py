@@ -1,8 +1,9 @@
-"""Who computed which bits: the digests of the last iterations, those that come late included.
+"""The ledger: which learner computed which bits in the last iterations, late reports included.
 
-A digest says what a learner computed, whether or not its vector was needed. As soon as two learners
-have reported a unit, a wrong computation shows as a dispute; who is right, ``audit.proof`` says
-by computing the unit again. An iteration all of whose units were computed twice alike is audited.
+A report says what a learner computed for a unit, whether or not its vector was needed: the unit's
+digest, and where targets are sums its linear hash. As soon as two learners have reported a unit, a
+wrong computation shows as a dispute; ``audit.proof`` settles it by computing the unit again. An
+iteration is audited once two learners have reported each of its units alike.
 """
 
 from collections.abc import Mapping, Sequence
@@ -11,10 +12,10 @@ from dataclasses import dataclass, field
 from fullrank.common.types import LearnerId, UnitIndex
 
 CONTROLLER: LearnerId = -1
-"""Stands among learners for the controller, which computes a unit itself now and then."""
+"""The controller among the learners: it computes a unit itself now and then."""
 
 WINDOW = 64
-"""Iterations whose digests are kept: far more than a report can be late."""
+"""Iterations whose reports are kept: far more than a report can be late."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,77 +25,78 @@ class Dispute:
     iteration: int
     units: tuple[UnitIndex, ...]
     reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]]
-    """What each party reported for these units."""
+    """Each party's reports of these units."""
 
     @property
     def parties(self) -> frozenset[LearnerId]:
-        """Everybody who reported one of these units."""
+        """The learners that reported one of these units."""
         return frozenset(self.reports)
 
 
 @dataclass(slots=True)
-class _Committed:
-    """An iteration's committed digests, empty if it was not exact, and the reports for it."""
+class _Iteration:
+    """An iteration's committed reports, empty if it was not exact, and those of each learner."""
 
-    digests: tuple[bytes, ...]
+    committed: tuple[bytes, ...]
     reports: dict[LearnerId, dict[UnitIndex, bytes]]
     settled: bool = False
-    known: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
+    distinct: dict[UnitIndex, set[bytes]] = field(default_factory=dict)
 
-    def note(self, learner: LearnerId, digests: Mapping[UnitIndex, bytes]) -> None:
-        self.reports.setdefault(learner, {}).update(digests)
-        for unit, digest in digests.items():
-            self.known.setdefault(unit, {*self.digests[unit : unit + 1]}).add(digest)
+    def add(self, learner: LearnerId, reports: Mapping[UnitIndex, bytes]) -> None:
+        self.reports.setdefault(learner, {}).update(reports)
+        for unit, report in reports.items():
+            committed = {each for each in self.committed[unit : unit + 1] if each}
+            self.distinct.setdefault(unit, committed).add(report)
 
     def disputed(self) -> tuple[UnitIndex, ...]:
-        return tuple(sorted(unit for unit, found in self.known.items() if len(found) > 1))
+        return tuple(sorted(unit for unit, reports in self.distinct.items() if len(reports) > 1))
 
     def computed_twice(self) -> bool:
-        """Every unit by two, whatever they found."""
-        counts = [0] * len(self.digests)
-        for own in self.reports.values():
-            for unit in own:
+        """Whether two learners reported each unit, with whatever result."""
+        counts = [0] * len(self.committed)
+        for reports in self.reports.values():
+            for unit in reports:
                 if unit < len(counts):
                     counts[unit] += 1
         return bool(counts) and min(counts) >= 2
 
 
 class Ledger:
-    """The digests of the last ``WINDOW`` committed iterations."""
+    """The reports of the last ``WINDOW`` committed iterations."""
 
     def __init__(self) -> None:
         self._audited: list[int] = []
-        self._kept: dict[int, _Committed] = {}
+        self._iterations: dict[int, _Iteration] = {}
         self._suspect: set[int] = set()
 
     def commit(
         self,
         iteration: int,
-        digests: Sequence[bytes],
+        committed: Sequence[bytes],
         reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]],
     ) -> None:
         """Open an iteration for comparison.
 
         Args:
             iteration: Its number.
-            digests: Of the committed units; none if it was not exact, and then only the learners'
-                own reports are compared.
-            reports: That had come before the commit.
+            committed: The report of each unit that the committed update agrees with; none if it was
+                not exact, and then only the learners' reports are compared.
+            reports: Those received before the commit.
         """
-        self._kept[iteration] = _Committed(tuple(digests), {})
-        self._kept.pop(iteration - WINDOW, None)
+        self._iterations[iteration] = _Iteration(tuple(committed), {})
+        self._iterations.pop(iteration - WINDOW, None)
         self._suspect.discard(iteration - WINDOW)
         for learner, own in reports.items():
             self.report(iteration, learner, own)
 
     def report(
-        self, iteration: int, learner: LearnerId, digests: Mapping[UnitIndex, bytes]
+        self, iteration: int, learner: LearnerId, reports: Mapping[UnitIndex, bytes]
     ) -> None:
-        """Compare what was computed for a committed iteration; others are passed over."""
-        kept = self._kept.get(iteration)
+        """Compare reports of a committed iteration; ignore those of any other."""
+        kept = self._iterations.get(iteration)
         if kept is None:
             return
-        kept.note(learner, digests)
+        kept.add(learner, reports)
         if kept.disputed():
             if not kept.settled:
                 self._suspect.add(iteration)
@@ -103,15 +105,15 @@ class Ledger:
             del self._audited[: -2 * WINDOW]
 
     def audited_before(self, iteration: int) -> int | None:
-        """The newest audited iteration before this one, if it is still known."""
-        return max((each for each in self._audited if each < iteration), default=None)
+        """The newest audited iteration before this one, if the ledger still holds it."""
+        return max((audited for audited in self._audited if audited < iteration), default=None)
 
     def dispute(self) -> Dispute | None:
-        """The oldest that is not settled."""
+        """The oldest dispute that is not settled."""
         if not self._suspect:
             return None
         iteration = min(self._suspect)
-        kept = self._kept[iteration]
+        kept = self._iterations[iteration]
         units = kept.disputed()
         reports = {
             learner: {unit: own[unit] for unit in units if unit in own}
@@ -121,15 +123,15 @@ class Ledger:
         return Dispute(iteration=iteration, units=units, reports=parties)
 
     def settle(self, iteration: int) -> None:
-        """Whatever is said about this iteration from now on changes nothing."""
-        self._kept[iteration].settled = True
+        """Let no further report about this iteration open a dispute."""
+        self._iterations[iteration].settled = True
         self._suspect.discard(iteration)
 
     def awaited(
         self, iteration: int, holdings: Mapping[LearnerId, Sequence[UnitIndex]]
     ) -> frozenset[LearnerId]:
-        """Learners that have not reported all they hold."""
-        kept = self._kept.get(iteration)
+        """Learners that have not reported all the units they hold."""
+        kept = self._iterations.get(iteration)
         reports = kept.reports if kept is not None else {}
         return frozenset(
             learner

@@ -77,6 +77,7 @@ def prove(
     *,
     since: int,
     gather: Callable[[Sample], FloatArray],
+    report: Callable[[FloatArray], bytes] = unit_digest,
 ) -> Finding:
     """Find out who was right, and what else those who were wrong have had committed.
 
@@ -89,6 +90,7 @@ def prove(
         dispute: What contradicts what.
         since: The iteration after the last audited one.
         gather: A sample's minibatch.
+        report: An honest learner's report of an update.
     """
     wrong: int | None = None
     culprits: dict[LearnerId, int] = {}
@@ -96,7 +98,7 @@ def prove(
         evidence = Evidence.of(entry)
         units = _units(entry, evidence, dispute, since)
         found = _recomputed(algorithm, entry, evidence, units, gather)
-        true = {unit: unit_digest(update) for unit, update in found.items()}
+        true = {unit: report(update) for unit, update in found.items()}
         amiss = [unit for unit in true if evidence.exact and true[unit] != evidence.digests[unit]]
         if amiss:
             wrong = entry.iteration if wrong is None else wrong

@@ -8,7 +8,7 @@ import numpy as np
 from fullrank.codes import Code, Decoder
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.linear_hash import HASH_BYTES, WORDS, LinearHash, Words, from_bytes, to_bytes
+from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
 from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex, Vector
 from fullrank.common.updates import DIGEST_BYTES, unit_digest
 
@@ -111,13 +111,18 @@ class Contributions:
                 f"the vector of row {offer.row} came without the linear hashes of units {unhashed}"
             )
 
-    def hashes(self) -> Words:
-        """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
-        hashes = np.zeros((self.code.units, WORDS), np.uint64)
+    def agreed(self) -> tuple[bytes, ...]:
+        """A report of each unit; empty where there is none."""
+        agreed = [b""] * self.code.units
         for digests in self.reports.values():
             for unit, report in digests.items():
-                hashes[unit] = from_bytes(report[DIGEST_BYTES:])
-        return hashes
+                agreed[unit] = report
+        return tuple(agreed)
+
+    def hashes(self) -> Words:
+        """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
+        missing = bytes(HASH_BYTES)
+        return np.stack([from_bytes(report[DIGEST_BYTES:] or missing) for report in self.agreed()])
 
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""

@@ -50,6 +50,9 @@ class Decoded:
     once."""
     digests: tuple[bytes, ...]
     """Digest of each target, in order."""
+    reports: tuple[bytes, ...]
+    """The report of each unit that the updates agree with: its digest, and for sums its linear
+    hash; empty for a unit that nobody reported."""
     rows: tuple[tuple[int, LearnerId], ...]
     """The rows that the updates rest on, with their senders, in order of arrival."""
     error_bound: float = 0.0

@@ -85,6 +85,7 @@ class ExactDecoding:
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
+                reports=contributions.agreed() if sums else digests,
                 rows=contributions.senders,
                 error_bound=decoder.error_bound,
             )
@@ -101,5 +102,9 @@ def _committed(
     contributions: Contributions, updates: FloatArray, digests: tuple[bytes, ...]
 ) -> Decoded:
     return Decoded(
-        verdict=Verdict.COMMIT, updates=updates, digests=digests, rows=contributions.senders
+        verdict=Verdict.COMMIT,
+        updates=updates,
+        digests=digests,
+        reports=digests if contributions.code.recovers_units else contributions.agreed(),
+        rows=contributions.senders,
     )

@@ -43,11 +43,13 @@ class LeastSquaresDecoding:
         updates = least_squares(rows, contributions.vectors(received), target=target)
         if not np.isfinite(updates).all():
             return Corrupt("the decoded updates are not finite")
+        digests = digests_of(updates, contributions.sizes)
         low = bool(variance_ok(variance, self.max_variance))
         return Decoded(
             verdict=Verdict.COMMIT if low else Verdict.HIGH_VARIANCE,
             updates=updates,
-            digests=digests_of(updates, contributions.sizes),
+            digests=digests,
+            reports=digests if contributions.code.recovers_units else (b"",) * rows.shape[1],
             rows=contributions.senders,
             error_bound=np.inf,
             variance=variance,

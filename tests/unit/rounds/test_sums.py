@@ -76,6 +76,11 @@ def test_the_committed_sums_are_the_centralised_bits_whoever_came(
             assert decoded(decision).updates.tobytes() == centralised(code, updates)
             sums = decoded(decision).updates
             assert decoded(decision).digests == tuple(map(unit_digest, sums))
+            expected = [report_of(update, HASHING) for update in updates]
+            assert all(
+                report in (one, b"")
+                for report, one in zip(decoded(decision).reports, expected, strict=True)
+            )
 
 
 @given(code=codes, data=st.data(), flip=st.integers(0, 319), seed=st.integers(0, 99))

@@ -98,7 +98,7 @@ class Auditor:
         reports = {**round_.reports, CONTROLLER: own}
         if decision.variance is None:  # otherwise learners may differ and all be right
             self._run.late_reports.ledger.commit(
-                round_.iteration, decision.digests if exact else (), reports
+                round_.iteration, decision.reports if exact else (), reports
             )
         if self.is_due(round_.iteration):
             self._run.reception.file_queued_reports()
@@ -108,7 +108,7 @@ class Auditor:
                 for learner, row in result.timeline.rows.items()
             }
         return Evidence(
-            sample=sample, digests=decision.digests, reports=_vouched(reports, decision.digests)
+            sample=sample, digests=decision.reports, reports=_vouched(reports, decision.reports)
         )
 
     async def await_late_reports(self, *, patience_s: float) -> None:
