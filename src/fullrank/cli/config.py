@@ -52,9 +52,9 @@ def _annotated(resolved: Resolved) -> Iterator[str]:
 
 def _origin(resolved: Resolved, key: str) -> str:
     """Origin of a key; all origins if its value is a table that several layers filled."""
-    found = [
+    origins = [
         origin
         for name, origin in resolved.origin.items()
         if name == key or name.startswith(f"{key}.")
     ]
-    return ", ".join(dict.fromkeys(found))
+    return ", ".join(dict.fromkeys(origins))

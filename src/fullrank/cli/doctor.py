@@ -131,11 +131,11 @@ def _kernel() -> tuple[bool, str]:
 
 
 def _services() -> tuple[bool, str]:
-    found = {point.name for point in importlib.metadata.entry_points(group="fullrank.services")}
-    missing = sorted(_SERVICES - found)
+    installed = {point.name for point in importlib.metadata.entry_points(group="fullrank.services")}
+    missing = sorted(_SERVICES - installed)
     if missing:
         return False, f"not installed: {', '.join(missing)}; reinstall fullrank"
-    return True, ", ".join(sorted(found))
+    return True, ", ".join(sorted(installed))
 
 
 def _writable(runs: Path) -> tuple[bool, str]:

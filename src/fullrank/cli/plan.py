@@ -42,14 +42,14 @@ def plan(
     if (run is None) == (regime is None):
         raise ConfigError("give either the directory of a run or --regime FILE")
     if run is not None:
-        found, changes = _of_run(run)
+        chosen, changes = _of_run(run)
     else:
         assert regime is not None
-        found, changes = _of_regime(regime, iterations=iterations, seed=seed)
+        chosen, changes = _of_regime(regime, iterations=iterations, seed=seed)
     if as_json:
-        print(json.dumps(_facts(found, changes), indent=2))
+        print(json.dumps(_facts(chosen, changes), indent=2))
     else:
-        _show(found, changes)
+        _show(chosen, changes)
 
 
 def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
@@ -81,10 +81,10 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
     )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:
-        made = (record.code, record.code_rows, record.tolerance)
-        if made not in codes:
-            codes[made] = code_of_record(record, units=units, seed=config.seed)
-        observation = observation_of_record(record, codes[made], moved)
+        key = (record.code, record.code_rows, record.tolerance)
+        if key not in codes:
+            codes[key] = code_of_record(record, units=units, seed=config.seed)
+        observation = observation_of_record(record, codes[key], moved)
         if observation is not None:
             planner.observe(observation)
     return planner.plan(sorted(records[-1].rows))
@@ -105,27 +105,29 @@ def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tu
     return played.last, changes
 
 
-def _facts(found: Plan, changes: list[tuple[int, str]]) -> JSON:
+def _facts(plan: Plan, changes: list[tuple[int, str]]) -> JSON:
     return {
-        "code": found.candidate.label,
-        "changed": found.changed,
-        "reason": found.reason,
+        "code": plan.candidate.label,
+        "changed": plan.changed,
+        "reason": plan.reason,
         "used": [{"iteration": iteration, "code": label} for iteration, label in changes],
-        "expected_s": {each.label: each.mean_s for each in found.forecasts},
+        "expected_s": {forecast.label: forecast.mean_s for forecast in plan.forecasts},
     }
 
 
-def _show(found: Plan, changes: list[tuple[int, str]]) -> None:
+def _show(plan: Plan, changes: list[tuple[int, str]]) -> None:
     console = Console()
     for iteration, label in changes:
         console.print(f"from iteration {iteration}: {label}", highlight=False)
-    console.print(f"next: {found.candidate.label}, since {found.reason}", highlight=False)
-    if not found.forecasts:
+    console.print(f"next: {plan.candidate.label}, since {plan.reason}", highlight=False)
+    if not plan.forecasts:
         return
     table = Table("code", caption="expected from the times of the last iterations")
     for column in ("expected round", "over the best"):
         table.add_column(column, justify="right")
-    best = found.forecasts[0].mean_s
-    for each in found.forecasts:
-        table.add_row(each.label, f"{each.mean_s:.4g} s", f"{each.mean_s / best - 1:.0%}")
+    best = plan.forecasts[0].mean_s
+    for forecast in plan.forecasts:
+        table.add_row(
+            forecast.label, f"{forecast.mean_s:.4g} s", f"{forecast.mean_s / best - 1:.0%}"
+        )
     console.print(table)

@@ -102,8 +102,8 @@ def draw(
     """
     figure, returns, rounds = _panels(title)
     looks = [(colour, "-") for colour in _COLOURS]
-    found = _returns(records)
-    _draw_returns(returns, found, looks, window=_window(map(len, found.values())))
+    curves = _returns(records)
+    _draw_returns(returns, curves, looks, window=_window(map(len, curves.values())))
     _draw_evaluations(returns, evaluations, looks, terms=begun(records))
     _explain(returns)
     _draw_rounds(rounds, records)
@@ -114,12 +114,12 @@ def draw_together(stories: Sequence[Story]) -> Figure:
     """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
     figure, returns, rounds = _panels(" · ".join(tasks))
-    found = [_returns(story.records) for story in stories]
-    window = _window(len(values) for each in found for values in each.values())
+    curves = [_returns(story.records) for story in stories]
+    window = _window(len(values) for by_side in curves for values in by_side.values())
     rounds_window = _window(len(story.records) for story in stories)
-    for story, each, colour in zip(stories, found, cycle(_COLOURS), strict=False):
+    for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
         name, looks = story.directory.name, [(colour, style) for style in _STYLES]
-        _draw_returns(returns, each, looks, window=window, name=name)
+        _draw_returns(returns, by_side, looks, window=window, name=name)
         terms = begun(story.records)
         _draw_evaluations(returns, story.evaluations, looks, terms=terms, name=name)
         iterations = [record.iteration for record in story.records]
@@ -151,13 +151,15 @@ Returns: TypeAlias = Mapping[str, Mapping[int, float]]
 """Return of each side, or of all agents, by iteration."""
 
 
-def _draw_returns(axes: Axes, found: Returns, looks: Looks, *, window: int, name: str = "") -> None:
+def _draw_returns(
+    axes: Axes, curves: Returns, looks: Looks, *, window: int, name: str = ""
+) -> None:
     """Draw each side's moving mean over its raw values; ``name`` labels the run."""
-    for (side, values), (colour, style) in zip(found.items(), looks, strict=False):
+    for (side, values), (colour, style) in zip(curves.items(), looks, strict=False):
         iterations = np.array(sorted(values))
         raw = np.array([values[iteration] for iteration in sorted(values)])
         axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)
-        called = f"{name} {side if len(found) > 1 else ''}".strip() if name else side
+        called = f"{name} {side if len(curves) > 1 else ''}".strip() if name else side
         label = f"{called}, mean of {window}" if window > 1 else called
         smooth = _moving_mean(raw, window)
         axes.plot(iterations, smooth, color=colour, linestyle=style, linewidth=1.8, label=label)
@@ -172,17 +174,20 @@ def _draw_evaluations(
     name: str = "",
 ) -> None:
     """Draw points with intervals for each side; superseded ones are hollow."""
-    gone = [each for each in evaluations if each.superseded(terms)]
-    stand = [each for each in evaluations if not each.superseded(terms)]
-    for chosen, fill, what in ((stand, None, "greedily"), (gone, "none", "greedily, superseded")):
+    superseded = [record for record in evaluations if record.superseded(terms)]
+    current = [record for record in evaluations if not record.superseded(terms)]
+    for chosen, fill, what in (
+        (current, None, "greedily"),
+        (superseded, "none", "greedily, superseded"),
+    ):
         if not chosen:
             continue
         several = list(chosen[0].sides) if len(chosen[0].sides) > 1 else []
         for side, (colour, _) in zip(several or [""], looks, strict=False):
-            drawn = [each.sides[side] if side else each.returns for each in chosen]
+            drawn = [record.sides[side] if side else record.returns for record in chosen]
             mean, low, high = np.array(drawn).T
             axes.errorbar(
-                [each.iteration for each in chosen],
+                [record.iteration for record in chosen],
                 mean,
                 yerr=(mean - low, high - mean),
                 fmt="o",
@@ -208,11 +213,11 @@ def _returns(records: Sequence[IterationRecord]) -> Returns:
         series = {"all agents": {r.iteration: r.return_mean for r in records}}
     else:
         series = {side: {r.iteration: r.side_returns.get(side) for r in records} for side in sides}
-    found = {
+    finished = {
         name: {iteration: value for iteration, value in values.items() if value is not None}
         for name, values in series.items()
     }
-    return {name: values for name, values in found.items() if values}
+    return {name: values for name, values in finished.items() if values}
 
 
 def _window(lengths: Iterable[int]) -> int:

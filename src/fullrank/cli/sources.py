@@ -62,8 +62,8 @@ class Checkpoints:
                 manifest = read_manifest(path)
                 if Version.of(manifest["iteration"], manifest["facts"]) <= than:
                     return None
-        found = trained(self._run, self.config)
-        return found if found.version > than else None
+        policies = trained(self._run, self.config)
+        return policies if policies.version > than else None
 
 
 class Published:
@@ -124,9 +124,9 @@ def follow(source: Source, *, seen: Version, patience_s: float) -> Iterator[Trai
         ServiceLost: No newer policies came in time.
     """
     while seen.iteration < source.config.iterations - 1:
-        found = _await(source, seen, patience_s)
-        seen = found.version
-        yield found
+        newer = _await(source, seen, patience_s)
+        seen = newer.version
+        yield newer
 
 
 def _await(source: Source, seen: Version, patience_s: float) -> Trained:
@@ -139,12 +139,12 @@ def _await(source: Source, seen: Version, patience_s: float) -> Trained:
         )
 
     patient = Retrying(
-        retry=retry_if_result(lambda found: found is None)
+        retry=retry_if_result(lambda newer: newer is None)
         | retry_if_exception_type((CheckpointUnusable, NotFound, ServiceLost)),
         wait=wait_random_exponential(multiplier=SHORTEST_PAUSE_S, max=LONGEST_PAUSE_S),
         stop=stop_after_delay(patience_s),
         retry_error_callback=give_up,
     )
-    found = patient(source.newer, seen)
-    assert found is not None
-    return found
+    newer = patient(source.newer, seen)
+    assert newer is not None
+    return newer

@@ -143,17 +143,17 @@ def draw(swept: Mapping[str, Curves], *, title: str) -> Figure:
 def _panel(axes: Axes, name: str, curves: Curves, colours: Mapping[str, str]) -> None:
     for label, points in curves.items():
         abscissae = sorted(points)
-        known = axes.figure.axes[0] is axes
+        first = axes.figure.axes[0] is axes
         axes.plot(
             abscissae,
-            [points[each].round_s for each in abscissae],
+            [points[abscissa].round_s for abscissa in abscissae],
             "o-",
             color=colours[label],
             markersize=3,
-            label=label if known else None,
+            label=label if first else None,
         )
         for style, bound in (("--", "link_s"), (":", "decode_s")):
-            limits = [getattr(points[each], bound) for each in abscissae]
+            limits = [getattr(points[abscissa], bound) for abscissa in abscissae]
             if name == "learners" and max(limits) > 0.0:
                 axes.plot(abscissae, limits, style, color=colours[label], alpha=0.5, linewidth=1)
     axes.set_xlabel(name)

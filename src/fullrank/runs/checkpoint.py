@@ -114,14 +114,14 @@ def newest(directory: Path) -> Checkpoint:
     passed_over: list[str] = []
     for path in saved(directory):
         try:
-            found = load(path)
+            checkpoint = load(path)
         except CheckpointUnusable as error:
             passed_over.append(str(error))
         else:
             return Checkpoint(
-                iteration=found.iteration,
-                arrays=found.arrays,
-                facts=found.facts,
+                iteration=checkpoint.iteration,
+                arrays=checkpoint.arrays,
+                facts=checkpoint.facts,
                 path=path,
                 passed_over=tuple(passed_over),
             )
@@ -134,8 +134,8 @@ def saved(directory: Path) -> list[Path]:
     """Directories of checkpoints, newest first; ``load`` tells whether they are usable."""
     if not directory.is_dir():
         return []
-    found = [path for path in directory.iterdir() if path.name.isdigit()]
-    return sorted(found, key=lambda path: int(path.name), reverse=True)
+    numbered = [path for path in directory.iterdir() if path.name.isdigit()]
+    return sorted(numbered, key=lambda path: int(path.name), reverse=True)
 
 
 def _manifest(iteration: int, facts: JSON, state: bytes) -> bytes:

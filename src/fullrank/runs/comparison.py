@@ -79,10 +79,10 @@ def _over_runs(values: Sequence[float]) -> Interval:
 
 def flat(table: JSON, prefix: str = "") -> dict[str, Hashable]:
     """Nested tables as a mapping from dotted keys to comparable values."""
-    found: dict[str, Hashable] = {}
+    leaves: dict[str, Hashable] = {}
     for key, value in table.items():
         if isinstance(value, dict):
-            found |= flat(value, f"{prefix}{key}.")
+            leaves |= flat(value, f"{prefix}{key}.")
         else:
-            found[prefix + key] = str(value) if isinstance(value, list) else value
-    return found
+            leaves[prefix + key] = str(value) if isinstance(value, list) else value
+    return leaves

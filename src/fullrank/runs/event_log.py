@@ -300,15 +300,15 @@ def follow(run_dir: Path) -> Iterator[History]:
     controller = _events(directory / f"controller{_SUFFIX}")
     others: dict[Path, Iterator[list[Event]]] = {}
     while True:
-        noted = next(controller)
+        controllers = next(controller)
         for path in sorted(directory.glob(f"*{_SUFFIX}")):
             if path.stem != "controller":
                 others.setdefault(path, _events(path))
-        found = {path.stem: next(events) for path, events in others.items()}
+        logs = {path.stem: next(events) for path, events in others.items()}
         yield History(
-            controller=noted or (),
-            replay=found.get("replay", ()),
-            learners={name: events for name, events in found.items() if name.startswith("learner")},
+            controller=controllers or (),
+            replay=logs.get("replay", ()),
+            learners={name: events for name, events in logs.items() if name.startswith("learner")},
         )
 
 

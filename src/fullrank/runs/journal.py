@@ -117,14 +117,14 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     Raises:
         VersionMismatch: A later version of Fullrank wrote a segment.
     """
-    found: dict[int, Entry] = {}
+    latest: dict[int, Entry] = {}
     for segment in _segments(directory):
-        for iteration in [each for each in found if each >= segment.first]:
-            del found[iteration]
+        for iteration in [iteration for iteration in latest if iteration >= segment.first]:
+            del latest[iteration]
         entries = (entry for entry in _Reading(segment.path) if entry.iteration >= first)
-        found.update((entry.iteration, entry) for entry in entries)
+        latest.update((entry.iteration, entry) for entry in entries)
     whole: list[Entry] = []
-    while (entry := found.get(first + len(whole))) is not None:
+    while (entry := latest.get(first + len(whole))) is not None:
         whole.append(entry)
     return whole
 
@@ -158,11 +158,11 @@ class Survey:
 
 def survey(directory: Path) -> list[Survey]:
     """Survey of every segment, in the order in which they were written."""
-    found = []
+    surveys = []
     for segment in _segments(directory):
         reading = _Reading(segment.path)
         records = sum(1 for _ in reading)
-        found.append(
+        surveys.append(
             Survey(
                 path=segment.path,
                 term=segment.term,
@@ -171,7 +171,7 @@ def survey(directory: Path) -> list[Survey]:
                 fault=reading.fault,
             )
         )
-    return found
+    return surveys
 
 
 @dataclass(frozen=True, order=True, slots=True)

@@ -75,14 +75,14 @@ def drop_superseded(run_dir: Path) -> list[Path]:
 def _superseded(run_dir: Path) -> list[Path]:
     """Readable checkpoints of iterations at or after the first iteration of a later term."""
     segments = journal.survey(run_dir / JOURNAL)
-    found = []
+    superseded = []
     for path in checkpoint.saved(run_dir / CHECKPOINTS):
         with suppress(CheckpointUnusable):
             manifest = checkpoint.read_manifest(path)
             term, iteration = manifest["facts"].get("term", 0), manifest["iteration"]
-            if any(each.term > term and each.first <= iteration for each in segments):
-                found.append(path)
-    return found
+            if any(segment.term > term and segment.first <= iteration for segment in segments):
+                superseded.append(path)
+    return superseded
 
 
 def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
@@ -105,12 +105,12 @@ class Difference:
 
 def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
     """Arrays that differ in any bit, by name; so does an array that only one checkpoint has."""
-    found = []
+    differing = []
     for name in sorted(one.arrays.keys() | other.arrays.keys()):
         reason = _difference(one.arrays.get(name), other.arrays.get(name))
         if reason:
-            found.append(Difference(name=name, reason=reason))
-    return found
+            differing.append(Difference(name=name, reason=reason))
+    return differing
 
 
 def _difference(one: checkpoint.Array | None, other: checkpoint.Array | None) -> str:
