@@ -1,27 +1,41 @@
-# The whole of a developer's day. Each target makes what it needs; ARGS passes options on:
+# Everyday commands. Each target makes what it needs; ARGS passes options on:
 #   make train ARGS="--iterations 20"
 PYTHON ?= python3
 ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PROTOS_VENV := .venv-protos
-PIP_INSTALL := -m pip --disable-pip-version-check install --quiet
+PIP := -m pip --disable-pip-version-check install --quiet
 
-.PHONY: help setup train dashboard test containers check protos docs bench
+# What `make test` leaves to `make test-all`; one end-to-end run of each kind stays.
+REST := integration or e2e or browser or docker or slow or gpu or thorough
+PYTEST := -m pytest -n 2 --dist loadfile
+
+# Install packages into an environment; pip's output is shown only where it fails.
+#   $(call install,ENVIRONMENT,WORDS)
+define install
+	@echo "Fullrank: installing into $(1), once (about a minute)"
+	@$(1)/bin/python $(PIP) $(2) >$(1)/pip.log 2>&1 || { cat $(1)/pip.log; exit 1; }
+endef
+
+.PHONY: help setup train dashboard test test-all containers check protos docs bench
 
 help: ## Say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(VENV)/.installed ## Install Fullrank and the developers' tools into .venv
 
 train: setup ## Train a team on this machine
-	$(BIN)/fullrank train $(ARGS)
+	@$(BIN)/fullrank train $(ARGS)
 
 dashboard: setup ## Show the newest run on a page
-	$(BIN)/fullrank dashboard $(ARGS)
+	@$(BIN)/fullrank dashboard $(ARGS)
 
-test: setup ## Run the tests
-	$(BIN)/python -m pytest -m "not slow and not gpu and not docker" $(ARGS)
+test: setup ## Run the unit and conformance tests and an end-to-end run of each kind
+	$(BIN)/python $(PYTEST) -m "smoke or not ($(REST))" $(ARGS)
+
+test-all: setup ## Run all tests but those that need Docker or a GPU
+	$(BIN)/python $(PYTEST) -m "not slow and not gpu and not docker" $(ARGS)
 
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
 	$(BIN)/python -m pytest -m docker $(ARGS)
@@ -43,20 +57,20 @@ bench: $(VENV)/.installed-bench ## Run every benchmark; write docs/benchmarks.md
 	$(BIN)/python tools/bench.py $(ARGS)
 
 $(VENV)/.installed: pyproject.toml constraints.txt
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[dev]'
+	@$(PYTHON) -m venv $(VENV)
+	$(call install,$(VENV),-c constraints.txt -e '.[dev]')
 	@touch $@
 
 $(VENV)/.installed-docs: $(VENV)/.installed
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[docs]'
+	$(call install,$(VENV),-c constraints.txt -e '.[docs]')
 	@touch $@
 
 $(VENV)/.installed-bench: $(VENV)/.installed
-	$(BIN)/python $(PIP_INSTALL) -c constraints.txt -e '.[bench]'
+	$(call install,$(VENV),-c constraints.txt -e '.[bench]')
 	@touch $@
 
 # Of their own: the oldest supported grpcio-tools want another protobuf than the services install.
 $(PROTOS_VENV)/.installed: tools/protos-requirements.txt
-	$(PYTHON) -m venv $(PROTOS_VENV)
-	$(PROTOS_VENV)/bin/python $(PIP_INSTALL) -r $<
+	@$(PYTHON) -m venv $(PROTOS_VENV)
+	$(call install,$(PROTOS_VENV),-r $<)
 	@touch $@

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import pytest
 from playwright.async_api import Browser, Page, async_playwright
-from tests.integration.cluster import eventually
+from tests.waiting import eventually
 
 from fullrank.config import load
 from fullrank.rpc.addresses import resolve

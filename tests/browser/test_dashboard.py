@@ -11,6 +11,7 @@ from tests.browser.conftest import Show
 from tests.certificates import certify
 from tests.integration.cluster import Cluster, resolved
 from tests.unit.runs.test_record import record, write
+from tests.waiting import WAIT_S
 
 from fullrank.config import RunConfig, to_toml
 from fullrank.runs.evaluations import append
@@ -19,13 +20,12 @@ from fullrank.runs.record import METRICS
 pytestmark = [pytest.mark.browser, pytest.mark.integration]
 
 ENDLESS = "iterations=1000000"
-WAIT_MS = 40_000
-expect.set_options(timeout=WAIT_MS)
+expect.set_options(timeout=1000 * WAIT_S)
 
 
 async def _until(page: Page, condition: str) -> None:
     """Return as soon as it holds; the page's own policy forbids to wait within it."""
-    async with asyncio.timeout(WAIT_MS / 1000):
+    async with asyncio.timeout(WAIT_S):
         while not await page.evaluate(condition):
             await asyncio.sleep(0.05)
 

@@ -37,7 +37,13 @@ UNEQUAL = (  # of two sides, so that both kinds of critics are computed
     AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
 )
 WORLD = "food_collection"
-SIZES = [(333, 50), (16, 16), (100, 33), (48, 64), (64, 64), (1024, 16), (1024, 64)]
+SIZES = [
+    (333, 50),
+    (16, 16),
+    (1024, 64),
+    *(pytest.param(*size, marks=pytest.mark.thorough) for size in [(100, 33), (48, 64), (64, 64)]),
+    pytest.param(1024, 16, marks=pytest.mark.thorough),
+]
 LARGE = [(333, 50), (1024, 64)]
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
 SEED = 11
@@ -338,25 +344,36 @@ def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
     assert algorithm.fingerprint() != one
 
 
-@pytest.mark.parametrize("hash_seed", ["0", "1"])
-def test_the_fingerprint_is_the_same_in_another_process(name: str, hash_seed: str) -> None:
-    torch.set_num_threads(1)
-    script = (
-        "import torch; torch.set_num_threads(1); from fullrank.algorithms import algorithms;"
-        "from fullrank.algorithms import recipe_in;"
-        "from fullrank.environments import make_environment;"
-        f"world = {{'environment': {WORLD!r}, 'agents': 4, 'params': {{}}}};"
-        f"recipe = recipe_in(algorithms.build({name!r}), **world);"
-        f"agents = make_environment({WORLD!r}, agents=4, copies=1).agents;"
-        "print(recipe.make(agents, seed=0, device='cpu').fingerprint())"
-    )
-    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
-    command = [sys.executable, "-c", script]
+FINGERPRINTS = f"""
+import torch
+from fullrank.algorithms import algorithms, recipe_in
+from fullrank.environments import make_environment
+
+torch.set_num_threads(1)
+for name in {shipped(algorithms)}:
+    recipe = recipe_in(algorithms.build(name), environment={WORLD!r}, agents=4, params={{}})
+    agents = make_environment({WORLD!r}, agents=4, copies=1).agents
+    print(name, recipe.make(agents, seed=0, device="cpu").fingerprint())
+"""
+
+
+@pytest.fixture(scope="module", params=["0", "1"])
+def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
+    """Names and fingerprints as another process prints them, with a hash seed of its own."""
+    environment = {**os.environ, "PYTHONHASHSEED": request.param}
+    command = [sys.executable, "-c", FINGERPRINTS]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return ran.stdout.splitlines()
+
+
+def test_the_fingerprint_is_the_same_in_another_process(
+    name: str, printed_elsewhere: list[str]
+) -> None:
+    torch.set_num_threads(1)
     recipe = recipe_in(algorithms.build(name), environment=WORLD, agents=4, params={})
     agents = make_environment(WORLD, agents=4, copies=1).agents
     here = recipe.make(agents, seed=0, device="cpu").fingerprint()
-    assert here == ran.stdout.strip()
+    assert f"{name} {here}" in printed_elsewhere
 
 
 def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:

@@ -3,11 +3,9 @@
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import dropwhile
@@ -15,13 +13,11 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+from tests.waiting import WAIT_S
 
 from fullrank.config import RunConfig, from_toml
 from fullrank.local import LocalRun
 from fullrank.runs.record import IterationRecord, read_records
-
-WAIT_S = 50.0
-"""Longest wait for anything; a test has 60 s."""
 
 TINY = (
     "environment.copies=2",
@@ -90,21 +86,6 @@ def works(*words: str) -> bool:
     """Whether there is such a command, and it ends well."""
     there = shutil.which(words[0]) is not None
     return there and subprocess.run(words, capture_output=True, check=False).returncode == 0
-
-
-def free_address() -> str:
-    """An address of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
-def eventually(condition: Callable[[], bool], *, what: str, within_s: float = WAIT_S) -> None:
-    """Return as soon as ``condition`` holds."""
-    deadline = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < deadline, f"did not happen within {within_s} s: {what}"
-        time.sleep(0.02)
 
 
 def processes_of(run_dir: Path) -> list[psutil.Process]:

@@ -7,12 +7,11 @@ from dataclasses import dataclass, field
 
 import docker
 from docker.models.containers import Container
-from tests.e2e.commands import eventually
 from tests.e2e.images import Checkout, compose, contents
+from tests.waiting import wait_until
 
 from fullrank.runs.record import IterationRecord, read_records
 
-WAIT_S = 120.0
 RUN = "/var/lib/fullrank/run"
 
 TINY = """
@@ -79,7 +78,7 @@ class Stack:
 
     def eventually(self, condition: Callable[[], bool], *, what: str) -> None:
         """Return as soon as ``condition`` holds; containers take their time on a loaded host."""
-        eventually(condition, what=what, within_s=WAIT_S)
+        wait_until(condition, what=what)
 
     def joins(self) -> int:
         """How many learners have joined so far."""

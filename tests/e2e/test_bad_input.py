@@ -12,13 +12,13 @@ from tests.e2e.commands import (
     Outcome,
     committed,
     end,
-    eventually,
     fullrank,
     interrupt,
     processes_of,
     settings,
     start,
 )
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -117,7 +117,7 @@ def test_a_directory_that_is_not_empty_is_left_alone(run_dir: Path) -> None:
 def test_resuming_a_running_run_is_refused_and_does_not_disturb_it(run_dir: Path) -> None:
     slow = settings("iterations=60", "compute.emulate_unit_s=0.05")
     process = start("train", "--run-dir", str(run_dir), *slow)
-    eventually(lambda: committed(run_dir) >= 1, what="an iteration")
+    wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     listening = {path.name for path in (run_dir / "services").iterdir()}
     outcome = fullrank("resume", str(run_dir))
     assert "held by another controller" in line_of(outcome, code=5)
@@ -135,7 +135,7 @@ def serving(run_dir: Path) -> "list[subprocess.Popen[str]]":
     """A controller and a replay service without learners."""
     words = ("--run-dir", str(run_dir), *settings("iterations=2"))
     started = [start("serve", name, *words) for name in ("replay", "controller")]
-    eventually(lambda: (run_dir / "services" / "controller.json").exists(), what="it listens")
+    wait_until(lambda: (run_dir / "services" / "controller.json").exists(), what="it listens")
     return started
 
 
@@ -168,7 +168,7 @@ def test_a_finished_controller_serves_finished_and_never_retrains(run_dir: Path)
     config = ("--config", str(run_dir / "config.toml"))
     process = start("serve", "controller", "--run-dir", str(run_dir), *config)
     announcement = run_dir / "services" / "controller.json"
-    eventually(announcement.exists, what="it listens")
+    wait_until(announcement.exists, what="it listens")
     assert fullrank("resume", str(run_dir)).code == 5
     assert json.loads(announcement.read_text())["pid"] == process.pid
     process.terminate()

@@ -10,15 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import (
-    centralised,
-    committed,
-    digests,
-    eventually,
-    kill_all,
-    settings,
-    start,
-)
+from tests.e2e.commands import centralised, committed, digests, kill_all, settings, start
+from tests.waiting import wait_until
 
 from fullrank.runs.event_log import Left, read_history
 
@@ -111,10 +104,10 @@ def test_clocks_that_jump_and_drift_change_no_bit_and_end_no_lease(
         for turn in range(ITERATIONS):
             for offset, clock in enumerate(clocks.values()):
                 clock.set(WRONG[(turn + offset) % len(WRONG)])
-            eventually(partial(beyond, tmp_path, turn), what=f"{turn + 1} iterations are committed")
+            wait_until(partial(beyond, tmp_path, turn), what=f"{turn + 1} iterations are committed")
         assert {service.poll() for service in services} <= {None, 0}
         log = tmp_path / "controller.log"
-        eventually(lambda: "finished" in log.read_text(), what="the controller is done")
+        wait_until(lambda: "finished" in log.read_text(), what="the controller is done")
         assert len(hours(log)) > 1
         noted = read_history(tmp_path).controller
         assert not [event for event in noted if isinstance(event, Left)]

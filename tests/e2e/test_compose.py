@@ -14,7 +14,6 @@ from tests.e2e.stack import TINY, Stack, up
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.docker,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("images"),
 ]
 

@@ -8,18 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import (
-    WAIT_S,
-    committed,
-    config_of,
-    digests,
-    eventually,
-    final_state,
-    free_address,
-    records,
-    settings,
-    start,
-)
+from tests.addresses import free_address
+from tests.e2e.commands import committed, config_of, digests, final_state, records, settings, start
+from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.rpc.run_status import RunState
@@ -97,9 +88,9 @@ class Services:
         """With a controller that nothing happens to."""
         controller = self.controller(run_dir, lag=lag, overrides=overrides)
         try:
-            eventually((run_dir / "config.toml").exists, what="the controller starts")
+            wait_until((run_dir / "config.toml").exists, what="the controller starts")
             with StatusPoller(run_dir, config_of(run_dir)) as watch:
-                eventually(
+                wait_until(
                     lambda: watch.status().state is RunState.FINISHED, what="the run finishes"
                 )
         finally:
@@ -186,7 +177,7 @@ def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     assert services.replay.wait(WAIT_S) == -signal.SIGKILL
     services.replay = services.serve("replay", "--run-dir", str(services.home))
     with StatusPoller(run_dir, config_of(run_dir)) as watch:
-        eventually(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
+        wait_until(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
     assert services.learners.poll() is None
     controller.terminate()
     assert controller.wait(WAIT_S) == 0

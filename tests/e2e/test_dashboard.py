@@ -9,7 +9,9 @@ from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
-from tests.e2e.commands import end, eventually, free_address, interrupt, settings, start
+from tests.addresses import free_address
+from tests.e2e.commands import end, interrupt, settings, start
+from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -22,7 +24,7 @@ def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
     monkeypatch.chdir(run_dir)
     address = free_address()
     training = start("train", "--run-dir", str(run), *settings("iterations=1000000"))
-    eventually(lambda: (run / "config.toml").exists(), what="there is a run")
+    wait_until(lambda: (run / "config.toml").exists(), what="there is a run")
     dashboard = start("dashboard", "--port", address.partition(":")[2])
     try:
         with closing(_events(address)) as events:
@@ -42,12 +44,12 @@ def _events(address: str) -> HTTPResponse:
 
     def answers() -> bool:
         try:
-            opened.append(urlopen(f"http://{address}/events", timeout=50))
+            opened.append(urlopen(f"http://{address}/events", timeout=WAIT_S))
         except URLError:
             return False
         return True
 
-    eventually(answers, what="the page is served")
+    wait_until(answers, what="the page is served")
     return opened[0]
 
 

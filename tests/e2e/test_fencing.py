@@ -6,18 +6,17 @@ from pathlib import Path
 
 import pytest
 from tests.e2e.commands import (
-    WAIT_S,
     centralised,
     committed,
     config_of,
     digests,
-    eventually,
     kill_all,
     learners_of,
     records,
     settings,
     start,
 )
+from tests.waiting import WAIT_S, wait_until
 
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
@@ -30,7 +29,7 @@ SETTINGS = (
     "learners=3",
     "code.name=uncoded",
     "controller.heartbeat_s=0.2",
-    "controller.lost_after_s=4.0",
+    "controller.lost_after_s=10.0",
     "checkpoint.every=4",
     "compute.emulate_unit_s=0.2",  # so that nothing ends before it is disturbed
 )
@@ -44,7 +43,7 @@ def serve(name: str, run_dir: Path, *words: str) -> "subprocess.Popen[str]":
 
 def wait_for(run_dir: Path, state: RunState) -> None:
     with StatusPoller(run_dir, config_of(run_dir)) as watch:
-        eventually(lambda: watch.status().state is state, what=str(state))
+        wait_until(lambda: watch.status().state is state, what=str(state))
 
 
 def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothing(
@@ -55,7 +54,7 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
         serve("replay", run_dir)
         zombie = serve("controller", run_dir)
         serve("learner", run_dir, "--replicas", "3")
-        eventually(lambda: committed(run_dir) > 1, what="two iterations are committed")
+        wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
         learners_of(run_dir)[0].kill()
         wait_for(run_dir, RunState.STALLED)
         zombie.send_signal(signal.SIGSTOP)
@@ -64,7 +63,7 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
 
         serve("controller", run_dir)
         serve("learner", run_dir)
-        eventually(lambda: committed(run_dir) == ITERATIONS, what="the successor commits the rest")
+        wait_until(lambda: committed(run_dir) == ITERATIONS, what="the successor commits the rest")
         wait_for(run_dir, RunState.FINISHED)
         zombie.send_signal(signal.SIGCONT)
         assert zombie.wait(WAIT_S) == 11
@@ -84,7 +83,7 @@ def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_pat
         serve("replay", tmp_path)
         serve("controller", tmp_path)
         serve("learner", tmp_path, "--replicas", "3")
-        eventually(lambda: committed(tmp_path) > 1, what="two iterations are committed")
+        wait_until(lambda: committed(tmp_path) > 1, what="two iterations are committed")
         frozen = learners_of(tmp_path)[0]
         frozen.suspend()
         wait_for(tmp_path, RunState.STALLED)  # what it held was computed by the others

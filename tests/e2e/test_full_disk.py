@@ -8,20 +8,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.addresses import free_address
 from tests.e2e.commands import (
-    WAIT_S,
     centralised,
     committed,
     digests,
     end,
-    eventually,
-    free_address,
     fullrank,
     kill_all,
     settings,
     start,
 )
 from tests.e2e.test_replay_crashes import BATCH, CAPACITY, ROW_SIZE, assert_held, rows_of, serve
+from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.errors import ServiceLost
 from fullrank.replay import TABLE, RingFile
@@ -63,7 +62,7 @@ def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Dis
     run_dir = disk.root / "run"
     slow = settings("iterations=8", "compute.emulate_unit_s=0.1", "replay.deadline_s=3.0")
     training = start("train", "--run-dir", str(run_dir), *slow)
-    eventually(lambda: committed(run_dir) > 2, what="three iterations")
+    wait_until(lambda: committed(run_dir) > 2, what="three iterations")
     disk.fill()
     ended = end(training)
     assert ended.code not in (0, 130)

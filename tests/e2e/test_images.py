@@ -7,7 +7,6 @@ from tests.e2e.images import BASE_IMAGE
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.docker,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("images"),
 ]
 

@@ -17,9 +17,10 @@ import docker
 import pytest
 import yaml
 from docker.models.containers import Container
-from tests.e2e.commands import eventually, fullrank
+from tests.e2e.commands import fullrank
 from tests.e2e.images import CLIENT, contents
 from tests.kustomize import DEPLOY, OVERLAYS, parse, render
+from tests.waiting import wait_until
 
 from fullrank.config import load
 from fullrank.runs.record import IterationRecord, read_records
@@ -29,7 +30,6 @@ RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.docker,
-    pytest.mark.timeout(300),
     pytest.mark.skipif(not RUNNER, reason="FULLRANK_KUBE_RUNNER names no runner of manifests"),
 ]
 
@@ -62,7 +62,7 @@ class Pods:
     def commit(self, count: int) -> None:
         """Return when so many more iterations are committed."""
         target = len(self.records()) + count
-        eventually(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
+        wait_until(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
 
     def joins(self, host: str) -> int:
         """How often a learner of this pod has joined the run."""
@@ -111,7 +111,7 @@ def test_a_killed_learner_costs_no_iteration_and_disturbs_no_other_pod(pods: Pod
     victim.kill()
     pods.commit(5)
     victim.start()
-    eventually(lambda: pods.joins("learner-2") == 2, what="the learner joins again")
+    wait_until(lambda: pods.joins("learner-2") == 2, what="the learner joins again")
     pods.commit(5)
     records = pods.records()
     assert [record.iteration for record in records] == list(range(len(records)))

@@ -5,17 +5,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import (
-    WAIT_S,
-    centralised,
-    committed,
-    digests,
-    eventually,
-    free_address,
-    settings,
-    start,
-    works,
-)
+from tests.addresses import free_address
+from tests.e2e.commands import centralised, committed, digests, settings, start, works
+from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -88,7 +80,7 @@ def test_a_service_that_moves_is_found_by_those_who_know_its_name(
     run = Run(run_dir, names)
     running = {name: run.serve(name, HERE) for name in ("controller", "replay")}
     running["learner"] = run.serve("learner", HERE, "--replicas", "3")
-    eventually(lambda: committed(run_dir) > 1, what="two iterations are committed")
+    wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
     left = running.pop(moved)
     left.send_signal(signal.SIGTERM)
     assert left.wait(WAIT_S) == 0
@@ -96,6 +88,6 @@ def test_a_service_that_moves_is_found_by_those_who_know_its_name(
     assert before < ITERATIONS
     names.move(moved)
     run.serve(moved, THERE)
-    eventually(lambda: committed(run_dir) == ITERATIONS, what="all iterations are committed")
+    wait_until(lambda: committed(run_dir) == ITERATIONS, what="all iterations are committed")
     assert [service.poll() for service in running.values()] == [None, None]
     assert digests(run_dir) == centralised(run_dir)

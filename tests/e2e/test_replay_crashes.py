@@ -10,7 +10,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.e2e.commands import WAIT_S, free_address, settings
+from tests.addresses import free_address
+from tests.e2e.commands import settings
+from tests.waiting import WAIT_S
 
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.types import FloatArray

@@ -12,7 +12,9 @@ import numpy as np
 import psutil
 import pytest
 from grpc import StatusCode
-from tests.e2e.commands import WAIT_S, free_address, settings
+from tests.addresses import free_address
+from tests.e2e.commands import settings
+from tests.waiting import WAIT_S
 
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from tests.e2e.commands import eventually, kill_all, processes_of, settings, start
+from tests.e2e.commands import kill_all, processes_of, settings, start
 from tests.signals import holds
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -40,7 +41,7 @@ def test_who_is_told_again_in_its_last_moments_ends_well(
 ) -> None:
     process = begin(tmp_path, name, *extra)
     try:
-        eventually(lambda: all_heed(tmp_path, processes), what=f"{name} is there")
+        wait_until(lambda: all_heed(tmp_path, processes), what=f"{name} is there")
         while process.poll() is None:
             process.send_signal(signal.SIGTERM)
         assert process.returncode == 0

@@ -5,7 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import WAIT_S, kill_all, settings, start
+from tests.e2e.commands import kill_all, settings, start
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.e2e
 
@@ -41,7 +42,7 @@ def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(
 ) -> None:
     """Also one that hangs beside an update that must wait for it."""
     (tmp_path / "hanging.py").write_text(HANGING)
-    settled = ("controller.stuck_after_s=4.0", "environment.name=hanging:parallel_env")
+    settled = ("controller.stuck_after_s=20.0", "environment.name=hanging:parallel_env")
     options = settings(*settled, f"collect.lag={lag}", "learners=3", "code.name=uncoded")
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     env, words = {"PYTHONPATH": path, "STEPS": str(steps)}, [*options, "--run-dir", str(tmp_path)]

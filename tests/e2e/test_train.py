@@ -10,7 +10,6 @@ from tests.e2e.commands import (
     config_of,
     digests,
     end,
-    eventually,
     final_state,
     fullrank,
     interrupt,
@@ -21,6 +20,7 @@ from tests.e2e.commands import (
     start,
     tracebacks,
 )
+from tests.waiting import wait_until
 
 from fullrank.local import LocalRun
 
@@ -90,7 +90,7 @@ def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
 
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
-    eventually(lambda: committed(run_dir) >= 5, what="five iterations")
+    wait_until(lambda: committed(run_dir) >= 5, what="five iterations")
     interrupt(process)
     outcome = end(process)
     assert outcome.code == 130
@@ -112,10 +112,10 @@ def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> Non
 
 def test_a_killed_parent_leaves_no_process_and_a_run_to_resume(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
-    eventually(lambda: committed(run_dir) >= 3, what="three iterations")
+    wait_until(lambda: committed(run_dir) >= 3, what="three iterations")
     process.kill()
     process.communicate()
-    eventually(lambda: not processes_of(run_dir), what="no process is left")
+    wait_until(lambda: not processes_of(run_dir), what="no process is left")
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
@@ -123,12 +123,12 @@ def test_a_killed_parent_leaves_no_process_and_a_run_to_resume(run_dir: Path) ->
 
 def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
-    eventually(lambda: committed(run_dir) >= 9, what="nine iterations")
+    wait_until(lambda: committed(run_dir) >= 9, what="nine iterations")
     process.kill()
     for each in processes_of(run_dir):
         each.kill()
     process.communicate()
-    eventually(lambda: not processes_of(run_dir), what="no process is left")
+    wait_until(lambda: not processes_of(run_dir), what="no process is left")
     assert sorted(path.name for path in (run_dir / "services").iterdir()) != []
     outcome = fullrank("resume", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
@@ -138,7 +138,7 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
 
 def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
-    eventually(lambda: committed(run_dir) >= 3, what="three iterations")
+    wait_until(lambda: committed(run_dir) >= 3, what="three iterations")
     learners = learners_of(run_dir)
     assert len(learners) == 4
     learners[0].send_signal(signal.SIGKILL)

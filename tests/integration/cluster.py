@@ -1,7 +1,6 @@
 """A controller, a replay service and learners in one event loop, on loopback ports of their own."""
 
 import asyncio
-import socket
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from tests.fakes import Ending, FakeLearner, Fault
+from tests.waiting import LOOK_S, WAIT_S, eventually
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, RunConfig, load
@@ -26,10 +26,8 @@ from fullrank_faultlab.invariants import violations
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 
-WAIT_S = 40.0
-"""Longest wait for anything: far beyond what a loaded machine needs."""
-LAST_WORDS_S = 5.0
-"""Longest wait for the error of a controller that does not answer any more."""
+LAST_WORDS_S = 60.0
+"""Longest wait for the error of a controller that no longer answers."""
 
 TINY = (
     "iterations=4",
@@ -42,8 +40,10 @@ TINY = (
     "algorithm.hidden=16",
     "replay.capacity=4096",
     "checkpoint.every=1",
-    "controller.join_deadline_s=30.0",
-    "controller.lost_after_s=60.0",  # fakes send no heartbeats
+    f"controller.join_deadline_s={WAIT_S}",
+    f"controller.deadline_s={WAIT_S}",
+    f"controller.lost_after_s={2 * WAIT_S}",  # fakes send no heartbeats
+    f"replay.deadline_s={WAIT_S}",
     "metrics.sinks=[]",
 )
 """Rounds of some milliseconds."""
@@ -54,26 +54,9 @@ def resolved(*overrides: str) -> Resolved:
     return load(None, environ={}, overrides=[*TINY, *overrides]).check()
 
 
-def free_address() -> str:
-    """An address of this machine that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"127.0.0.1:{probe.getsockname()[1]}"
-
-
 def reference_digests(config: RunConfig) -> list[str]:
     """What the same run commits in one process, without a network."""
     return [iteration.update_digest for iteration in LocalRun(config).train()]
-
-
-async def eventually(condition: Callable[[], bool], *, what: str) -> None:
-    """Return as soon as ``condition`` holds."""
-    try:
-        async with asyncio.timeout(WAIT_S):
-            while not condition():
-                await asyncio.sleep(0.005)
-    except TimeoutError:
-        raise AssertionError(f"did not happen within {WAIT_S} s: {what}") from None
 
 
 @dataclass(slots=True)
@@ -205,7 +188,7 @@ class Cluster:
                     self._raise_failures()
                     if condition(status := await self._status(client)):
                         return status
-                    await asyncio.sleep(0.005)
+                    await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import Cluster, eventually, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.v1 import controller_pb2 as pb
@@ -15,6 +16,8 @@ pytestmark = pytest.mark.integration
 
 UNCODED = ("code.name=uncoded", "learners=3")
 """Every row is needed: no round can be committed without the fake."""
+PATIENT = "controller.deadline_s=4.0"
+"""A deadline that passes soon, and not on a busy machine alone."""
 
 
 @pytest.mark.parametrize(
@@ -128,7 +131,7 @@ async def test_a_stalled_learner_is_not_waited_for_within_the_tolerance(tmp_path
 async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers(
     tmp_path: Path,
 ) -> None:
-    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=wait")
+    settings = resolved(*UNCODED, PATIENT, "controller.undecodable=wait")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
@@ -138,14 +141,14 @@ async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers
             lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
         )
         [learner] = [each.learner for each in status.learners if each.host == "fake"]
-        assert f"rank 2 of 3 after 1.0 s; learners [{learner}] have not answered" in status.message
+        assert f"rank 2 of 3 after 4.0 s; learners [{learner}] have not answered" in status.message
         fake.release.set()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
 
 
 async def test_by_policy_others_compute_what_a_stalled_learner_does_not(tmp_path: Path) -> None:
-    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=recode")
+    settings = resolved(*UNCODED, PATIENT, "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
@@ -164,7 +167,7 @@ async def test_by_policy_others_compute_what_a_stalled_learner_does_not(tmp_path
 async def test_a_vector_of_which_nothing_more_comes_is_cut_off_and_others_compute_its_row(
     tmp_path: Path, policy: str
 ) -> None:
-    settings = resolved(*UNCODED, "controller.deadline_s=1.0", f"controller.undecodable={policy}")
+    settings = resolved(*UNCODED, PATIENT, f"controller.undecodable={policy}")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
@@ -173,13 +176,13 @@ async def test_a_vector_of_which_nothing_more_comes_is_cut_off_and_others_comput
         ended = await asyncio.wait_for(ending, WAIT_S)
         status = await cluster.finished()
     assert ended.code is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert "no more of its vector came for 0.5 s" in ended.details
+    assert "no more of its vector came for 2.0 s" in ended.details
     assert len(status.learners) == 2
     assert cluster.digests() == reference_digests(cluster.config)
 
 
 async def test_what_was_computed_by_others_may_still_come_and_is_refused(tmp_path: Path) -> None:
-    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=recode")
+    settings = resolved(*UNCODED, PATIENT, "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
@@ -194,14 +197,14 @@ async def test_what_was_computed_by_others_may_still_come_and_is_refused(tmp_pat
 
 
 async def test_by_policy_an_undecodable_round_fails_at_its_deadline(tmp_path: Path) -> None:
-    settings = resolved(*UNCODED, "controller.deadline_s=1.0", "controller.undecodable=fail")
+    settings = resolved(*UNCODED, PATIENT, "controller.undecodable=fail")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         controller = cluster.controller()
         fake, _ = await cluster.fake(Fault.STALL)
         cluster.learners(2)
         await asyncio.wait_for(fake.assigned.wait(), WAIT_S)
-        with pytest.raises(NotDecodable, match=r"rank 2 of 3 after 1\.0 s; learners \[\d\]"):
+        with pytest.raises(NotDecodable, match=r"rank 2 of 3 after 4\.0 s; learners \[\d\]"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
 

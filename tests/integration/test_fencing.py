@@ -6,14 +6,10 @@ from pathlib import Path
 
 import grpc
 import pytest
+from tests.addresses import free_address
 from tests.fakes import Fault
-from tests.integration.cluster import (
-    WAIT_S,
-    Cluster,
-    free_address,
-    reference_digests,
-    resolved,
-)
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.errors import StaleTerm

@@ -1,12 +1,13 @@
 """Health tells probes whether a service is at work; a service may bind where nobody dials it."""
 
 import asyncio
-import socket
 from pathlib import Path
 
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.addresses import free_address, free_port
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ConfigError
 from fullrank.config import load
@@ -21,15 +22,8 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 async def test_a_learner_serves_while_a_controller_has_work_for_it(tmp_path: Path) -> None:
-    address = f"127.0.0.1:{free_port()}"
+    address = free_address()
     probed = Launch(resolved=resolved(*UNCODED, f"health.address={address}"), run_dir=tmp_path)
     async with Cluster(tmp_path, resolved(*UNCODED)) as cluster, open_channel(address) as channel:
         stop = asyncio.Event()

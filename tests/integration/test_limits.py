@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import pytest
 from grpc import StatusCode
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ServiceLost
 from fullrank.rpc import limits

@@ -4,14 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.addresses import free_address
 from tests.fakes import Fault
-from tests.integration.cluster import (
-    WAIT_S,
-    Cluster,
-    free_address,
-    reference_digests,
-    resolved,
-)
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank.v1 import controller_pb2 as pb
 

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from tests.integration.cluster import Cluster, eventually, resolved
+from tests.integration.cluster import Cluster, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import AddressInUse, ConfigError
 from fullrank.rpc.addresses import resolve
@@ -19,7 +20,7 @@ ON = "metrics.prometheus=127.0.0.1:0"
 
 
 def read(address: str) -> str:
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=WAIT_S) as answer:
         return str(answer.read().decode())
 
 

@@ -14,7 +14,8 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
+from tests.integration.cluster import Cluster, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.codes import make_code
 from fullrank.common.errors import ServiceLost

@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from tests.certificates import certify
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, resolved
+from tests.integration.cluster import Cluster, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli import main
 from fullrank.cli import top as top_module

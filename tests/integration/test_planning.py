@@ -5,24 +5,36 @@ from pathlib import Path
 import pytest
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
+from fullrank.codes import Code
+from fullrank.planning import Observation
+from fullrank.planning.cluster import Cluster as Machines
+from fullrank.planning.simulation import observation_of, play
+from fullrank.runs.record import IterationRecord
+from fullrank.stragglers import FixedK
+from fullrank_controller.membership import auto_code
+
 pytestmark = pytest.mark.integration
 
-LATE = (
-    "code.name=auto",
-    "learners=6",
-    "iterations=24",
-    "stragglers.name=fixed_k",
-    "stragglers.k=3",
-    "stragglers.delay_s=0.4",
-    "compute.emulate_unit_s=0.02",
-)
+AUTO = ("code.name=auto", "learners=6", "iterations=24")
+
+
+@pytest.fixture(autouse=True)
+def three_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tell the planner simulated times: a unit takes 20 ms, and three learners are 400 ms late."""
+
+    def simulated(record: IterationRecord, code: Code, moved: object) -> Observation:
+        machines, late = Machines(unit_s=0.02), FixedK(k=3, delay_s=0.4)
+        played = play(machines, code, late, iterations=[record.iteration], seed=0)
+        return observation_of(played, 0, code)
+
+    monkeypatch.setattr(auto_code, "observation_of_record", simulated)
 
 
 async def test_a_run_that_plans_raises_the_tolerance_and_keeps_its_bits(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", logger="fullrank_controller")
-    async with Cluster(tmp_path, resolved(*LATE)) as cluster:
+    async with Cluster(tmp_path, resolved(*AUTO)) as cluster:
         cluster.replay()
         cluster.controller()
         cluster.learners(6)
@@ -40,7 +52,7 @@ async def test_a_run_that_waits_for_every_learner_gains_nothing_by_tolerance(
     tmp_path: Path,
 ) -> None:
     own = ("algorithm.name=darl1n", "algorithm.data=independent", "algorithm.max_variance=0.0")
-    settings = (*LATE, "stragglers.delay_s=0.2", "environment.name=food_collection", *own)
+    settings = (*AUTO, "environment.name=food_collection", *own)
     async with Cluster(tmp_path, resolved(*settings, "environment.agents=3")) as cluster:
         cluster.replay()
         cluster.controller()

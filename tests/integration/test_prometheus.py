@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 import subprocess
 import urllib.error
 import urllib.parse
@@ -15,7 +14,9 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.addresses import free_address
 from tests.integration.cluster import Cluster, resolved
+from tests.waiting import WAIT_S
 
 from fullrank.rpc.addresses import resolve
 
@@ -54,8 +55,7 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
 @asynccontextmanager
 async def prometheus(scratch: Path, targets: list[str]) -> AsyncIterator[str]:
     """Its address, while it scrapes the targets every half second."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        address = f"127.0.0.1:{free.getsockname()[1]}"
+    address = free_address()
     job = {"job_name": "fullrank", "static_configs": [{"targets": targets}]}
     configuration = {"global": {"scrape_interval": "500ms"}, "scrape_configs": [job]}
     (scratch / "prometheus.yml").write_text(yaml.safe_dump(configuration))
@@ -78,7 +78,7 @@ def query(address: str, expression: str) -> list[Any]:
     """The series that an expression gives; none while Prometheus comes up."""
     url = f"http://{address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=WAIT_S) as answer:
             return list(json.load(answer)["data"]["result"])
     except ConnectionRefusedError:
         return []
@@ -105,7 +105,7 @@ async def test_every_panel_of_the_dashboard_shows_something_of_a_run(tmp_path: P
         async with prometheus(tmp_path, targets) as address:
             for expression in expressions:
                 shown: list[Any] = []
-                async with asyncio.timeout(40.0):
+                async with asyncio.timeout(WAIT_S):
                     while not shown:
                         shown = await asyncio.to_thread(query, address, expression)
                         await asyncio.sleep(0.05)

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import numpy as np
 import pytest
-from tests.integration.cluster import WAIT_S, eventually
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, RunTerm

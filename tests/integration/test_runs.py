@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import FullrankError
 from fullrank.runs.journal import Journal

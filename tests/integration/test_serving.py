@@ -11,7 +11,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, eventually, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank import __version__
 from fullrank.common.errors import AddressInUse, NotFound, RunDirectoryInUse

@@ -1,37 +1,92 @@
-"""What the simulator predicts is what services take, where compute is emulated."""
+"""The simulator predicts what the controller takes, both in virtual time."""
 
+import asyncio
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.integration.cluster import Cluster, resolved
 
+from fullrank.common.seeding import stream
+from fullrank.config import RunConfig, load
 from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.simulation import simulate
-from fullrank.wiring import code_of, delays_of
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.record import IterationRecord
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import code_of, delays_of, environment_of, recipe_of
+from fullrank_faultlab.simulation.controller import SimulatedController
+from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
+from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
+from fullrank_faultlab.simulation.replay import SimulatedReplay
+from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.integration
 
-UNIT_S = 0.2
+UNIT_S, NEGLIGIBLE_S = 0.2, 1e-3
+
+
+class TimedLearner(SimulatedLearner):
+    """Takes ``UNIT_S`` for each unit, and then as long as the delay model says."""
+
+    config: RunConfig
+
+    async def _work(self, stream: SimulatedStream, learner: int, assignment: pb.Assignment) -> None:
+        iteration, [row] = assignment.ids.iteration, assignment.rows
+        delays = delays_of(self.config).delays(
+            seed=self.config.seed, iteration=iteration, learners=self.config.learners
+        )
+        await asyncio.sleep(UNIT_S * len(row.units) + delays[learner])
+        for message in self._contribution(learner, assignment, Behaviour.OK):
+            stream.send(message)
+
+
+async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
+    """One controller, its learners and its replay service, from the first iteration to the last."""
+    records: list[IterationRecord] = []
+    replay = SimulatedReplay(stream(0, "replay"), 0.0, EventLog())
+    controller = SimulatedController(config, run_dir, replay, publish=records.append)
+    link = LinkFaults(draws=stream(0, "wire"), delay_s=0.0)
+    agents, recipe = environment_of(config, copies=1).agents, recipe_of(config)
+    living = []  # the event loop alone would forget its tasks
+    for _ in range(config.learners):
+        learner = TimedLearner(
+            connect=lambda: controller.connect(link),
+            algorithm=recipe.make(agents, seed=config.seed, device="cpu"),
+            replay=replay,
+            behaviour=lambda: Behaviour.OK,
+            draws=stream(0, "learner"),
+            event_log=EventLog(),
+        )
+        learner.config = config
+        living.append(asyncio.create_task(learner.run()))
+    try:
+        await controller.serve()
+    finally:
+        controller.kill()
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in left:
+            task.cancel()
+        await asyncio.gather(*left, return_exceptions=True)
+    return records
 
 
 @pytest.mark.parametrize("code", ["uncoded", "cyclic"])
-async def test_median_rounds_agree_within_a_fifth(tmp_path: Path, code: str) -> None:
+def test_every_round_takes_as_long_as_predicted(tmp_path: Path, code: str) -> None:
     settings = (
         f"code.name={code}",
         "learners=4",
         "iterations=9",
-        f"compute.emulate_unit_s={UNIT_S}",
+        "algorithm.name=toy",
+        "collect.warmup=8",
+        "environment.copies=1",
         "stragglers.name=fixed_k",
         "stragglers.k=1",
         "stragglers.delay_s=0.6",
     )
-    async with Cluster(tmp_path, resolved(*settings)) as cluster:
-        cluster.replay()
-        cluster.controller()
-        cluster.learners(4)
-        await cluster.finished()
-    config = cluster.config
+    config = load(None, environ={}, overrides=settings).check().config
+    loop = VirtualLoop()
+    records = loop.run_until_complete(played(config, tmp_path))
+    loop.close()
     predicted = simulate(
         Machines(unit_s=UNIT_S),
         code_of(config, units=config.environment.agents),
@@ -39,5 +94,7 @@ async def test_median_rounds_agree_within_a_fifth(tmp_path: Path, code: str) -> 
         iterations=config.iterations,
         seed=config.seed,
     )
-    measured = [record.round_s for record in cluster.records()]
-    assert np.median(measured) == pytest.approx(np.median(predicted.round_s), rel=0.2)
+    measured = [record.round_s for record in records]
+    np.testing.assert_allclose(measured, predicted.round_s, rtol=0, atol=NEGLIGIBLE_S)
+    for record, received in zip(records, predicted.received, strict=True):
+        assert sorted(record.received) == sorted(received)

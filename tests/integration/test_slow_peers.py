@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 from grpc import StatusCode
 from tests.fakes import Fault
-from tests.integration.cluster import WAIT_S, Cluster, reference_digests, resolved
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.rpc import server

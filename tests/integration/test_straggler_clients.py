@@ -12,8 +12,8 @@ from google.protobuf.message_factory import GetMessageClass
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import (
     ProtoReflectionDescriptorDatabase,
 )
-from tests.integration.cluster import WAIT_S
 from tests.integration.test_straggler import CYCLIC, lab
+from tests.waiting import WAIT_S
 
 pytestmark = pytest.mark.integration
 

@@ -4,15 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from tests.addresses import free_port
 from tests.certificates import certify, security
-from tests.integration.cluster import (
-    WAIT_S,
-    Cluster,
-    eventually,
-    reference_digests,
-    resolved,
-)
-from tests.integration.test_health import free_port
+from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unauthenticated
 from fullrank.common.types import RunTerm

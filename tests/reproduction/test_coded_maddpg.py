@@ -21,7 +21,6 @@ SLICE = Scale(
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(300)
 def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(tmp_path: Path) -> None:
     seen: list[tuple[str, Origin]] = []
 

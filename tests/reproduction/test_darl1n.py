@@ -32,7 +32,6 @@ SLICE = darl1n.Scale(
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(180)
 def test_a_slice_ends_with_pictures_and_a_page_and_is_gone_on_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,7 +1,4 @@
-import runpy
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,8 +8,6 @@ from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalIteration, LocalRun
-
-EXAMPLES = Path(__file__).parents[2] / "examples"
 
 SMALL = {
     "iterations": 6,
@@ -133,21 +128,6 @@ def test_training_goes_on_from_its_state_as_if_it_had_not_stopped(steps: int, ah
     for iteration in (3, 4):
         rows = [run.training.collect(iteration).rows for run in (stopped, resumed)]
         assert rows[0].tobytes() == rows[1].tobytes()
-
-
-@pytest.mark.parametrize("name", ["quickstart", "bring_your_environment"])
-def test_the_example_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.syspath_prepend(str(EXAMPLES))
-    runpy.run_path(str(EXAMPLES / f"{name}.py"), run_name="__main__")
-    sys.modules.pop(name, None)
-    *_, first, second = capsys.readouterr().out.splitlines()
-    ends = first.split()[-1], second.split()[-1]
-    if name == "quickstart":
-        assert ends[0] == ends[1]
-    else:
-        assert float(ends[1]) > float(ends[0]) / 2  # returns are negative
 
 
 def neighbours(**options: Any) -> RunConfig:

@@ -2,10 +2,12 @@
 
 import asyncio
 import math
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from fullrank.config import RunConfig
+from fullrank.runs.record import IterationRecord
 from fullrank.wiring import training_of
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
@@ -24,12 +26,20 @@ class SimulatedController:
         config: Configuration of the run.
         run_dir: Directory of the run.
         replay: The replay service.
+        publish: Gets the record of each committed iteration.
 
     Attributes:
         training: Environments, parameters, optimiser.
     """
 
-    def __init__(self, config: RunConfig, run_dir: Path, replay: SimulatedReplay) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        run_dir: Path,
+        replay: SimulatedReplay,
+        *,
+        publish: Callable[[IterationRecord], None] = lambda record: None,
+    ) -> None:
         self._streams: list[SimulatedStream] = []
         self._directory = hold(run_dir, config)
         self.training = training_of(config)
@@ -50,7 +60,7 @@ class SimulatedController:
             run,
             client,
             journal=self._journal,
-            publish=lambda record: None,
+            publish=publish,
             watchdog=self._watchdog,
         )
         self._servicer = ControllerServicer(run)

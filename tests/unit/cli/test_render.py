@@ -21,14 +21,14 @@ from .conftest import Command, finished
 
 @pytest.fixture
 def chase(tmp_path: Path) -> Path:
-    return finished(tmp_path, environment__name="predator_prey", environment__horizon=7)
+    return finished(tmp_path, environment__name="predator_prey", environment__horizon=3)
 
 
 def test_an_episode_is_written_into_the_run_step_by_step(fullrank: Command, chase: Path) -> None:
     assert fullrank("render", str(chase)) == (0, f"{chase / 'episode.gif'}\n", "")
     with Image.open(chase / "episode.gif") as animation:
         assert animation.format == "GIF"
-        assert len(list(ImageSequence.Iterator(animation))) == 8  # the start, and seven steps
+        assert len(list(ImageSequence.Iterator(animation))) == 4  # the start, and three steps
         assert animation.info["loop"] == 0
 
 
@@ -40,12 +40,12 @@ def test_an_mp4_has_the_same_pictures_and_rests_on_the_last(fullrank: Command, c
         assert container.streams.video[0].codec_context.name == "h264"
         shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
         pictures = [np.array(each.convert("RGB")) for each in ImageSequence.Iterator(animation)]
-    assert len(shown) == 8 + 11
+    assert len(shown) == 4 + 11
     nearest = [
         int(np.argmin([np.abs(frame - picture.astype(float)).mean() for picture in pictures]))
         for frame in shown
     ]
-    assert nearest == [*range(8), *[7] * 11]
+    assert nearest == [*range(4), *[3] * 11]
 
 
 def test_without_the_extra_an_mp4_says_what_to_install(

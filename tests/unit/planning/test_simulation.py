@@ -227,7 +227,7 @@ def test_speeds_must_name_every_learner() -> None:
     [
         ("uncoded", {}, 1024),
         ("replication", {}, 1024),
-        ("cyclic", {"tolerance": 3}, 1024),
+        pytest.param("cyclic", {"tolerance": 3}, 1024, marks=pytest.mark.thorough),
         ("cyclic", {"tolerance": 31}, 256),
         ("mds", {}, 256),
     ],

@@ -22,10 +22,15 @@ APPENDS = st.lists(st.integers(1, LONGEST), min_size=1, max_size=8)
 
 
 @pytest.fixture(autouse=True, scope="module")
-def few_slots() -> Iterator[None]:
-    """Little room beside the capacity, so that few appends go round the ring."""
+def few_slots_and_no_disk() -> Iterator[None]:
+    """Little room beside the capacity, so that few appends go round the ring.
+
+    Nothing waits for a true disk: a sync that matters is simulated or made to fail by its test.
+    """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "APPEND_BYTES", 4 * ROW_SIZE * LONGEST)
+        patch.setattr(os, "fdatasync", lambda file: None)
+        patch.setattr(os, "fsync", lambda file: None)
         yield
 
 

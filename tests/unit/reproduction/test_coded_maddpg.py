@@ -106,7 +106,6 @@ def held(verdicts: list[Verdict]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 
-@pytest.mark.timeout(180)
 def test_two_published_cells_predict_all_others(virtual: Table) -> None:
     known = claims.table(published())
     errors = sorted(
@@ -117,7 +116,6 @@ def test_two_published_cells_predict_all_others(virtual: Table) -> None:
     assert errors[-1] < 0.20
 
 
-@pytest.mark.timeout(180)
 def test_all_claims_on_times_hold_in_virtual_time(virtual: Table) -> None:
     assert held(claims.judge_times(virtual, rounds=timing.ROUNDS)) == [Held.HELD] * 4
 

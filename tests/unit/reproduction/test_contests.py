@@ -120,6 +120,7 @@ def grassland() -> dict[str, JSON]:
     return adversaries_found(TWO, GRASSLAND)
 
 
+@pytest.mark.thorough  # a curriculum that was killed shows most of it
 def test_a_contest_that_was_killed_goes_on_to_the_same_returns(tmp_path: Path) -> None:
     class Killed(Exception):
         pass

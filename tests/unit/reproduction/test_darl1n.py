@@ -22,8 +22,6 @@ from fullrank_reproduction.darl1n.training import Effort
 from fullrank_reproduction.darl1n.vandermonde import exact_variance
 from fullrank_reproduction.verdicts import Held, Verdict
 
-pytestmark = pytest.mark.timeout(180)  # whichever test comes first waits for the cells
-
 NO_TRAINING = Effort(
     sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1, draws=0, episodes=0
 )

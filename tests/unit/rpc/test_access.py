@@ -16,6 +16,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 from grpc import StatusCode
 from tests.certificates import RUN, certify, named, security
+from tests.waiting import WAIT_S
 
 import fullrank.v1
 from fullrank.common.errors import FullrankError, ServiceLost, Unauthenticated
@@ -195,7 +196,7 @@ async def failure(address: str, trust: Trust | None) -> FullrankError:
     async with open_channel(address, trust=trust) as channel:
         call: Any = channel.unary_unary(path(METHODS[0]))
         with pytest.raises((ServiceLost, Unauthenticated)) as raised, translated(address):
-            await call(b"", timeout=10.0)
+            await call(b"", timeout=WAIT_S)
     return raised.value
 
 

@@ -5,11 +5,17 @@ import subprocess
 import sys
 
 import pytest
+from tests.addresses import free_address
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import AddressInUse, ServiceLost
 from fullrank.rpc.health import LIVE, Health, check
 
-WAIT_S = 20.0
+
+@pytest.fixture
+def address() -> str:
+    """Where nobody listens yet."""
+    return free_address()
 
 
 async def probed(address: str, service: str = "") -> str:
@@ -21,26 +27,26 @@ async def probed(address: str, service: str = "") -> str:
     return "SERVING"
 
 
-async def test_health_follows_the_work_and_the_process_lives_all_along(free_address: str) -> None:
-    async with Health(free_address) as health:
-        assert await probed(free_address) == f"{free_address}: NOT_SERVING"
-        assert await probed(free_address, LIVE) == "SERVING"
+async def test_health_follows_the_work_and_the_process_lives_all_along(address: str) -> None:
+    async with Health(address) as health:
+        assert await probed(address) == f"{address}: NOT_SERVING"
+        assert await probed(address, LIVE) == "SERVING"
         await health.at_work(True)
-        assert await probed(free_address) == "SERVING"
+        assert await probed(address) == "SERVING"
         await health.at_work(False)
-        assert await probed(free_address) == f"{free_address}: NOT_SERVING"
-    assert "UNAVAILABLE" in await probed(free_address)
+        assert await probed(address) == f"{address}: NOT_SERVING"
+    assert "UNAVAILABLE" in await probed(address)
 
 
-async def test_a_name_that_nobody_serves_is_not_found(free_address: str) -> None:
-    async with Health(free_address):
-        assert "NOT_FOUND" in await probed(free_address, "nobody")
+async def test_a_name_that_nobody_serves_is_not_found(address: str) -> None:
+    async with Health(address):
+        assert "NOT_FOUND" in await probed(address, "nobody")
 
 
-async def test_two_processes_never_share_a_health_address(free_address: str) -> None:
-    async with Health(free_address):
-        with pytest.raises(AddressInUse, match=f"cannot listen on {free_address}"):
-            async with Health(free_address):
+async def test_two_processes_never_share_a_health_address(address: str) -> None:
+    async with Health(address):
+        with pytest.raises(AddressInUse, match=f"cannot listen on {address}"):
+            async with Health(address):
                 pass
 
 
@@ -50,16 +56,16 @@ async def test_without_an_address_nothing_is_served() -> None:
 
 
 async def test_the_command_prints_one_line_and_ends_with_the_documented_code(
-    free_address: str,
+    address: str,
 ) -> None:
     def asked() -> tuple[int, str, str]:
-        command = [sys.executable, "-m", "fullrank", "health", free_address]
+        command = [sys.executable, "-m", "fullrank", "health", address]
         run = subprocess.run(command, capture_output=True, text=True, check=False)
         return run.returncode, run.stdout, run.stderr
 
-    async with Health(free_address) as health:
+    async with Health(address) as health:
         await health.at_work(True)
         assert await asyncio.to_thread(asked) == (0, "SERVING\n", "")
         await health.at_work(False)
-        expected = (9, "", f"fullrank: {free_address}: NOT_SERVING\n")
+        expected = (9, "", f"fullrank: {address}: NOT_SERVING\n")
         assert await asyncio.to_thread(asked) == expected

@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 from tests.unit.services.controller.builders import join, make_run, open_round
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb
@@ -11,11 +12,9 @@ from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.rounds.dispatcher import assign_rows
 
-DEADLINE_S = 30.0
-
 
 async def settled(membership: Membership) -> Assignment:
-    return await asyncio.wait_for(membership.settle(deadline_s=DEADLINE_S), DEADLINE_S)
+    return await asyncio.wait_for(membership.settle(deadline_s=WAIT_S), WAIT_S)
 
 
 async def test_the_first_deal_is_epoch_0() -> None:
@@ -77,7 +76,7 @@ async def test_too_few_learners_stall_the_run_until_one_joins() -> None:
     join(run, 2)
     membership = run.membership
     settling = asyncio.create_task(settled(membership))
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(WAIT_S):
         while run.status.state != pb.RUN_STATE_STALLED:
             await asyncio.sleep(0)
     assert run.status.message == "2 learners cannot hold a cyclic code of 3 units"
@@ -100,7 +99,7 @@ async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     await asyncio.sleep(0)
     assert run.status.message == "waiting for 4 learners"
     join(run, 4)
-    await asyncio.wait_for(assembling, DEADLINE_S)
+    await asyncio.wait_for(assembling, WAIT_S)
     assert run.status.message == ""
 
 
@@ -112,14 +111,14 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
         run.roster.ready(member, fingerprint="torch", probe=(b"0",), stable=False)
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(WAIT_S):
         while run.status.message == "waiting for 4 learners":
             await asyncio.sleep(0)
     assert run.status.message == (
         "waiting for 4 learners; the bits of 4 depend on what they compute together"
     )
     join(run, 4)
-    await asyncio.wait_for(assembling, DEADLINE_S)
+    await asyncio.wait_for(assembling, WAIT_S)
 
 
 async def test_the_run_begins_without_learners_that_are_late() -> None:

@@ -4,12 +4,11 @@ import asyncio
 from collections.abc import Callable
 
 import pytest
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import DeadlinePassed, ServiceLost
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
 from fullrank_controller.membership.roster import Member, Roster
-
-DEADLINE_S = 30.0
 
 
 class Peer:
@@ -28,7 +27,7 @@ class Peer:
         wanted = len(self.took) + count
         for _ in range(count):
             self._permits.release()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(WAIT_S):
             while len(self.took) < wanted:
                 await asyncio.sleep(0)
         return self.took
@@ -40,8 +39,8 @@ def encoded(*messages: bytes) -> EncodedAssignment:
 
 async def test_a_newer_assignment_replaces_one_that_was_not_begun() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(encoded(b"old 1", b"old 2"), deadline_s=DEADLINE_S)
-    outbox.assign(encoded(b"new 1", b"new 2"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"old 1", b"old 2"), deadline_s=WAIT_S)
+    outbox.assign(encoded(b"new 1", b"new 2"), deadline_s=WAIT_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     assert await peer.take(2) == [b"new 1", b"new 2"]
     draining.cancel()
@@ -49,21 +48,21 @@ async def test_a_newer_assignment_replaces_one_that_was_not_begun() -> None:
 
 async def test_a_newer_assignment_replaces_the_rest_of_one_that_was_begun() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(encoded(b"old 1", b"old 2", b"old 3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"old 1", b"old 2", b"old 3"), deadline_s=WAIT_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)  # "old 2" is being written now
-    outbox.assign(encoded(b"new 1"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"new 1"), deadline_s=WAIT_S)
     assert await peer.take(2) == [b"old 1", b"old 2", b"new 1"]
     draining.cancel()
 
 
 async def test_a_commit_drops_the_rest_of_the_assignment() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=WAIT_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)
     outbox.commit(b"commit")
-    outbox.assign(encoded(b"next"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"next"), deadline_s=WAIT_S)
     assert await peer.take(3) == [b"1", b"2", b"commit", b"next"]
     assert outbox.sent == {"parameters": 6, "commit": 6}
     draining.cancel()
@@ -71,7 +70,7 @@ async def test_a_commit_drops_the_rest_of_the_assignment() -> None:
 
 async def test_a_refusal_goes_first_and_drops_nothing() -> None:
     outbox, peer = Outbox(), Peer()
-    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=DEADLINE_S)
+    outbox.assign(encoded(b"1", b"2", b"3"), deadline_s=WAIT_S)
     draining = asyncio.create_task(outbox.drain(peer.write))
     await peer.take(1)
     outbox.refuse(b"refused")
@@ -86,7 +85,7 @@ async def test_a_blocked_write_is_cut_at_the_deadline(notice: bool) -> None:
     if notice:
         outbox.commit(b"commit")
     with pytest.raises(DeadlinePassed, match=r"took no message for 0\.0 s"):
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(WAIT_S):
             await outbox.drain(Peer().write)
     assert not outbox.sent
 
@@ -166,7 +165,7 @@ async def test_joins_and_leaves_wake_the_waiting(
     await asyncio.sleep(0)
     assert not waiting.done()
     change(roster, member)
-    await asyncio.wait_for(waiting, DEADLINE_S)
+    await asyncio.wait_for(waiting, WAIT_S)
 
 
 async def test_the_first_reason_to_expel_counts() -> None:

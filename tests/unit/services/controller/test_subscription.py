@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.unit.runs.test_record import record
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import ServiceLost
 from fullrank.runs.record import METRICS
@@ -16,8 +17,6 @@ from fullrank_controller.monitor import log as module
 from fullrank_controller.monitor import subscription as subscription_module
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.subscription import Subscriptions
-
-WAIT_S = 30.0
 
 
 class Story:

@@ -4,11 +4,10 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import Stuck
 from fullrank_controller.watchdog import Watchdog
-
-WAIT_S = 30.0
 
 
 def test_what_is_stuck_is_named_shown_and_ended(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 import numpy as np
 import pytest
+from tests.waiting import WAIT_S
 
 from fullrank.common.errors import (
     FullrankError,
@@ -37,7 +38,6 @@ if TYPE_CHECKING:
     from fullrank.v1.replay_pb2_grpc import ReplayServiceAsyncStub
 
 ROW_SIZE, CAPACITY = 3, 10
-DEADLINE_S = 30.0
 RUN_TERM, SUCCESSOR = RunTerm("run", 1), RunTerm("run", 2)
 
 
@@ -58,7 +58,7 @@ class Replay:
 
     async def append(self, messages: Sequence[pb.AppendRequest]) -> pb.AppendResponse:
         """Make one append of these messages."""
-        return await self.stub.Append(iter(messages), timeout=DEADLINE_S)
+        return await self.stub.Append(iter(messages), timeout=WAIT_S)
 
     async def refused(self, messages: Sequence[pb.AppendRequest]) -> tuple[grpc.StatusCode, str]:
         """How an append is refused."""
@@ -79,7 +79,7 @@ async def serving(*, row_size: int = ROW_SIZE, capacity: int = CAPACITY) -> Asyn
         prebuilt=frozenset({"GetSamples"}),
     )
     address = await server.start("127.0.0.1:0")
-    client = ReplayClient(address, deadline_s=DEADLINE_S)
+    client = ReplayClient(address, deadline_s=WAIT_S)
     async with open_channel(address) as channel:
         await client.open_table(row_size=row_size, capacity=capacity, head=0, run_term=RUN_TERM)
         yield Replay(client, ReplayServiceStub(channel), address, service, store)
@@ -122,7 +122,7 @@ async def reopened(client: ReplayClient, run_term: RunTerm, *, head: int) -> tup
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(WAIT_S):
         while not condition():
             await asyncio.sleep(0.005)
 
@@ -245,7 +245,7 @@ async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() 
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
         async with open_channel(service.address) as channel:
-            call = ReplayServiceStub(channel).Append(timeout=DEADLINE_S)
+            call = ReplayServiceStub(channel).Append(timeout=WAIT_S)
             for message in messages[:-1]:
                 await call.write(message)
             await eventually(lambda: service.servicer.waiting == 1)
@@ -260,7 +260,7 @@ async def test_a_caller_that_sends_no_more_gives_its_room_to_others(
     monkeypatch.setattr(appends, "RECEIVE_S", 0.05)
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
-        call = service.stub.Append(timeout=DEADLINE_S)
+        call = service.stub.Append(timeout=WAIT_S)
         await call.write(messages[0])
         assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
         assert (await service.append(messages)).head == 1
@@ -270,7 +270,7 @@ async def test_large_appends_take_a_bounded_room_together(monkeypatch: pytest.Mo
     monkeypatch.setattr(appends, "APPENDS", 1)
     async with serving(row_size=LARGE, capacity=3) as service:
         messages = append(rows(1, row_size=LARGE))
-        call = service.stub.Append(timeout=DEADLINE_S)
+        call = service.stub.Append(timeout=WAIT_S)
         await call.write(messages[0])
         await eventually(lambda: service.servicer.waiting == 1)
         code, details = await service.refused(messages)
@@ -327,7 +327,7 @@ async def test_learners_that_ask_at_once_share_one_gathering(
 
     await replay.client.append(0, rows(4))
     monkeypatch.setattr(Table, "gather", counted)
-    clients = [ReplayClient(replay.address, deadline_s=DEADLINE_S) for _ in range(6)]
+    clients = [ReplayClient(replay.address, deadline_s=WAIT_S) for _ in range(6)]
     got = await asyncio.gather(*(drawn(client, sample()) for client in clients))
     assert gathered == [8]
     assert all(np.array_equal(batch, got[0]) for batch in got)
@@ -371,7 +371,7 @@ async def test_a_table_needs_a_name_and_sizes(replay: Replay, field: str) -> Non
     )
     request.ClearField(field)  # type: ignore[arg-type]
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await replay.stub.OpenTable(request, timeout=DEADLINE_S)
+        await replay.stub.OpenTable(request, timeout=WAIT_S)
     assert raised.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -383,7 +383,7 @@ async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) 
         run_term=run_term_message(SUCCESSOR),
     )
     with pytest.raises(grpc.aio.AioRpcError) as raised:
-        await replay.stub.OpenTable(request, timeout=DEADLINE_S)
+        await replay.stub.OpenTable(request, timeout=WAIT_S)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "use another run directory" in (raised.value.details() or "")
 
@@ -392,7 +392,7 @@ async def test_a_controller_that_was_followed_by_another_appends_nothing_more(
     replay: Replay,
 ) -> None:
     await replay.client.append(0, rows(2))
-    successor = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    successor = ReplayClient(replay.address, deadline_s=WAIT_S)
     assert await reopened(successor, SUCCESSOR, head=2) == (0, 2)
     code, details = await replay.refused(append(rows(2, first=2), at=2))
     assert code is grpc.StatusCode.ABORTED
@@ -409,7 +409,7 @@ async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
 ) -> None:
     await reopened(replay.client, SUCCESSOR, head=0)
     await replay.client.append(0, rows(3))
-    other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    other = ReplayClient(replay.address, deadline_s=WAIT_S)
     with pytest.raises(StaleTerm, match=f"opened in term 2 of run run; term {term}"):
         await reopened(other, RunTerm("run", term), head=0)
     await other.close()
@@ -418,7 +418,7 @@ async def test_a_table_is_not_opened_again_in_the_same_or_an_earlier_term(
 
 async def test_another_run_may_take_over_a_table(replay: Replay) -> None:
     await replay.client.append(0, rows(3))
-    other = ReplayClient(replay.address, deadline_s=DEADLINE_S)
+    other = ReplayClient(replay.address, deadline_s=WAIT_S)
     assert await reopened(other, RunTerm("other", 1), head=0) == (0, 0)
     with pytest.raises(StaleTerm):
         await replay.client.append(3, rows(1, first=3))
