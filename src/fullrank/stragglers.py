@@ -1,9 +1,9 @@
-"""Delay models: who straggles in an iteration, and for how long.
+"""Delay models: the stragglers of an iteration and their delays.
 
-A decision is a pure function of (seed, iteration, learner), so that every process agrees without
-talking. A straggler delays its return after computing; it never computes less.
+A delay is a pure function of (seed, iteration, learner), so that all processes agree without
+communication. A straggler delays its return after computing; it never computes less.
 
-``fixed_k`` is the injection of the experiments in [Wang21, Sec. V]; the others are ours.
+``fixed_k`` is the model of the experiments in [Wang21, Sec. V]; the others are new.
 """
 
 import csv
@@ -37,7 +37,7 @@ class DelayModel(Protocol):
 
         Args:
             seed: The run's seed.
-            iteration: The iteration whose stragglers are asked for.
+            iteration: The iteration.
             learners: N. Only ``fixed_k`` and ``heavy_k`` draw jointly; elsewhere learner j's delay
                 is the same for every N > j.
         """
@@ -50,10 +50,10 @@ register = delay_models.register
 @register("none")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoDelay:
-    """Nobody is delayed."""
+    """No learner is delayed."""
 
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
-        """Zeros."""
+        """Zero delays."""
         return np.zeros(learners)
 
 
@@ -187,13 +187,13 @@ class Pareto:
 class Trace:
     """Recorded delays, repeated for ever: iteration t replays t mod (last iteration + 1).
 
-    Learners and iterations that the trace does not mention are not delayed.
+    Learners and iterations without a row are not delayed.
     """
 
     path: str = ""
     """A CSV file with the header ``iteration,learner,delay_s``, or a JSONL file with these keys."""
     rows: tuple[TraceRow, ...] = ()
-    """The same rows in place, instead of ``path``."""
+    """The rows themselves, instead of ``path``."""
     _delays: dict[int, dict[int, float]] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -203,7 +203,7 @@ class Trace:
         object.__setattr__(self, "_delays", _by_iteration(rows))
 
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
-        """The recorded delays; the seed changes nothing."""
+        """The recorded delays, for any seed."""
         recorded = self._delays.get(iteration % (max(self._delays) + 1), {})
         return np.array([recorded.get(learner, 0.0) for learner in range(learners)])
 
@@ -211,7 +211,7 @@ class Trace:
 def delay_of(
     model: DelayModel, *, seed: int, iteration: int, learner: LearnerId, learners: int
 ) -> float:
-    """One learner's delay in an iteration, seconds; a learner beyond the configured N has none."""
+    """Delay of one learner in an iteration, seconds; 0 beyond the configured N."""
     if learner >= learners:
         return 0.0
     return float(model.delays(seed=seed, iteration=iteration, learners=learners)[learner])

@@ -1,21 +1,21 @@
-"""How long something may take: by a quantile of what it took before, within bounds."""
+"""Deadlines from a quantile of measured times, within bounds."""
 
 from collections.abc import Collection
 
 QUANTILE, MEASURED = 0.99, 20
-"""Which quantile counts, and how many measurements it needs; one of them never sets it alone."""
+"""The quantile, and the measurements that it needs so that none of them sets it alone."""
 
 
 def limit_s(
     measured_s: Collection[float], *, factor: float, least_s: float, unmeasured_s: float
 ) -> float:
-    """The limit of the next time, seconds.
+    """The limit of the next duration, seconds.
 
     Args:
-        measured_s: What the last times took.
-        factor: How many times their 99th percentile the next one may take.
-        least_s: It may take so long in any case: less would only measure a busy machine.
-        unmeasured_s: It may take so long before it was measured often enough.
+        measured_s: The last durations.
+        factor: Multiple of their 99th percentile that the next one may take.
+        least_s: Lower bound of the limit; shorter ones would only measure a busy machine.
+        unmeasured_s: The limit before there are enough measurements.
     """
     if len(measured_s) < MEASURED:
         return unmeasured_s

@@ -1,6 +1,6 @@
-"""Every error that Fullrank raises on purpose; the message says what is wrong and what to do.
+"""All errors that Fullrank raises on purpose; messages say what is wrong and what to do.
 
-``exit_code`` is what the command line returns (documented in docs/exit-codes.md); the gRPC status
+``exit_code`` is the exit code of the command line (docs/exit-codes.md); the gRPC status
 of each error is in ``fullrank.rpc.errors``.
 """
 
@@ -90,31 +90,31 @@ class ServiceLost(FullrankError):
 
 
 class DeadlinePassed(ServiceLost):
-    """A peer did not answer, or did not take what was sent, in time."""
+    """A peer did not answer, or did not accept a message, in time."""
 
 
 class StaleTerm(FullrankError):
-    """A later controller of the same run is in office."""
+    """Another controller of the run has a later term."""
 
     exit_code = 11
 
 
 class AccessDenied(FullrankError):
-    """A certificate is not of this run, or not of a role that may do this."""
+    """A certificate is of another run, or of a role without this permission."""
 
     exit_code = 12
 
 
 class Unauthenticated(AccessDenied):
-    """A peer proves no identity that this run knows."""
+    """A peer has no certificate of this run."""
 
 
 class Overloaded(ServiceLost):
-    """A peer asks for more at a time than a service grants.
+    """A peer exceeds a limit of a service.
 
     Args:
-        message: What is too much.
-        retry_after_s: When to ask again; 0 if the service does not know.
+        message: The exceeded limit.
+        retry_after_s: Time after which to retry; 0 if unknown.
     """
 
     def __init__(self, message: str, *, retry_after_s: float = 0.0) -> None:
@@ -123,13 +123,13 @@ class Overloaded(ServiceLost):
 
 
 class Stuck(FullrankError):
-    """Something took far longer than it ever did, and was ended with its process."""
+    """A phase took far longer than ever before, and its process was ended."""
 
     exit_code = 14
 
 
 class NotFound(FullrankError):
-    """Nothing goes by the name or number that was asked for."""
+    """There is no item with the given name or number."""
 
 
 class InvalidContribution(FullrankError):
@@ -147,7 +147,7 @@ class OutOfRange(FullrankError):
 
 
 class StorageFailed(FullrankError):
-    """A disk does not take what must be stored."""
+    """A write to disk failed."""
 
 
 class Cancelled(FullrankError):
@@ -155,6 +155,6 @@ class Cancelled(FullrankError):
 
 
 class InvariantBroken(FullrankError):
-    """The histories of a run contradict what Fullrank promises."""
+    """The event logs of a run violate an invariant."""
 
     exit_code = 13

@@ -1,4 +1,4 @@
-"""One registry class: a new code, algorithm, environment or delay model is one new file."""
+"""Registries of plug-ins: a new code, algorithm, environment or delay model is one new file."""
 
 import difflib
 import importlib
@@ -25,13 +25,13 @@ def nearest(word: str, known: list[str]) -> str:
 class Registry(Generic[T]):
     """Classes by name. The fields of a registered dataclass are its configuration keys.
 
-    The first look-up imports every module of a package, then loads an entry-point group, so that a
-    plug-in installed elsewhere needs no line here.
+    The first look-up imports all modules of a package and loads an entry-point group, so that
+    installed plug-ins need no change here.
 
     Args:
         kind: Noun for messages, for example ``code``.
         group: Entry-point group of plug-ins.
-        package: Package of the built-in classes; by default the one named as the group.
+        package: Package of the built-in classes; by default the name of the group.
     """
 
     def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:

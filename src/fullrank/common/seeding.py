@@ -1,7 +1,7 @@
 """Keyed random streams: every draw is a pure function of (seed, purpose, indices).
 
-No generator is ever shared or advanced between iterations, so two learners that need the same draw
-make the same draw, whatever else they computed before. Draws are made on the CPU for every device.
+No generator is shared or advanced between iterations, so two learners that need the same draw make
+the same draw, whatever they computed before. Draws are made on the CPU for every device.
 """
 
 import hashlib
@@ -25,21 +25,21 @@ def stream(seed: int, purpose: str, *indices: int) -> np.random.Generator:
 
 
 class _Key(ISeedSequence):
-    """A key where NumPy expects a seed.
+    """A Philox key in place of a NumPy seed.
 
-    ``Philox(key=...)`` gives the same stream, but asks the system for entropy before it does.
+    ``Philox(key=...)`` gives the same stream, but first asks the system for entropy.
     """
 
     def __init__(self, words: NDArray[np.uint64]) -> None:
         self._words = words
 
     def generate_state(self, n_words: int, dtype: DTypeLike = np.uint32) -> NDArray[np.uint64]:
-        """The key, which is all that Philox asks for."""
+        """The key, the only state that Philox requests."""
         return self._words
 
 
 def derive(seed: int, purpose: str, *indices: int) -> int:
-    """A 31-bit seed for a library that wants an integer, keyed as ``stream``."""
+    """A 31-bit integer seed for other libraries, keyed as ``stream``."""
     return int(_key(seed, purpose, indices)[0] >> np.uint64(33))
 
 

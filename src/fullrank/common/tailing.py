@@ -1,4 +1,4 @@
-"""A file of lines that somebody else appends to, read as it grows."""
+"""Read a file of lines while another process appends to it."""
 
 import os
 from collections.abc import Iterator
@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def appended(path: Path) -> Iterator[list[bytes]]:
-    """For ever: the lines that were completed since the last call; none while there is no file.
+    """Yield, for ever, the lines completed since the last time; none while there is no file.
 
-    A line ends with a newline, which is left out. A file that replaced another one is read from its
+    Lines end with a newline, which is removed. A file that replaces another one is read from its
     start.
     """
     offset, inode = 0, -1

@@ -1,4 +1,4 @@
-"""Names for the arrays and numbers that cross module borders."""
+"""Types of arrays and numbers in interfaces between modules."""
 
 from typing import Any, NamedTuple, TypeAlias
 
@@ -32,14 +32,14 @@ JSON: TypeAlias = dict[str, Any]
 
 
 class RunTerm(NamedTuple):
-    """A controller's time in office: it ends when another one of the run has a later term."""
+    """A run and the term of one of its controllers; a later term fences off earlier ones."""
 
     run: str
     term: int
 
 
 class Interval(NamedTuple):
-    """A mean and its interval, of 95 % unless said otherwise."""
+    """A mean and its confidence interval, 95 % by default."""
 
     mean: float
     low: float

@@ -24,7 +24,7 @@ def snap(update: FloatArray, *, grid: float = GRID, out: FloatArray | None = Non
     Args:
         update: u_i or several of them, any shape, float32; clipped, so |u| is far below 2^64 grid.
         grid: A power of two.
-        out: Where the result goes, if not into a new array.
+        out: The result array; by default a new one.
     """
     scaled = np.multiply(update, np.float32(1.0 / grid), out=out)  # a power of two: exact
     np.rint(scaled, out=scaled)
@@ -34,7 +34,7 @@ def snap(update: FloatArray, *, grid: float = GRID, out: FloatArray | None = Non
 
 
 def add_scaled(coded: Vector, coefficient: float, update: FloatArray) -> None:
-    """Add c_ji u_i to y_j in place; a shorter update counts as padded with zeros at its end."""
+    """Add c_ji u_i to y_j in place; shorter updates are padded with zeros at the end."""
     coded[: len(update)] += np.multiply(update, coefficient, dtype=np.float64)
 
 
@@ -47,8 +47,8 @@ def unit_digest(update: FloatArray) -> bytes:
 def batch_digest(batch: FloatArray) -> bytes:
     """CRC-32C over a minibatch, contiguous float32, as four bytes.
 
-    It tells minibatches apart that differ by accident, at a ninth of what hashing one would
-    cost every learner; what a learner computed from its own is for ``unit_digest`` to prove.
+    It detects accidental differences between minibatches at a ninth of the cost of BLAKE3;
+    ``unit_digest`` proves the results.
     """
     checksum: int = google_crc32c.value(batch)
     return checksum.to_bytes(4)
