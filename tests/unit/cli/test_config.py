@@ -57,6 +57,15 @@ def test_origins_of_a_nested_parameter_are_all_named(fullrank: Command) -> None:
     assert line.endswith("# --set")
 
 
+def test_a_default_number_of_learners_names_its_origin(fullrank: Command) -> None:
+    words = ["code.tolerance=2", "environment.name=speaker_listener"]
+    options = [word for override in words for word in ("--set", override)]
+    output = fullrank("config", "show", *options, "--origin").output
+    [line] = [line for line in output.splitlines() if line.startswith("learners")]
+    assert line.startswith("learners = 4 ")
+    assert line.endswith("# default: cyclic with 2 agents")
+
+
 def test_json_holds_values_and_origins(fullrank: Command) -> None:
     facts = json.loads(fullrank("config", "show", "--json").output)
     expected = load(environ={"FULLRANK__SEED": "5"}).check()

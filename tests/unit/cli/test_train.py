@@ -22,6 +22,33 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(
     assert len(outcome.error.splitlines()) == 1
 
 
+@pytest.mark.parametrize(
+    ("words", "complaint"),
+    [
+        (
+            ("--agents", "8", "--learners", "4"),
+            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
+            "--agents, or a lower code.tolerance",
+        ),
+        (
+            ("--env", "tests.unit.environments.test_pettingzoo:Counting", "--learners", "3"),
+            "cyclic needs learners >= agents + tolerance: 3 < 3 + 1; use --learners 4, fewer "
+            "--agents, or a lower code.tolerance",
+        ),
+        (
+            ("--set", "code.tolerance=two"),
+            "code.tolerance = 'two' in --set: must be a valid integer",
+        ),
+    ],
+)
+def test_impossible_sizes_are_one_line_and_leave_nothing(
+    words: tuple[str, ...], complaint: str, tmp_path: Path, fullrank: Any
+) -> None:
+    outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
+    assert outcome == (2, "", f"fullrank: {complaint}\n")
+    assert not (tmp_path / "run").exists()
+
+
 class Heard:
     """A view that keeps what it was told."""
 
