@@ -20,7 +20,7 @@ from fullrank.codes.analysis import (
     condition_statistics,
     decodable_given_losses,
 )
-from fullrank.codes.targets import rank_of
+from fullrank.codes.targets import described, rank_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 
@@ -172,7 +172,7 @@ def _caught(code: Code, losses: int) -> float | None:
 def _print_facts(console: Console, code: Code) -> None:
     facts = _facts(code)
     console.print(
-        f"{code.name}: {code.rows} rows, {code.units} units, recovers {_target(code)}, "
+        f"{code.name}: {code.rows} rows, {code.units} units, recovers {described(code.target)}, "
         f"redundancy {code.redundancy:.3g}\n"
         f"tolerance {facts['tolerance']} ({facts['certificate']}): any {facts['tolerance']} rows "
         "may be lost\n"
@@ -195,13 +195,6 @@ def _matrix_table(code: Code) -> Table:
 
 def _most_losses(code: Code) -> int:
     return code.rows - rank_of(code.target)
-
-
-def _target(code: Code) -> str:
-    count, units = code.target.shape
-    if code.recovers_units:
-        return "every unit"
-    return "the sum of all units" if count == 1 else f"{count} sums of the {units} units"
 
 
 def _after(code: Code, losses: int) -> JSON:

@@ -1,4 +1,4 @@
-"""Codes: assignment matrices, what they survive, and the decoder.
+"""Codes: assignment matrices, their targets and tolerance, and the decoder.
 
 >>> code = make_code("cyclic", rows=15, units=8, tolerance=3)
 >>> code.matrix.shape, code.tolerance, int(code.load.max()), code.redundancy

@@ -1,4 +1,4 @@
-"""What a code costs and survives: overhead, probability of decoding, conditions, variance."""
+"""Analysis of codes: overhead, probability of decoding, conditions and variance."""
 
 import math
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ ROUNDING = 1.0 + 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probability:
-    """A probability; ``standard_error`` is 0 where every pattern was looked at."""
+    """A probability; ``standard_error`` is 0 where every pattern was checked."""
 
     value: float
     standard_error: float
@@ -181,8 +181,8 @@ def decoded_variances(
 
     Args:
         rows: C_J, shape (..., n, M); rows of zeros count as not received.
-        noise: Variance of the noise in each y_j, shape (..., n). Default: |row j|^2, which is what
-            unit gradients of variance 1 give.
+        noise: Variance of the noise in each y_j, shape (..., n). Default: |row j|^2, the
+            noise of unit gradients of variance 1.
         target: T, shape (K, M); by default the identity.
 
     Returns:
@@ -217,7 +217,7 @@ def _target_variances(rows: Matrix, noise: Vector | None, target: Matrix) -> Vec
 
 
 def variance_ok(variance: float | Vector, limit: float) -> BoolArray:
-    """Whether no further row need be waited for, given the mean of ``decoded_variances``."""
+    """Test whether the mean of ``decoded_variances`` lets a round end without a further row."""
     return np.asarray(np.isfinite(variance) & (variance <= limit * ROUNDING))
 
 

@@ -13,14 +13,14 @@ from typing import Any, Literal, Protocol, Self, TypeAlias
 import numpy as np
 
 from fullrank.codes.conditions import decodable, measure_tolerance
-from fullrank.codes.targets import LIMIT, checked_target, each_unit, is_each_unit
+from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, is_each_unit
 from fullrank.common.errors import CodeError, TooFewRows
 from fullrank.common.registry import Registry
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import GRID
 
 Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
-"""How a tolerance is known: proved; every loss pattern checked; or probability 1 and sampled."""
+"""Ground of a tolerance: a proof, a check of every loss pattern, or probability 1 and samples."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +57,17 @@ class Code:
 
     @property
     def rows(self) -> int:
-        """R."""
+        """R, the number of rows."""
         return int(self.matrix.shape[0])
 
     @property
     def units(self) -> int:
-        """M."""
+        """M, the number of units."""
         return int(self.matrix.shape[1])
 
     @property
     def redundancy(self) -> float:
-        """R / M."""
+        """R / M, rows per unit."""
         return self.rows / self.units
 
     @cached_property
@@ -79,7 +79,7 @@ class Code:
 
     @cached_property
     def recovers_units(self) -> bool:
-        """Whether T = I, so that decoding gives every u_i."""
+        """True if T = I, so that decoding gives every u_i."""
         return is_each_unit(self.target)
 
     @property
@@ -89,7 +89,7 @@ class Code:
 
     @property
     def certificate(self) -> Certificate:
-        """How the tolerance is known."""
+        """Ground of the tolerance."""
         return self._tolerance.certificate
 
     @cached_property
@@ -100,10 +100,10 @@ class Code:
         return Tolerance(value, "exhaustive" if exhaustive else "generic")
 
     def recovering(self, target: Matrix) -> Self:
-        """The same rows, used to recover another target.
+        """Use the same rows to recover another target.
 
-        A tolerance that losing all rows of some unit bounds from above stays known where T asks for
-        that unit; any other is measured.
+        A proved tolerance stays proved if losing one row more can lose all rows of a unit that T
+        asks for; otherwise the tolerance is measured.
 
         Raises:
             CodeError: The rows of C do not span T.
@@ -113,9 +113,8 @@ class Code:
             return self
         if not decodable(self.matrix, np.arange(self.rows)[None], target=target)[0]:
             raise CodeError(
-                f"the rows of {self.name} do not span the target: with {self.rows} rows and "
-                f"{self.units} units they determine no {len(target)} x {self.units} matrix of sums "
-                "such as this; choose cyclic, mds or replication"
+                f"{self.name} with {self.rows} rows does not recover {described(target)}; "
+                "choose cyclic, mds or replication"
             )
         known = self.known_tolerance if self.recovers_units else None
         most = int(np.count_nonzero(self.matrix, axis=0)[target.any(axis=0)].min()) - 1
@@ -131,14 +130,14 @@ class CodeFamily(Protocol):
     """
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
-        """The code with R = ``rows`` and M = ``units``; the same arguments give the same bits.
+        """Build the code with R = ``rows`` and M = ``units``; equal arguments give equal bits.
 
         Raises:
             CodeError: No such code exists; the message names the inequality.
         """
 
     def rows_for(self, units: int) -> int:
-        """R to choose for M = ``units``: the fewest rows that give the tolerance asked for.
+        """Choose R for M = ``units``: the fewest rows that give the requested tolerance.
 
         A family without a parameter for its tolerance gives the fewest rows that survive a loss,
         as far as its construction can.
@@ -149,7 +148,7 @@ class CodeFamily(Protocol):
 
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any] | None:
-        """Parameters that set the tolerance; None where the sizes or a draw settle it.
+        """Return the parameters that set the tolerance; None if the sizes or a draw settle it.
 
         Families that derive from this class inherit the default, None.
 

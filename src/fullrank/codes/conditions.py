@@ -82,7 +82,7 @@ def worst_condition(matrix: Matrix, patterns: IntArray) -> float:
 
 
 def decodable(matrix: Matrix, patterns: IntArray, *, target: Matrix | None = None) -> BoolArray:
-    """Whether each surviving set determines T U, shape (patterns,).
+    """Test which surviving sets determine T U, shape (patterns,).
 
     Args:
         matrix: C, shape (R, M).
@@ -101,7 +101,7 @@ def decodable(matrix: Matrix, patterns: IntArray, *, target: Matrix | None = Non
 
 
 def determines(stack: Matrix, target: Matrix | None = None) -> BoolArray:
-    """Whether rank([C_J; T]) = rank(C_J) for each C_J, shape (..., n, M), and T, shape (K, M).
+    """Test rank([C_J; T]) = rank(C_J) for each C_J, shape (..., n, M), and T, shape (K, M).
 
     By default T is the identity.
     """

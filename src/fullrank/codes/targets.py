@@ -1,4 +1,4 @@
-"""Targets: what a code recovers, T U, where U stacks the updates u_i of the M units.
+"""Targets: a code recovers T U, where U stacks the updates u_i of the M units.
 
 T has shape (targets K, units M) and integer entries. A set J of rows decodes iff the row space of
 C_J contains that of T. ``each_unit`` asks for every u_i, ``sum_of_units`` for their sum (gradient
@@ -76,9 +76,21 @@ def checked_target(target: Matrix, *, units: int) -> Matrix:
 
 
 def is_each_unit(target: Matrix) -> bool:
-    """Whether T = I."""
+    """Test for T = I."""
     count, units = target.shape
     return count == units and np.array_equal(target, np.eye(units))
+
+
+def described(target: Matrix) -> str:
+    """The target in words.
+
+    >>> described(sum_of_units(3)), described(sums_of_groups(2, 2))
+    ('the sum of all 3 units', '2 sums of the 4 units')
+    """
+    count, units = target.shape
+    if is_each_unit(target):
+        return f"each of {units} units"
+    return f"the sum of all {units} units" if count == 1 else f"{count} sums of the {units} units"
 
 
 def rank_of(target: Matrix) -> int:

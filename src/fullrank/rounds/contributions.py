@@ -127,7 +127,7 @@ class Contributions:
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""
         others = Contributions(self.code, sizes=self.sizes, grid=self.grid, added=self._added)
-        others.reports = {who: own for who, own in self.reports.items() if who != learner}
+        others.reports = {other: own for other, own in self.reports.items() if other != learner}
         for offer in self.offers.values():
             if offer.learner != learner:
                 others.add(offer)

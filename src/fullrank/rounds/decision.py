@@ -8,7 +8,7 @@ from fullrank.common.types import FloatArray, LearnerId
 
 
 class Verdict(Enum):
-    """What the driver may do with the contributions received so far."""
+    """Action open to the driver with the contributions received so far."""
 
     WAIT = auto()
     """The received rows do not determine the target yet."""
@@ -52,7 +52,7 @@ class Decoded:
     """Digest of each target, in order."""
     reports: tuple[bytes, ...]
     """The report of each unit that the updates agree with: its digest, and for sums its linear
-    hash; empty for a unit that nobody reported."""
+    hash; empty for an unreported unit."""
     rows: tuple[tuple[int, LearnerId], ...]
     """The rows that the updates rest on, with their senders, in order of arrival."""
     error_bound: float = 0.0
@@ -68,11 +68,11 @@ class Decoded:
     auditable: tuple[LearnerId, ...] = ()
     """INEXACT: learners whose wrong vector would have shown."""
     nameable: tuple[LearnerId, ...] = ()
-    """INEXACT: those of them who would have been named."""
+    """INEXACT: the auditable learners that would also have been named."""
 
     @property
     def exact(self) -> bool:
-        """Whether the bits are those of every other J that decodes."""
+        """True if every other J that decodes gives the same bits."""
         return self.verdict is Verdict.COMMIT and self.variance is None
 
 

@@ -2,7 +2,7 @@
 
 Two holders of a unit have two updates of it, each right, so digests prove nothing, and no residual
 tells a wrong vector from a noisy one ([DARL1N], Theorem 1). The noise that a set J leaves follows
-from C_J before any vector is looked at: it decides when to commit.
+from C_J before any vector is decoded: it decides when to commit.
 """
 
 from dataclasses import dataclass

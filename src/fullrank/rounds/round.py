@@ -1,4 +1,4 @@
-"""The synchronous round: which coded vectors have come, and may the iteration be committed.
+"""The synchronous round: receive coded vectors and judge whether the iteration may be committed.
 
 One state machine under the drivers that carry updates, services and one process; virtual time is
 held to it by a test (docs/adr/0003). It knows no network, no clock and no threads; the driver asks
@@ -18,11 +18,11 @@ from fullrank.rounds.exact import ExactDecoding
 
 
 class Decoding(Protocol):
-    """How received rows become updates."""
+    """A strategy that turns received rows into updates."""
 
     @property
     def comparable(self) -> bool:
-        """Whether holders of a unit compute the same bits, so that their digests must agree."""
+        """True if holders of a unit compute the same bits, so that their digests must agree."""
 
     def precompute(self, contributions: Contributions) -> None:
         """Do the part of ``decide`` that needs no further row."""
@@ -137,7 +137,7 @@ class Round:
 
     @property
     def decodable(self) -> bool:
-        """Whether C_J spans the target."""
+        """True once C_J spans the target."""
         return self._contributions.decoder.decodable
 
     @property
@@ -150,5 +150,5 @@ class Round:
         self._decoding.precompute(self._contributions)
 
     def decide(self) -> Decision:
-        """Decode if the rows span the target, and check what can be checked."""
+        """Decode if the rows span the target, and verify the result."""
         return self._decoding.decide(self._contributions)

@@ -28,7 +28,7 @@ def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:
 
 
 def disagreement(contributions: Contributions) -> str | None:
-    """How learners contradict one another before anything is decoded, if they do."""
+    """Return how learners contradict one another before decoding; None if they do not."""
     if len({offer.batch_digest for offer in contributions.offers.values()}) > 1:
         return "learners used different minibatches"
     reported = reported_digests(contributions.reports)
@@ -37,14 +37,14 @@ def disagreement(contributions: Contributions) -> str | None:
 
 
 def contradiction(contributions: Contributions, digests: Sequence[bytes]) -> str | None:
-    """How the digests of decoded units contradict those reported, if they do."""
+    """Return how digests of decoded units contradict the reported ones; None if they do not."""
     reported = reported_digests(contributions.reports)
     wrong = [unit for unit, digest in enumerate(digests) if reported[unit] != {digest}]
     return f"the updates of units {wrong} differ from what learners reported" if wrong else None
 
 
 def contradicted_sums(contributions: Contributions, hashes: Words) -> str | None:
-    """How hashes of decoded sums, shape (K, 2), contradict the reported ones, if they do."""
+    """Return how hashes of decoded sums, shape (K, 2), contradict the reported ones, or None."""
     target = contributions.code.target
     wrong = np.flatnonzero((combine(target, contributions.hashes()) != hashes).any(axis=1))
     if not len(wrong):
@@ -89,7 +89,7 @@ def leave_one_out(
         for learner, outcome in outcomes.items()
         if isinstance(outcome, Decoded) and outcome.verdict is Verdict.COMMIT
     }
-    untried = [who for who, outcome in outcomes.items() if outcome.verdict is Verdict.WAIT]
+    untried = [learner for learner, outcome in outcomes.items() if outcome.verdict is Verdict.WAIT]
     agreed = all(len(each) == 1 for each in reported_digests(contributions.reports).values())
     named = _contradicting(contributions) if agreed and not mended else None
     inexact = None if named is None else outcomes[named]

@@ -55,7 +55,7 @@ def test_the_tolerance_is_that_of_the_target() -> None:
     assert measure_tolerance(GRADIENT_CODE, target=sum_of_units(3)) == (1, True)
     code = Code(name="gradient", matrix=GRADIENT_CODE, target=sum_of_units(3))
     assert (code.tolerance, code.certificate) == (1, "exhaustive")
-    with pytest.raises(CodeError, match="do not span the target"):
+    with pytest.raises(CodeError, match="does not recover each of 3 units; choose"):
         code.recovering(each_unit(3))
 
 

@@ -1,9 +1,9 @@
-"""The certificate: when the decoded and rounded vectors are proved to be the true updates.
+"""The certificate: a proof that the decoded and rounded vectors are the true updates.
 
 Notation: C the received rows (n, M), sorted; D its computed left inverse; U* the true updates,
-multiples of the grid g; Y what arrived; X = D Y; U = X rounded to the grid; u = 2^-53 the unit
-roundoff, gamma_k = k u / (1 - k u) [Higham02, chapter 3]; L the largest load of a row. An honest
-row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exact
+multiples of the grid g; Y the received vectors; X = D Y; U = X rounded to the grid; u = 2^-53 the
+unit roundoff, gamma_k = k u / (1 - k u) [Higham02, chapter 3]; L the largest load of a row. An
+honest row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exact
 (``base.dyadic``). Derivations and measurements: docs/adr/0004-certificate.md.
 """
 
@@ -53,7 +53,7 @@ def left_inverse(rows: Matrix) -> Matrix:
 
 def _solve(triangle: Matrix, right: Matrix) -> Matrix:
     """X with T X = ``right``, T upper triangular."""
-    from scipy.linalg import solve_triangular  # large, and only who decodes needs it
+    from scipy.linalg import solve_triangular  # large, and needed for decoding only
 
     return np.asarray(solve_triangular(triangle, right, check_finite=False))
 

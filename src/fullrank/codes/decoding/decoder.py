@@ -1,4 +1,4 @@
-"""The decoder: *when* by incremental rank, *what* by one factorisation of the sorted rows.
+"""The decoder: incremental rank says when, one factorisation of the sorted rows says what.
 
 With a code from ``make_code``, decoding is exact: the result is the same bits for every set J of
 received rows and every order of arrival (docs/adr/0004-certificate.md). The GEMMs run over column
@@ -77,7 +77,7 @@ class Decoder:
 
     @property
     def units(self) -> int:
-        """M."""
+        """M, the number of units."""
         return int(self._matrix.shape[1])
 
     @property
@@ -150,7 +150,7 @@ class Decoder:
 
     @property
     def decodable(self) -> bool:
-        """Whether the rows determine the target."""
+        """True once the rows determine the target."""
         if not self._complete and len(self._coefficients) >= self._target_rank:
             self._complete = self.rank == self.units or (
                 self._target_rank < self.units and all(map(self._row_space().contains, self.target))

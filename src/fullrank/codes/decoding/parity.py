@@ -1,4 +1,4 @@
-"""Parity checks: what received vectors satisfy whatever the updates are, exact or not.
+"""Parity checks: equations that honest vectors satisfy for any updates, exact or not.
 
 With N an orthonormal basis of the left null space of C_J, shape (n, n - M), honest vectors have
 N^T Y = 0 up to rounding, however ill conditioned C_J is. An error in row j alone shows iff row j of
@@ -77,7 +77,7 @@ def calibrated(clean: Iterable[float]) -> float:
 
 
 def culprit(rows: Matrix, coded: Matrix, *, threshold: float) -> int | None:
-    """The one row without which the residual vanishes; None if it is small, or nobody is certain.
+    """The one row without which the residual vanishes; None if it is small or the row uncertain.
 
     Args:
         rows: C_J, shape (n, M).

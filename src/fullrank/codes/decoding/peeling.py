@@ -6,7 +6,7 @@ from fullrank.common.types import UnitIndex
 
 
 class Peeling:
-    """Which units follow by substitution alone; O(load) per row, no arithmetic.
+    """Units that follow by substitution alone; O(load) per row, no arithmetic.
 
     Sufficient for decodability, not necessary: rows may have full rank while every one of them
     still has two unknowns (then elimination is needed). For codes with unit rows (uncoded,

@@ -43,7 +43,7 @@ class RowSpace:
         return True
 
     def contains(self, row: Vector) -> bool:
-        """Whether the row is a combination of those taken."""
+        """True if the row is a combination of those taken."""
         return self._outside(row)[1] <= DEPENDENT
 
     def _outside(self, row: Vector) -> tuple[Vector, float]:

@@ -60,7 +60,7 @@ class SingleUnitRows:
                     self._units[row] = unit
 
     def _explained(self, unit: UnitIndex, coefficient: float, coded: Vector) -> bool:
-        """Whether the unit's update gives the vector back; the first row of a unit gives it."""
+        """Test whether the unit's update, from its first row, gives the vector back."""
         update = self._updates[unit]
         extracted = unit in self._digests
         if not extracted:

@@ -1,4 +1,4 @@
-"""The family and the tolerance that the planner finds best for the times that a run measures."""
+"""Settings of the planner's choice of code, which follows the times that a run measures."""
 
 from dataclasses import dataclass, replace
 
@@ -13,9 +13,9 @@ START = 1
 @register("auto")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Auto(CodeFamily):
-    """Starts as ``cyclic`` with tolerance 1; then the controller follows ``fullrank.planning``.
+    """A controller policy rather than a code: start as ``cyclic``, then follow the planner.
 
-    Alone, without a controller, it stays what it starts as.
+    The first iterations use ``cyclic`` with tolerance 1; without a controller this never changes.
 
     Properties:
         Tolerance: 1 at the start; then the planner chooses.

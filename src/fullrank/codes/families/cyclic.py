@@ -76,16 +76,16 @@ class Cyclic(CodeFamily):
             raise CodeError(f"cyclic needs tolerance >= 0: {self.tolerance}")
 
     def rows_for(self, units: int) -> int:
-        """M + s."""
+        """M + s rows."""
         return units + self.tolerance
 
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any]:
-        """``tolerance``."""
+        """Return the field ``tolerance``."""
         return {"tolerance": losses}
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
-        """From a table, else the best of the searched candidates."""
+        """Take the code from a table, else search for the best candidate."""
         require_enough_rows("cyclic", rows=rows, units=units, tolerance=self.tolerance)
         matrix, checked = shipped(rows, units, self.tolerance), ALL_PATTERNS
         if matrix is None:

@@ -47,7 +47,7 @@ class Fractional(CodeFamily):
 
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any]:
-        """``tolerance``."""
+        """Return the field ``tolerance``."""
         return {"tolerance": losses}
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:
