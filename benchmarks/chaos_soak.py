@@ -43,7 +43,7 @@ class Tries:
         self.committed = self.at_first = 0
         self._tries: Counter[int] = Counter()
 
-    def hear(self, noted: Iterable[Event]) -> None:
+    def count(self, noted: Iterable[Event]) -> None:
         """Count the events of a controller."""
         for event in noted:
             if isinstance(event, Assigned):
@@ -66,7 +66,7 @@ class Watch:
     def look(self) -> list[str]:
         """Violations since the last check."""
         noted = next(self._noted)
-        self.tries.hear(noted.controller)
+        self.tries.count(noted.controller)
         self._measure()
         return self._checker.check(noted)
 
@@ -134,11 +134,11 @@ def main() -> int:
     if not wrong:
         shutil.rmtree(run_dir)
     print(
-        f"{len(injected) - ended} faults within {tries.committed} rounds, one each "
+        f"{len(injected) - ended} faults within {tries.committed} rounds, one every "
         f"{60 * minutes / max(len(injected), 1):.1f} s for {minutes:.0f} minutes: {len(wrong)} "
         f"violations, {ended} services ended by themselves, {100 * share:.2f} % of rounds "
-        f"committed at first try (claimed {CLAIM:.0%} at least), "
-        + ("; ".join(wrong) or "digests and parameters those of the fault-free run.")
+        f"committed at the first attempt (claimed {CLAIM:.0%} at least), "
+        + ("; ".join(wrong) or "digests and parameters equal those of the fault-free run.")
     )
     return int(bool(wrong) or share < CLAIM)
 

@@ -138,7 +138,7 @@ def main() -> int:
     print(
         f"\n{deaths} deaths in {TURNS * rounds} rounds, median round {median(ratios):.3f} of that "
         f"without ({min(ratios):.3f} to {max(ratios):.3f}, claimed {CLAIM} at most), digests "
-        f"{'all' if equal else 'NOT all'} those of one process."
+        f"{'all' if equal else 'NOT all'} equal to those of one process."
     )
     return int(not equal or median(ratios) > CLAIM)
 
