@@ -1,4 +1,4 @@
-"""Running the command line within the test process."""
+"""Fixtures that run the command line within the test process."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +13,7 @@ from fullrank.runs.checkpoint import save
 
 
 class Outcome(NamedTuple):
-    """What a command left behind."""
+    """Exit code and output of a command."""
 
     code: int
     output: str

@@ -1,4 +1,4 @@
-"""``fullrank certs``: made once, renewed, shown, and handed to a cluster without the authority."""
+"""``fullrank certs``: make, rotate, show, and export without the authority."""
 
 import base64
 import json

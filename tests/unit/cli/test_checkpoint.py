@@ -1,4 +1,4 @@
-"""``fullrank checkpoint``."""
+"""``fullrank checkpoint``: checkpoints are listed, verified and compared."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``fullrank codes show`` and ``check``: what digests catch."""
+"""``fullrank codes show`` and ``check``: the share of wrong computations that digests expose."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""``fullrank compose``: pairs that Compose itself cannot make."""
+"""``fullrank compose``: pairs of learner and sidecar, which Compose itself cannot scale."""
 
 import yaml
 from typer.testing import CliRunner
@@ -13,7 +13,7 @@ def _rendered(*words: str) -> str:
 
 
 class _Loader(yaml.SafeLoader):
-    """Knows Compose's ``!reset``."""
+    """A loader that accepts Compose's ``!reset``."""
 
 
 _Loader.add_constructor("!reset", lambda *_: None)

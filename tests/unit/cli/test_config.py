@@ -1,4 +1,4 @@
-"""``fullrank config show``: the effective tree, where it comes from, and as JSON."""
+"""``fullrank config show``: the effective tree, its origins, and both as JSON."""
 
 import json
 import tomllib

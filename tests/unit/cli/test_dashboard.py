@@ -1,4 +1,4 @@
-"""``fullrank dashboard`` finds what its user means, and says what it lacks."""
+"""``fullrank dashboard`` finds the named runs, and reports a missing package."""
 
 import sys
 from pathlib import Path

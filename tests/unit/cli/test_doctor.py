@@ -1,4 +1,4 @@
-"""``fullrank doctor``: honest findings, and an exit code that a script can trust."""
+"""``fullrank doctor``: truthful checks, and an exit code that scripts can rely on."""
 
 import json
 from importlib import import_module

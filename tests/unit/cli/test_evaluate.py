@@ -30,7 +30,7 @@ def run_dir(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def evaluate(fullrank: Any) -> Callable[..., str]:
-    """``evaluate(*words)`` gives what was printed, or the error."""
+    """``evaluate(*words)`` returns the printed output or the error."""
 
     def run(*words: str) -> str:
         outcome = fullrank("eval", *words)

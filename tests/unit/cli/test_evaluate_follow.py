@@ -1,4 +1,4 @@
-"""``fullrank eval --follow``: what is played, what is noted, and when it ends."""
+"""``fullrank eval --follow``: the policies played, the records written, and the end."""
 
 import json
 from collections.abc import Callable
@@ -26,7 +26,7 @@ WORDS = ("--follow", "--episodes", "3")
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
-    """A run of five iterations whose newest checkpoint is of the first."""
+    """A run of five iterations with a checkpoint of the first only."""
     run = finished(tmp_path / "chase", environment__name="predator_prey")
     config = run / "config.toml"
     config.write_text(config.read_text().replace("\niterations = 1\n", "\niterations = 5\n"))
@@ -34,7 +34,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def publish(run: Path, iteration: int, *, term: int = 0) -> None:
-    """The run's policies once more, as those of a later iteration."""
+    """Save the run's policies again, as those of a later iteration."""
     found = checkpoint.newest(run / "checkpoints")
     checkpoint.save(
         run / "checkpoints", iteration=iteration, arrays=found.arrays, facts={"term": term}, keep=9
@@ -43,7 +43,7 @@ def publish(run: Path, iteration: int, *, term: int = 0) -> None:
 
 @pytest.fixture
 def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], None]], None]:
-    """``after_look(n, act)`` lets ``act`` happen after the n-th look for newer policies."""
+    """``after_look(n, act)`` calls ``act`` after the n-th check for newer policies."""
     planned: dict[int, Callable[[], None]] = {}
     looks = 0
     newer = Checkpoints.newer

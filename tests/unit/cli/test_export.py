@@ -1,4 +1,4 @@
-"""``fullrank export``: what is written, what the card says, and what is refused."""
+"""``fullrank export``: the files written, the model card, and refusals."""
 
 import runpy
 import sys
@@ -92,7 +92,7 @@ def _return_of_an_episode(run: Path) -> float:
 
 
 def refused(fullrank: Command, *words: str) -> tuple[int, str]:
-    """The exit code and the one line of a command that fails."""
+    """Exit code and error line of a failing command."""
     code, output, error = fullrank("export", *words)
     assert (output, len(error.splitlines())) == ("", 1)
     return code, error

@@ -1,4 +1,4 @@
-"""Lanes are to scale; a curve goes up where the values do."""
+"""Timelines are to scale; a curve rises where the values do."""
 
 from tests.unit.runs.test_time_budget import timed
 

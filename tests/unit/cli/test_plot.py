@@ -1,4 +1,4 @@
-"""``fullrank plot``: what the picture shows, and what it says when there is nothing to show."""
+"""``fullrank plot``: the contents of the figure, and the error for a run without iterations."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""``fullrank render``: which episode is drawn, what a picture shows, and what cannot be drawn."""
+"""``fullrank render``: the episode drawn, the contents of a frame, and refusals."""
 
 import json
 import sys
@@ -112,7 +112,7 @@ def scene(*positions: tuple[float, float], kinds: tuple[str, ...]) -> Scene:
 
 
 def colour_at(picture: Image.Image, x: float, y: float, half: float) -> tuple[int, ...]:
-    """Of the point (x, y) of the plane, in a picture of [-half, half] squared."""
+    """Colour at the point (x, y) of the plane, in a picture of [-half, half] squared."""
     width, height = picture.size
     side = 0.96 * width
     column = 0.02 * width + (x + half) / (2 * half) * side

@@ -1,4 +1,4 @@
-"""Run directories: made unique, found by path or name."""
+"""Run directories: new ones are unique, existing ones are found by path or name."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -8,7 +8,7 @@ import pytest
 
 @pytest.fixture
 def run(fullrank: Any) -> Callable[..., str]:
-    """``run(*words)`` simulates and gives what was printed, or the error."""
+    """``run(*words)`` simulates and returns the printed output or the error."""
 
     def simulate(*words: str) -> str:
         outcome = fullrank("simulate", "--iterations", "40", *words)

@@ -1,4 +1,4 @@
-"""``fullrank straggler``: what is printed is what ``set`` takes, and what is refused says why."""
+"""``fullrank straggler``: ``get`` prints the syntax of ``set``, and refusals give the reason."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What the sweep knows: the limits hold, and each panel varies what it says."""
+"""The sweep: lower bounds hold, and each panel varies the quantity on its axis."""
 
 from collections.abc import Iterator
 

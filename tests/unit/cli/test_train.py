@@ -50,7 +50,7 @@ def test_impossible_sizes_are_one_line_and_leave_nothing(
 
 
 class Heard:
-    """A view that keeps what it was told."""
+    """A view that records its calls."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []

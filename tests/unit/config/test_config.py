@@ -1,4 +1,4 @@
-"""Configuration: layers in order, errors that name key, value and origin, and a lossless TOML."""
+"""Configuration: order of layers, errors with key, value and origin, and lossless TOML."""
 
 import subprocess
 import sys
@@ -365,7 +365,7 @@ class Sized:
 
 @pytest.fixture
 def sized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registries that hold ``sized`` alone, beside the true delay models."""
+    """Registries with ``sized`` alone, and the real delay models."""
     registry: Registry[Sized] = Registry("thing", "fullrank.common.errors")
     registry.register("sized")(Sized)
     tables = {"code": registry, "algorithm": registry, "environment": registry}

@@ -1,4 +1,4 @@
-"""Exported files say what the policy says, whatever its observations and actions."""
+"""Exported files give the policy's outputs for every kind of observation and action."""
 
 import json
 from itertools import pairwise
@@ -75,7 +75,7 @@ def test_safetensors_tell_the_range_of_the_action(tmp_path: Path) -> None:
 
 
 def act(joint: FloatArray) -> FloatArray:
-    """What the scout's and the gripper's policies take."""
+    """Observations of the scout's and the gripper's policies."""
     scouted = policy_of(SCOUT).outputs(joint[:, :7])
     return np.column_stack(
         [np.eye(5, dtype=np.float32)[scouted.argmax(1)], policy_of(GRIPPER).outputs(joint[:, 7:])]

@@ -123,7 +123,7 @@ def test_a_run_without_checkpoints_says_so(tmp_path: Path) -> None:
 
 
 def hostile(path: Path, state: bytes, **members: object) -> None:
-    """A checkpoint whose checksums are right and whose content is not ours."""
+    """A checkpoint with correct checksums and hostile content."""
     body: dict[str, object] = {
         "iteration": 30,
         "facts": {},

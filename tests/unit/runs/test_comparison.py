@@ -1,4 +1,4 @@
-"""Groups of runs, what sets them apart, and intervals over runs."""
+"""Groups of runs, their labels, and intervals over runs."""
 
 import math
 

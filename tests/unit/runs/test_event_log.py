@@ -1,4 +1,4 @@
-"""A history gives back what was noted, by whichever process, and survives being cut short."""
+"""An event log returns the events of every process, and survives truncation."""
 
 import resource
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A journal gives back every whole record, and nothing that is not whole."""
+"""A journal returns every whole record and nothing else."""
 
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from fullrank.runs.journal import Journal, read
 
 
 def in_office() -> None:
-    """Nobody else writes here."""
+    """Confirm the term: no other controller writes here."""
 
 
 def updates(iteration: int, *, units: int = 2, size: int = 3) -> FloatArray:

@@ -1,4 +1,4 @@
-"""Lines of progress: what they say, and how often."""
+"""Lines of progress: their contents and their frequency."""
 
 from dataclasses import replace
 
@@ -28,7 +28,7 @@ RECORD = IterationRecord(
 
 
 class Clock:
-    """Time that a test sets."""
+    """A clock that the test sets."""
 
     now = 100.0
 

@@ -1,4 +1,4 @@
-"""Metrics: whole lines, honest numbers, and sinks that cannot stop a run."""
+"""Records: whole lines, finite numbers, and sinks that cannot stop a run."""
 
 import json
 import math
@@ -139,7 +139,7 @@ def test_following_survives_a_run_that_resumes(tmp_path: Path) -> None:
 
 
 class Listing:
-    """A sink that keeps what it is given."""
+    """A sink that keeps its records."""
 
     def __init__(self) -> None:
         self.records: list[IterationRecord] = []
@@ -153,7 +153,7 @@ class Listing:
 
 
 class Broken(Listing):
-    """A sink that fails from its second record on, and when closed."""
+    """A sink that fails from its second record on, and on close."""
 
     def write(self, record: IterationRecord) -> None:
         super().write(record)

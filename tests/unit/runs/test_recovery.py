@@ -1,4 +1,4 @@
-"""What a run can be resumed from is told as it is, and never taken for a fresh start."""
+"""The recoverable state is reported as it is, and damage never passes for a fresh start."""
 
 import shutil
 from pathlib import Path
@@ -16,7 +16,7 @@ STATE: Arrays = {"algorithm.policy": np.zeros(4, np.float32), "rollout.episodes"
 
 
 def committed(run_dir: Path, count: int, *, every: int = 4, keep: int = 2) -> None:
-    """A run of so many iterations, checkpointed now and then."""
+    """A run of the given number of iterations with periodic checkpoints."""
     journal = Journal(run_dir / "journal", term=1, first=0, confirm=lambda: None)
     for iteration in range(count):
         updates = np.full((2, 3), iteration, np.float32)

@@ -1,4 +1,4 @@
-"""Sinks beside metrics.jsonl: what they write, and that nothing they do reaches the run."""
+"""Sinks besides metrics.jsonl: their output, and their isolation from the run."""
 
 import subprocess
 import sys
@@ -118,7 +118,7 @@ def test_a_sink_that_hangs_keeps_nobody_and_loses_records_that_are_counted(
     sink = Aside("stuck", lambda: stuck)
     sink.write(record(0))
     stuck.entered.wait()
-    for iteration in range(1, 10):  # three wait, six are left out
+    for iteration in range(1, 10):  # three are queued, six are dropped
         sink.write(record(iteration))
     stuck.released.set()
     sink.close()
@@ -163,7 +163,7 @@ def test_a_sink_that_fails_is_said_once_and_the_run_goes_on(
 
 
 class FakeRun:
-    """What ``wandb.init`` gives."""
+    """Stand-in for the run that ``wandb.init`` returns."""
 
     def __init__(self) -> None:
         self.logged: list[tuple[int, dict[str, float]]] = []
