@@ -129,7 +129,7 @@ def report(records: list[IterationRecord], changes: Counter[str], *, reference: 
     print(f"| epochs | {len({record.epoch for record in records})} |")
     print(f"| iterations to which rows were added | {sum(r.attempt > 0 for r in records)} |")
     print(f"| exact | {sum(record.exact for record in records)} |")
-    print(f"| digests equal those of the undisturbed run | {'all' if equal else 'NOT all'} |")
+    print(f"| digests equal those of the fault-free run | {'all' if equal else 'NOT all'} |")
     holds = equal and whole
     print("\nno iteration lost, no bit differs" if holds else "\nlost iterations or other bits")
     return holds

@@ -1,8 +1,8 @@
-"""The linear hash of an update costs a few times its BLAKE3 digest.
+"""Claim: the linear hash of an update costs at most eight times its BLAKE3 digest.
 
 For updates of P entries, on one thread: the digest of one unit (float32), its linear hash, a digest
 of a coded vector (float64), the modular alternatives that were tried, and the weights, which are
-drawn once per run. Every column is relative to the digest of the same run. Prints one markdown
+drawn once per run. Every column is relative to the digest of the same run. Prints one Markdown
 table; exits with 1 if the linear hash takes more than ``LIMIT`` digests.
 
     python benchmarks/linear_hash.py
@@ -63,13 +63,13 @@ def digest(coded: Vector) -> bytes:
 
 
 def modular(update: FloatArray, weights: IntArray) -> int:
-    """The hash modulo one 31-bit prime, in int64."""
+    """Hash modulo one 31-bit prime, in int64."""
     integers = np.multiply(update, 1.0 / GRID, dtype=np.float64).astype(np.int64) % PRIME
     return int((integers * weights % PRIME).sum() % PRIME)
 
 
 def limbs(update: FloatArray, weights: Matrix) -> list[int]:
-    """The exact integer product with four small weights each, by BLAS over two limbs of 18 bits."""
+    """Hash by exact products with four small weights each, by BLAS over two limbs of 18 bits."""
     total = [0] * weights.shape[1]
     for start in range(0, len(update), BLOCK):
         low = np.multiply(update[start : start + BLOCK], 1.0 / (GRID * LIMB), dtype=np.float64)
@@ -82,7 +82,7 @@ def limbs(update: FloatArray, weights: Matrix) -> list[int]:
 
 
 def seconds(work: Callable[[], object]) -> float:
-    """The least of several times."""
+    """Measure the least seconds of several runs."""
     work()
     times = []
     for _ in range(REPEATS):
