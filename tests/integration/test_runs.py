@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import FullrankError
+from fullrank.config import load, read_config
 from fullrank.runs.journal import Journal
 from fullrank_learner.server import attach
 
@@ -40,6 +41,20 @@ async def test_services_commit_what_one_process_commits(
     assert status.iterations_committed == cluster.config.iterations
     assert cluster.digests() == reference_digests(cluster.config)
     assert all(record.exact for record in cluster.records())
+
+
+async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path: Path) -> None:
+    settings = load(environ={}, overrides=[*TINY, "environment.name=speaker_listener"])
+    assert (settings.config.learners, settings.config.environment.agents) == (0, 0)
+    async with Cluster(tmp_path, settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(3)
+        await cluster.finished()
+    config = read_config(tmp_path)
+    assert config.learners == 3
+    assert cluster.records()[0].code_rows == 3
+    assert cluster.digests() == reference_digests(config)
 
 
 async def test_learners_that_are_told_so_end_with_the_run(tmp_path: Path) -> None:
