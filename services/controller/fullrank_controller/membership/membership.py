@@ -61,7 +61,7 @@ class Membership:
         log.info(waiting)
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
-                while len(roster.eligible) + len(roster.quarantined) < wanted:
+                while len(roster.eligible) + self._quarantined() < wanted:
                     self._status.start(waiting + self._unstable())
                     await roster.changed()
         except TimeoutError:
@@ -162,6 +162,10 @@ class Membership:
                 raise NotDecodable(
                     f"{reason}; start more learners, or set controller.undecodable=wait"
                 ) from None
+
+    def _quarantined(self) -> int:
+        """Number of members that would be ready but for a wrong contribution."""
+        return sum(member.ready and bool(member.quarantined) for member in self._roster.members)
 
     def _unstable(self) -> str:
         """A clause that counts the learners that are attached and cannot help."""

@@ -144,11 +144,6 @@ class Roster:
         return [member for member in ready if (member.fingerprint, member.probe) == chosen]
 
     @property
-    def quarantined(self) -> list[Member]:
-        """Members that would be ready but for a wrong contribution."""
-        return [member for member in self.members if member.ready and member.quarantined]
-
-    @property
     def unstable(self) -> list[Member]:
         """Members whose bits depend on which units are computed together; always spares."""
         return [member for member in self.members if member.fingerprint and not member.ready]

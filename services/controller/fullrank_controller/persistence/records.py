@@ -36,7 +36,8 @@ class DecidedIteration:
             round_s: From the first assignment until the parameters were updated, seconds.
         """
         decision, timeline = self.result.decision, self.result.timeline
-        opened, returns = self.result.opened, self.collected.returns
+        returns, sides = self.collected.returns, self.collected.side_returns
+        opened = self.result.opened
         round_, code = opened.round, opened.assignment.code
         return IterationRecord(
             iteration=round_.iteration,
@@ -48,11 +49,7 @@ class DecidedIteration:
             tolerance=code.tolerance,
             variant=self.variant,
             return_mean=float(returns.mean()) if len(returns) else None,
-            side_returns={
-                side: float(values.mean())
-                for side, values in self.collected.side_returns.items()
-                if len(values)
-            },
+            side_returns={side: float(ends.mean()) for side, ends in sides.items() if len(ends)},
             round_s=round_s,
             collect_s=self.collect_s,
             compute_s=timeline.compute_s,
