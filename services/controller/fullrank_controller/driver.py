@@ -216,7 +216,8 @@ class Driver:
         checkpoint_due = self._applied % self._config.checkpoint.every == 0
         if not last and not checkpoint_due:
             self.collector.begin(self._applied)
-        await asyncio.gather(stored, self._refresh_broadcast())
+        encoded = [] if last else [self._broadcaster.refresh(self._applied)]
+        await asyncio.gather(stored, *encoded)
         self._resume_head = self.collector.head
         run.status.committed = self._applied
         if not record.attempt:  # a round that waited for its deadline would put off the next one
@@ -235,11 +236,6 @@ class Driver:
         )
         self._run.status.record_caveat("exact", caveat)
         log.warning("inexact received=%s %s", record.received, caveat)
-
-    async def _refresh_broadcast(self) -> None:
-        """Encode the new parameters if a round will follow."""
-        if self._applied < self._run.identity.iterations:
-            await self._broadcaster.refresh(self._applied)
 
     async def save(self) -> None:
         """Checkpoint the committed iterations, unless an update is applied but not stored."""

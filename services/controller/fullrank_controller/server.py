@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, closing
 from pathlib import Path
 from typing import Any
 
@@ -104,20 +104,18 @@ async def _serve(
     stop: asyncio.Event,
     health: Health,
 ) -> None:
-    restored = restore(directory, training)
+    restored, totals = restore(directory, training), Totals()
     address = await _replay_address(config, directory, restored, stop)
-    security, totals = Security.of(config.tls, Role.CONTROLLER), Totals()
+    security = Security.of(config.tls, Role.CONTROLLER)
     async with AsyncExitStack() as stack:
         run = begin(
             config, directory, training, restored, replay_address=address, roster=Roster(barred)
         )
         stack.callback(run.event_log.close)
-        sinks = _sinks(config, directory, run, totals)
-        stack.callback(sinks.close)
+        sinks = stack.enter_context(closing(_sinks(config, directory, run, totals)))
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)
         stack.push_async_callback(replay.close)
-        journal = open_journal(directory, restored)
-        stack.callback(journal.close)
+        journal = stack.enter_context(closing(open_journal(directory, restored)))
         watchdog = stack.enter_context(_watchdog(config, directory, run))
         driver = make_driver(
             config,
@@ -129,14 +127,13 @@ async def _serve(
             publish=sinks.write,
             watchdog=watchdog,
         )
-        await stack.enter_async_context(
-            open_ports(config, run, driver, directory, totals=totals, security=security)
-        )
+        ports = open_ports(config, run, driver, directory, totals=totals, security=security)
+        await stack.enter_async_context(ports)
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
-        watching = expel_silent(run.roster, config.controller, watchdog)
         superseded = _term_raised(directory, every_s=config.controller.heartbeat_s)
         endings = [stop.wait(), run.term_guard.superseded(), superseded]
+        watching = expel_silent(run.roster, config.controller, watchdog)
         await _drive(driver, run, restored, endings, watching=watching)
 
 

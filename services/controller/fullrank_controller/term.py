@@ -132,9 +132,6 @@ def make_driver(
         spare_rows=auditor.spare_rows,
         watchdog=watchdog,
     )
-    auto_code = None
-    if config.code.name == "auto":
-        auto_code = AutoCode(config, training, roster=run.roster, membership=run.membership)
     store = RunStore(
         directory,
         training,
@@ -149,7 +146,14 @@ def make_driver(
         training,
         collector=collector,
         auditor=auditor,
-        auto_code=auto_code,
+        auto_code=_auto_code(config, training, run),
         store=store,
         watchdog=watchdog,
     )
+
+
+def _auto_code(config: RunConfig, training: Training, run: Run) -> AutoCode | None:
+    """The planner of a run whose code is ``auto``, otherwise None."""
+    if config.code.name != "auto":
+        return None
+    return AutoCode(config, training, roster=run.roster, membership=run.membership)
