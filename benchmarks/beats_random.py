@@ -23,7 +23,7 @@ from fullrank.config import RunConfig, load
 from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap
-from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
+from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of
 
 EVALUATION_SEED, OPPONENT_SEED = 1000, 7
@@ -100,8 +100,8 @@ def gains(task: Task, seed: int, *, iterations: int, episodes: int) -> dict[str,
     try:
         run.train()
     finally:
-        run.training.close()
-    trained, agents = run.training.algorithm.act_greedily, run.training.agents
+        run.training.collector.close()
+    trained, agents = Greedy(run.training.algorithm.actor), run.training.collector.agents
     sides = list(dict.fromkeys(agent.side for agent in agents))
     random = side_returns(config, [], trained, episodes=episodes)
     return {

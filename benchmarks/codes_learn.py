@@ -21,7 +21,7 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import fmean, median
 from typing import NamedTuple
 
-from fullrank.algorithms.darl1n import DARL1NConfig
+from fullrank.algorithms.darl1n import DARL1N
 from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.common.seeding import stream
@@ -29,7 +29,7 @@ from fullrank.config import load
 from fullrank.local import LocalRun
 
 AGENTS, LEARNERS, JUDGED = 6, 12, 5
-LIMIT = DARL1NConfig().max_variance
+LIMIT = DARL1N().max_variance
 CODES = ("uncoded", "replication", "ldgm", "random_sparse", "mds")
 DENSE = ("random_sparse", "mds")
 ETAS = (0.2, 0.5)

@@ -61,7 +61,7 @@ def strip(times: Path) -> None:
         ("fullrank.runs.event_log.EventLog.append", nothing),
         ("google_crc32c.value", lambda data: 0),
         ("fullrank.rounds.verification.unit_digest", lambda update: bytes(DIGEST_BYTES)),
-        ("fullrank_learner.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),
+        ("fullrank.training.worker.unit_digest", lambda update: bytes(DIGEST_BYTES)),
         (
             "fullrank.codes.decoding.single_unit_rows.unit_digest",
             lambda update: bytes(DIGEST_BYTES),

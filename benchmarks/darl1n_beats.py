@@ -23,7 +23,7 @@ from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap
-from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
+from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 
 SIDES = {"food_collection": "team", "grassland": "good", "adversarial_battle": "good"}
 """The side that is judged in each task."""
@@ -92,11 +92,11 @@ def configuration(task: str, agents: int, seed: int, iterations: int) -> RunConf
 
 
 def gains(config: RunConfig, episodes: int) -> Gains:
-    """Train one seed and compare it with random and untrained play."""
-    untrained = LocalRun(config, coded=False).training.algorithm.act_greedily
+    """Train one seed, and play beside and against the others."""
+    untrained = Greedy(LocalRun(config, coded=False).training.algorithm.actor)
     run = LocalRun(config, coded=False)
     run.train()
-    trained, agents = run.training.algorithm.act_greedily, run.training.agents
+    trained, agents = Greedy(run.training.algorithm.actor), run.training.collector.agents
     name, count = config.environment.name, config.environment.agents
     side = SIDES[name]
 

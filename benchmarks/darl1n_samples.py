@@ -17,7 +17,7 @@ from typing import NamedTuple
 from fullrank.config import RunConfig, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.training.rollouts import Act, evaluate_and_close
+from fullrank.training.evaluation import Act, Greedy, evaluate_and_close
 
 EVALUATION_SEED, EPISODES = 1000, 200
 TASKS = {"ising": (9, 6.0), "food_collection": (3, 10.0)}
@@ -80,7 +80,7 @@ def configuration(task: str, agents: int, samples: str, seed: int) -> RunConfig:
 def curve(config: RunConfig, cpu_s: float) -> tuple[Point, Point, Point]:
     """Evaluate before training, after half of the CPU seconds and after all."""
     run = LocalRun(config, coded=False)
-    act, iterations, points = run.training.algorithm.act_greedily, 0, []
+    act, iterations, points = Greedy(run.training.algorithm.actor), 0, []
     training, used_s = iter(run), 0.0
     for until_s in (0.0, cpu_s / 2, cpu_s):
         while used_s < until_s:

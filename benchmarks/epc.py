@@ -21,9 +21,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.algorithms.maddpg import MADDPGConfig
-from fullrank.algorithms.sections import layout_of
+from fullrank.algorithms import World
+from fullrank.algorithms.actor_critic import Hyperparameters
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.transitions import layout_of
 from fullrank.common.types import FloatArray
 from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
@@ -34,7 +35,7 @@ SMALL, LARGE = 9, 16
 COSTED = (6, 12, 24)
 SETTLING = 10
 """Updates of the larger teams after the first evaluation."""
-PRACTICE = Practice(warmup=500, evaluate_every=10, learning=ActorCriticConfig(batch_size=32))
+PRACTICE = Practice(warmup=500, evaluate_every=10, learning=Hyperparameters(batch_size=32))
 
 
 def main() -> int:
@@ -121,12 +122,14 @@ def methods(agents: int, batch: int) -> tuple[Callable[[int], None], Callable[[i
     world, team = curriculum.make(agents, 8), curriculum.team(agents)
     layout = layout_of(world.agents)
     rows: FloatArray = Rollout(world, team, layout, seed=0).collect(-(-batch // 8), 0).rows[:batch]
-    learner = Learner(team, layout, ActorCriticConfig(), seed=0)
-    algorithm = MADDPGConfig(batch_size=batch).make(world.agents, seed=0, device="cpu")
+    learner = Learner(team, layout, Hyperparameters(), seed=0)
+    algorithm = MADDPG(batch_size=batch).make(
+        World(agents=tuple(world.agents)), seed=0, device="cpu"
+    )
 
     def maddpg(iteration: int) -> None:
-        units = dict(algorithm.updates(rows, range(agents), iteration=iteration))
-        algorithm.apply(np.stack([units[agent] for agent in range(agents)]))
+        units = dict(algorithm.gradients.compute(rows, range(agents), iteration=iteration))
+        algorithm.optimiser.step(np.stack([units[agent] for agent in range(agents)]))
 
     return lambda iteration: learner.update(rows, iteration=iteration), maddpg
 

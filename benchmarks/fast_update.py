@@ -21,7 +21,8 @@ from functools import partial
 import numpy as np
 import torch
 
-from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
+from fullrank.algorithms import World
+from fullrank.algorithms.maddpg import MADDPG
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.fused.kernels import Kernel, is_float32
 from fullrank.replay import Layout, Memory, Sample, Table
@@ -75,10 +76,10 @@ class Fullrank:
             )
             for index in range(load.agents)
         ]
-        config = MADDPGConfig(batch_size=load.batch, hidden=load.hidden)
-        self.algorithm: MADDPG = config.make(specs, seed=0, device="cpu")
+        config = MADDPG(batch_size=load.batch, hidden=load.hidden)
+        self.algorithm = config.make(World(agents=tuple(specs)), seed=0, device="cpu")
         self._table = _table(load)
-        self._decoded = np.zeros((load.agents, max(self.algorithm.unit_sizes)), np.float32)
+        self._decoded = np.zeros((load.agents, self.algorithm.problem.vector_size), np.float32)
         self._batch = np.empty((load.batch, self._table.row_size), np.float32)
         self._load, self._iteration = load, 0
 
@@ -94,12 +95,14 @@ class Fullrank:
             size=self._load.batch,
         )
         self._table.gather(sample.positions(), self._batch)
-        for unit, update in self.algorithm.updates(self._batch, units, iteration=self._iteration):
+        for unit, update in self.algorithm.gradients.compute(
+            self._batch, units, iteration=self._iteration
+        ):
             self._decoded[unit, : len(update)] = update
 
     def apply(self) -> None:
-        """Run the controller's half: the optimiser and the targets."""
-        self.algorithm.apply(self._decoded)
+        """The controller's half: the optimiser and the targets."""
+        self.algorithm.optimiser.step(self._decoded)
 
     def update(self) -> None:
         """Run both halves for all units."""

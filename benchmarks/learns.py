@@ -26,7 +26,7 @@ from fullrank.config import RunConfig, load, to_toml
 from fullrank.local import LocalRun
 from fullrank.runs.record import read_records
 from fullrank.runs.statistics import bootstrap
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act, Greedy
 
 EVALUATION_SEED = 1000
 WINDOW = 25
@@ -64,14 +64,14 @@ def main() -> int:
 
 def _train_locally(config: RunConfig, episodes: int, coded: bool) -> Trained:
     run = LocalRun(config, coded=coded)
-    act = run.training.algorithm.act_greedily
+    act = Greedy(run.training.algorithm.actor)
     before = _play(config, act, episodes)
     returns = [iteration.return_mean for iteration in run]
     return _trained(config, returns, before, _play(config, act, episodes))
 
 
 def _train_by_services(config: RunConfig, episodes: int, coded: bool) -> Trained:
-    untrained = LocalRun(config).training.algorithm.act_greedily
+    untrained = Greedy(LocalRun(config).training.algorithm.actor)
     with tempfile.TemporaryDirectory() as directory:
         run, settings = Path(directory) / "run", Path(directory) / "settings.toml"
         settings.write_text(to_toml(config))

@@ -34,7 +34,7 @@ from fullrank.planning import candidates
 from fullrank.planning.cluster import Regime, read_regime
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import play, play_planned
-from fullrank.wiring import dimensions_of
+from fullrank.wiring import problem_of
 
 ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9
@@ -58,7 +58,7 @@ class Outcome:
 def payload(agents: int) -> Payload:
     config = RunConfig()
     config = replace(config, environment=replace(config.environment, agents=agents))
-    return Payload.of(*dimensions_of(config))
+    return Payload.of(problem_of(config))
 
 
 @cache

@@ -21,11 +21,21 @@ from typing import Any
 import numpy as np
 
 from bare_streams import Bare, bare
-from fullrank.algorithms.base import Section, algorithms
+from fullrank.algorithms.base import (
+    Algorithm,
+    DataMode,
+    Memory,
+    Problem,
+    Section,
+    Unit,
+    World,
+    algorithms,
+)
+from fullrank.algorithms.transitions import layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
-from fullrank.environments import AgentSpec, make_environment
+from fullrank.environments import make_environment
 from fullrank.planning.costs import Payload
 from local_services import train
 
@@ -51,27 +61,13 @@ ROLES = {"policy": POLICY, "critic": CRITIC, "target_policy": POLICY, "target_cr
 
 
 class Constant:
-    """Sections and sizes of MADDPG, with precomputed updates."""
+    """All roles of an algorithm whose updates are ready before they are asked for."""
 
-    def __init__(self, agents: Sequence[AgentSpec], *, seed: int) -> None:
-        self.units = len(agents)
-        self.sections = tuple(
-            Section(id=number, role=role, unit=unit, size=ROLES[role])
-            for number, (role, unit) in enumerate(
-                (role, unit) for role in ROLES for unit in range(self.units)
-            )
-        )
-        self.unit_sizes = (POLICY + CRITIC,) * self.units
-        self._actions = [agent.action.size for agent in agents]
-        observations = sum(agent.observation_size for agent in agents)
-        self.row_size = 2 * observations + sum(self._actions) + 3 * self.units
-        self._views = [np.zeros(section.size, np.float32) for section in self.sections]
-        draws = stream(seed, "constant").standard_normal((self.units, POLICY + CRITIC))
+    def __init__(self, problem: Problem, *, actions: int, seed: int) -> None:
+        count, self._actions = len(problem.units), actions
+        self._views = [np.zeros(section.size, np.float32) for section in problem.sections]
+        draws = stream(seed, "constant").standard_normal((count, POLICY + CRITIC))
         self._updates = snap((0.01 * draws).astype(np.float32))
-
-    def needs(self, unit: UnitIndex) -> Sequence[int]:
-        targets = [s.id for s in self.sections if s.role == "target_policy"]
-        return targets + [s.id for s in self.sections if s.unit == unit and s.id not in targets]
 
     def view(self, section: int) -> FloatArray:
         return self._views[section]
@@ -79,27 +75,23 @@ class Constant:
     def written(self) -> None:
         pass
 
-    def updates(
+    def compute(
         self,
         batch: FloatArray,
         units: Sequence[UnitIndex],
         *,
         iteration: int,
+        row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         check_cancelled()
         yield from ((unit, self._updates[unit]) for unit in units)
 
-    def apply(self, updates: FloatArray) -> None:
+    def fingerprint(self) -> str:
+        return "constant"
+
+    def step(self, targets: FloatArray) -> None:
         pass
-
-    def act(
-        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
-    ) -> FloatArray:
-        return self.act_greedily(observation)
-
-    def act_greedily(self, observation: FloatArray) -> FloatArray:
-        return np.zeros((len(observation), sum(self._actions)), np.float32)
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return {}
@@ -107,8 +99,28 @@ class Constant:
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
         pass
 
-    def fingerprint(self) -> str:
-        return "constant"
+    def memory(self, copies: int) -> Memory:
+        return ()
+
+    def act(
+        self,
+        observation: FloatArray,
+        memory: Memory,
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, Memory]:
+        return self.act_greedily(observation, memory)
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
+    ) -> tuple[FloatArray, Memory]:
+        return np.zeros((len(observation), self._actions), np.float32), memory
+
+    def policy(self, agent: int) -> tuple[FloatArray, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,8 +129,40 @@ class ConstantConfig:
 
     batch_size: int = 1
 
-    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> Constant:
-        return Constant(agents, seed=seed)
+    def data_mode(self) -> DataMode:
+        return DataMode(batch_size=self.batch_size)
+
+    def problem(self, world: World) -> Problem:
+        """Sections and sizes of MADDPG."""
+        count = len(world.agents)
+        pairs = [(role, agent) for role in ROLES for agent in range(count)]
+        reads = tuple(
+            tuple(
+                number
+                for number, (role, agent) in enumerate(pairs)
+                if role == "target_policy" or agent == unit
+            )
+            for unit in range(count)
+        )
+        return Problem(
+            units=tuple(Unit(agent) for agent in range(count)),
+            unit_sizes=(POLICY + CRITIC,) * count,
+            sections=tuple(
+                Section(id=number, role=role, owner=agent, size=ROLES[role])
+                for number, (role, agent) in enumerate(pairs)
+            ),
+            reads=reads,
+            row_size=layout_of(world.agents).row_size,
+            data=self.data_mode(),
+        )
+
+    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+        problem = self.problem(world)
+        actions = sum(agent.action.size for agent in world.agents)
+        roles = Constant(problem, actions=actions, seed=seed)
+        return Algorithm(
+            problem=problem, parameters=roles, gradients=roles, optimiser=roles, actor=roles
+        )
 
 
 def prepare() -> None:
@@ -143,8 +187,8 @@ def measured(rounds: int) -> tuple[float, dict[str, float]]:
 def formula() -> dict[str, int]:
     """Bytes of a round by kind, by the formula that the planner uses."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
-    algorithm = Constant(specs, seed=0)
-    moved = Payload.of(algorithm, batch_size=1).traffic(np.eye(AGENTS))
+    problem = ConstantConfig().problem(World(agents=tuple(specs)))
+    moved = Payload.of(problem).traffic(np.eye(AGENTS))
     return {kind: int(getattr(moved, kind).sum()) for kind in FORMULA}
 
 

@@ -5,24 +5,25 @@ import socket
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Any, cast
+from typing import Any
 
 import google_crc32c
 import grpc
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Gradients
 from fullrank.common.types import FloatArray, UnitIndex, Vector
-from fullrank.common.updates import snap
+from fullrank.common.updates import batch_digest, snap
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
 from fullrank.rpc.security import PLAINTEXT, Security
+from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_learner.assignment import rows_of
-from fullrank_learner.run_context import Trainee
-from fullrank_learner.worker import Computed, Worker
+from fullrank_learner.run_context import RunContext
+from fullrank_learner.session import Contribution
 
 
 class Fault(Enum):
@@ -122,8 +123,8 @@ class FakeLearner:
             self.greeted.set()
         if welcome is None:
             return
-        trainee = await asyncio.to_thread(Trainee, welcome.welcome)
-        await _say(call, ready=self._ready(trainee))
+        context = await asyncio.to_thread(RunContext, welcome.welcome)
+        await _say(call, ready=self._ready(context))
         replay = ReplayClient(
             welcome.welcome.replay_address, deadline_s=30.0, security=self.security
         )
@@ -132,22 +133,22 @@ class FakeLearner:
                 if message.WhichOneof("message") == "refused":
                     self.refused.append(message.refused)
                 if message.WhichOneof("message") == "assignment":
-                    await self._answer(call, trainee, replay, message)
+                    await self._answer(call, context, replay, message)
         finally:
             await replay.close()
 
-    def _ready(self, trainee: Trainee) -> pb.Ready:
+    def _ready(self, context: RunContext) -> pb.Ready:
         other = self.fault is Fault.OTHER_FINGERPRINT
         return pb.Ready(
-            fingerprint="another kernel" if other else trainee.algorithm.fingerprint(),
-            probe=trainee.probe.digests,
-            stable=trainee.probe.stable and self.fault is not Fault.UNSTABLE_PROBE,
+            fingerprint="another kernel" if other else context.algorithm.gradients.fingerprint(),
+            probe=context.probe.digests,
+            stable=context.probe.stable and self.fault is not Fault.UNSTABLE_PROBE,
         )
 
     async def _answer(
         self,
         call: WorkCall,
-        trainee: Trainee,
+        context: RunContext,
         replay: ReplayClient,
         message: pb.ControllerMessage | None,
     ) -> None:
@@ -157,18 +158,18 @@ class FakeLearner:
         if due:
             self.assigned.set()
         for section in assignment.sections:
-            assembler = Assembler(trainee.algorithm.view(section), array_id=section)
+            assembler = Assembler(context.algorithm.parameters.view(section), array_id=section)
             while not assembler.complete:
                 while not message.chunks:
                     message = await _hear(call)
                     if message is None or message.WhichOneof("message") is not None:
                         return  # committed meanwhile
                 assembler.add(message.chunks.pop(0))
-        trainee.algorithm.written()
-        batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
+        context.algorithm.parameters.written()
+        batch = np.empty((assignment.sample.size, context.algorithm.problem.row_size), np.float32)
         await replay.get_sample(assignment.sample, batch)
         fault = self.fault if due else Fault.OK
-        worker = _wrong_worker(trainee) if fault in _WRONG else trainee.worker
+        worker = _wrong_worker(context) if fault in _WRONG else context.worker
         units, computed = await asyncio.to_thread(_compute, worker, assignment, batch)
         if due:
             self.fault = Fault.OK
@@ -181,14 +182,14 @@ class FakeLearner:
         fault: Fault,
         assignment: pb.Assignment,
         units: Sequence[pb.UnitDone],
-        computed: Computed,
+        computed: Contribution,
     ) -> None:
         if fault in (Fault.STALL, Fault.WRONG_LATE):
             await self.release.wait()
         if fault is Fault.GARBAGE:
             await call.write(b"\xff\xff\xff\xff")
             return
-        for row, coded in computed.coded.items():
+        for row, coded in computed.computed.coded.items():
             if fault not in (Fault.OK, Fault.STALL, *_WRONG):
                 await self._misbehave(call, fault, assignment, units, row, coded, computed)
             if fault in (Fault.OK, Fault.STALE, Fault.STALL, *_WRONG):
@@ -202,7 +203,7 @@ class FakeLearner:
         units: Sequence[pb.UnitDone],
         row: int,
         coded: Vector,
-        computed: Computed,
+        computed: Contribution,
     ) -> None:
         ids = Ids()
         ids.CopyFrom(assignment.ids)
@@ -260,26 +261,29 @@ async def _break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vect
         call.cancel()
 
 
-class _WrongAlgorithm:
+class _WrongGradients:
     """The learner's own, but for one entry of every update."""
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm, self.unit_sizes = algorithm, algorithm.unit_sizes
+    def __init__(self, gradients: Gradients) -> None:
+        self._gradients = gradients
 
-    def updates(self, *words: Any, **named: Any) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        for unit, update in self._algorithm.updates(*words, **named):
+    def compute(self, *words: Any, **named: Any) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        for unit, update in self._gradients.compute(*words, **named):
             wrong = update.copy()
             wrong[0] = snap(wrong[:1] + np.float32(2.0**-20))[0]
             yield unit, wrong
 
+    def fingerprint(self) -> str:
+        return self._gradients.fingerprint()
 
-def _wrong_worker(trainee: Trainee) -> Worker:
-    return Worker(cast(Algorithm, _WrongAlgorithm(trainee.algorithm)))
+
+def _wrong_worker(context: RunContext) -> Worker:
+    return Worker(context.problem, _WrongGradients(context.algorithm.gradients))
 
 
 def _compute(
     worker: Worker, assignment: pb.Assignment, batch: FloatArray
-) -> tuple[list[pb.UnitDone], Computed]:
+) -> tuple[list[pb.UnitDone], Contribution]:
     units: list[pb.UnitDone] = []
     computed = worker.compute(
         rows_of(assignment),
@@ -291,7 +295,8 @@ def _compute(
         ),
     )
     unit, digest = computed.last
-    return [*units, pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)], computed
+    reports = [*units, pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)]
+    return reports, Contribution(computed, batch_digest(batch), 0.0)
 
 
 async def _contribute(
@@ -299,7 +304,7 @@ async def _contribute(
     ids: Ids,
     row: int,
     coded: Vector,
-    computed: Computed,
+    computed: Contribution,
     units: Sequence[pb.UnitDone],
 ) -> None:
     header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)

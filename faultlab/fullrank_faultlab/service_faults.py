@@ -283,12 +283,12 @@ class Reference:
         """Violations in the parameters of a run's last checkpoint."""
         training = training_of(_config(len(self.digests)))
         try:
-            training.load_algorithm(newest(run_dir / CHECKPOINTS).arrays)
+            training.trainer.load(newest(run_dir / CHECKPOINTS).arrays)
         except FullrankError as error:
             return [f"durable: {error}"]
         finally:
-            training.close()
-        if training.digest() != self.parameters:
+            training.collector.close()
+        if training.trainer.digest() != self.parameters:
             return ["exact: the parameters differ from those of the fault-free run"]
         return []
 

@@ -95,7 +95,7 @@ def _curve(config: RunConfig, *, coded: bool) -> JSON:
     try:
         iterations = run.train()
     finally:
-        run.training.close()
+        run.training.collector.close()
     return {
         "returns": [each.return_mean for each in iterations],
         "digests": [each.update_digest for each in iterations],
@@ -112,25 +112,25 @@ def _distance(config: RunConfig) -> JSON:
         warnings.simplefilter("ignore")  # that it is ill conditioned is what is measured
         code = code_of(config, units=AGENTS)
     delays, errors, refused = delays_of(config), [], 0
-    warm = training.warm_up()
+    warm = training.collector.warm_up()
     collected = config.iterations * config.environment.copies * config.collect.steps
     capacity = len(warm) + collected
-    table = Table(Memory(capacity, training.layout.row_size), capacity=capacity)
+    table = Table(Memory(capacity, training.collector.layout.row_size), capacity=capacity)
     table.append(0, warm)
     for iteration in range(config.iterations):
-        table.append(table.head, training.collect(iteration).rows)
-        sample = training.sample(iteration, tail=table.tail, head=table.head)
+        table.append(table.head, training.collector.collect(iteration).rows)
+        sample = training.trainer.sample(iteration, tail=table.tail, head=table.head)
         batch = table.minibatch(sample)
-        truth = np.zeros((AGENTS, max(algorithm.unit_sizes)), np.float32)
-        for unit, update in algorithm.updates(batch, range(AGENTS), iteration=iteration):
+        truth = np.zeros((AGENTS, algorithm.problem.vector_size), np.float32)
+        for unit, update in algorithm.gradients.compute(batch, range(AGENTS), iteration=iteration):
             truth[unit, : len(update)] = update
         delay_s = delays.delays(seed=config.seed, iteration=iteration, learners=config.learners)
         order = np.argsort(delay_s, kind="stable")
         error, accepted = _decoded(code.matrix, truth, order.tolist())
         errors.append(error)
         refused += not accepted
-        training.apply(truth)
-    training.close()
+        training.trainer.apply(truth)
+    training.collector.close()
     return {"errors": errors, "refused": refused}
 
 

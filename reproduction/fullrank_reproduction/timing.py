@@ -112,17 +112,18 @@ def _config(task: Task, agents: int, overrides: Sequence[str]) -> RunConfig:
 
 def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
     training = training_of(config)
-    training.close()
+    training.collector.close()
     algorithm = training.algorithm
     batch = stream(0, "measured_compute").random(
-        (config.algorithm.params["batch_size"], training.layout.row_size), dtype=np.float32
+        (config.algorithm.params["batch_size"], training.collector.layout.row_size),
+        dtype=np.float32,
     )
-    loads = range(1, algorithm.units + 1)
-    times = np.empty((repeats + 1, algorithm.units))
+    loads = range(1, len(algorithm.problem.units) + 1)
+    times = np.empty((repeats + 1, len(algorithm.problem.units)))
     for repeat in range(repeats + 1):
         for load_ in loads:
             started = clock()
-            for _ in algorithm.updates(batch, range(load_), iteration=repeat):
+            for _ in algorithm.gradients.compute(batch, range(load_), iteration=repeat):
                 pass
             times[repeat, load_ - 1] = clock() - started
     medians = np.median(times[1:], axis=0)  # the first round makes the buffers

@@ -4,24 +4,24 @@ With ``coded=False`` it is the centralised reference: all units computed togethe
 a code it commits the same bits, whoever straggles; learners and arrivals are then simulated.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 
-from fullrank.algorithms import IndependentAlgorithm
-from fullrank.codes import Code, support
+from fullrank.codes import Code
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex, Vector
-from fullrank.common.updates import add_scaled, unit_digest, update_digest
+from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
+from fullrank.common.updates import update_digest
 from fullrank.config import RunConfig
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank.rounds.opening import open_round
 from fullrank.training.rollouts import Collected
+from fullrank.training.worker import AssignedRow, SharedGradients, Worker
 from fullrank.wiring import capacity_of, code_of, delays_of, training_of
 
 
@@ -83,25 +83,29 @@ class LocalRun:
         frozen: Collection[UnitIndex] = (),
     ) -> None:
         torch.set_num_threads(config.compute.threads)
-        self._config = config
-        self._coded = coded
-        self._frozen = frozenset(frozen)
+        self._config, self._coded = config, coded
         self._delays = delays_of(config)
         self.training = training_of(config)
-        self._algorithm = self.training.algorithm
-        own_samples = isinstance(self._algorithm, IndependentAlgorithm)
-        self._independent = independent_learners or own_samples
+        algorithm = self.training.algorithm
+        self._problem = algorithm.problem
+        gradients = SharedGradients(
+            algorithm.gradients,
+            self._problem,
+            frozen=frozen,
+            remember=coded and self._problem.data.exact and not independent_learners,
+        )
+        self._worker = Worker(self._problem, gradients)
         self._table = self._make_table()
         self._ahead: Collected | None = None
 
     @cached_property
     def code(self) -> Code:
         """C, one row for each learner."""
-        return code_of(self._config, units=self._algorithm.units)
+        return code_of(self._config, units=len(self._problem.units))
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; good for one pass."""
-        self._append(self.training.warm_up())
+        self._append(self.training.collector.warm_up())
         for iteration in range(self._config.iterations):
             yield self._iterate(iteration)
 
@@ -110,36 +114,37 @@ class LocalRun:
         return list(self)
 
     def parameter_digest(self) -> str:
-        """Of parameters, targets and optimiser: equal digests mean equal bits."""
-        return self.training.digest()
+        """Digest of parameters, targets and optimiser: equal digests mean equal bits."""
+        return self.training.trainer.digest()
 
     def _make_table(self) -> Table:
         """A table as large as the run can fill, at most the configured capacity."""
         config = self._config
         collected = config.iterations * config.environment.copies * config.collect.steps
         allowed = capacity_of(config, self.training)
-        capacity = min(allowed, self.training.warmup + collected)
-        return Table(Memory(capacity, self.training.layout.row_size), capacity=capacity)
+        capacity = min(allowed, self.training.collector.warmup + collected)
+        return Table(Memory(capacity, self._problem.row_size), capacity=capacity)
 
     def _append(self, rows: FloatArray) -> None:
         self._table.append(self._table.head, rows)
 
     def _minibatch(self, sample: Sample) -> FloatArray:
-        """The sample's rows; none are looked for where learners make their own."""
+        """The sample's rows; none where learners collect for themselves."""
         if not sample.size:
             return np.empty((0, self._table.row_size), dtype=np.float32)
         return self._table.minibatch(sample)
 
     def _iterate(self, iteration: int) -> LocalIteration:
-        collected = self._ahead or self.training.collect(iteration)
+        collector, trainer = self.training.collector, self.training.trainer
+        collected = self._ahead or collector.collect(iteration)
         self._append(collected.rows)
-        sample = self.training.sample(iteration, tail=self._table.tail, head=self._table.head)
+        sample = trainer.sample(iteration, tail=self._table.tail, head=self._table.head)
         batch = self._minibatch(sample)
         self._ahead = None
         if self._config.collect.lag and iteration + 1 < self._config.iterations:
-            self._ahead = self.training.collect(iteration + 1)
+            self._ahead = collector.collect(iteration + 1)
         outcome = (self._round if self._coded else self._centralised)(batch, iteration)
-        self.training.apply(outcome.updates)
+        trainer.apply(outcome.updates)
         return LocalIteration(
             iteration=iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,
@@ -152,48 +157,35 @@ class LocalRun:
         )
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
-        units = range(self._algorithm.units)
-        computed = self._updates(batch, units, iteration)
+        """All units, each computed once, as a learner that holds every unit alone."""
+        digests: dict[UnitIndex, bytes] = {}
+        rows = [
+            AssignedRow(row=unit, units=(unit,), coefficients=(1.0,))
+            for unit in range(len(self._problem.units))
+        ]
+        computed = self._worker.compute(
+            rows, batch, iteration=iteration, report=digests.__setitem__
+        )
+        digests |= [computed.last]
         return _Outcome(
-            updates=np.stack([self._combine({unit: 1.0}, computed) for unit in units]).astype(
-                np.float32
-            ),
-            digests=[unit_digest(computed[unit]) for unit in units],
+            updates=np.stack([computed.coded[row.row] for row in rows]).astype(np.float32),
+            digests=[digests[row.row] for row in rows],
         )
 
-    def _updates(
-        self,
-        batch: FloatArray,
-        units: Collection[UnitIndex],
-        iteration: int,
-        learner: LearnerId | None = None,
-    ) -> dict[UnitIndex, FloatArray]:
-        """u_i of each unit, by the learner's own samples if it has some; zero of frozen ones."""
-        algorithm = self._algorithm
-        learning = [unit for unit in units if unit not in self._frozen]
-        if learner is not None and isinstance(algorithm, IndependentAlgorithm):
-            computed = dict(algorithm.updates_of_row(learner, learning, iteration=iteration))
-        else:
-            computed = dict(algorithm.updates(batch, learning, iteration=iteration))
-        sizes = self._algorithm.unit_sizes
-        nothing = {unit: np.zeros(sizes[unit], np.float32) for unit in self._frozen & set(units)}
-        return computed | nothing
-
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
-        round_ = open_round(self._algorithm, iteration, self.code)
+        round_ = open_round(self._problem, iteration, self.code)
         arrivals = self._arrivals(iteration)
-        shared: dict[UnitIndex, FloatArray] = {}
         decision: Decision = Waiting()
         for learner in arrivals:
-            row = self.code.matrix[learner]
-            units = support(row)
-            computed = {} if self._independent else shared
-            missing = [unit for unit in units if unit not in computed]
-            computed.update(self._updates(batch, missing, iteration, learner))
-            for unit in units:
-                round_.report(unit, unit_digest(computed[unit]), learner=learner)
-            coefficients = {unit: float(row[unit]) for unit in units}
-            round_.offer(learner=learner, row=learner, coded=self._combine(coefficients, computed))
+            report = partial(round_.report, learner=learner)
+            computed = self._worker.compute(
+                [AssignedRow.of(learner, self.code.matrix[learner])],
+                batch,
+                iteration=iteration,
+                report=report,
+            )
+            report(*computed.last)
+            round_.offer(learner=learner, row=learner, coded=computed.coded[learner])
             decision = round_.decide()
             if isinstance(decision, Corrupt):
                 raise Corrupted(f"iteration {iteration}: {decision.reason}")
@@ -222,12 +214,3 @@ class LocalRun:
         tie_break = stream(seed, "arrival", iteration).random(learners)
         order: IntArray = np.lexsort((tie_break, arrival_s))
         return [int(learner) for learner in order if self.code.load[learner]]
-
-    def _combine(
-        self, coefficients: Mapping[UnitIndex, float], computed: Mapping[UnitIndex, FloatArray]
-    ) -> Vector:
-        """The sum of c_i u_i, shorter units padded with zeros, shape (P,)."""
-        coded = np.zeros(max(self._algorithm.unit_sizes))
-        for unit, coefficient in coefficients.items():
-            add_scaled(coded, coefficient, computed[unit])
-        return coded

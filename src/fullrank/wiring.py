@@ -1,22 +1,64 @@
 """From the configuration tree to the objects that every driver needs."""
 
-import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 
 from fullrank.algorithms import (
+    Algorithm,
     AlgorithmConfig,
-    Dimensions,
-    IndependentAlgorithmConfig,
+    Problem,
+    World,
     algorithms,
-    recipe_in,
+    world_of,
 )
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.config import RunConfig, learners_of
-from fullrank.environments import Environment, make_environment
+from fullrank.environments import AgentSpec, Environment, make_environment
+from fullrank.replay import Layout, Priority
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.stragglers import DelayModel, delay_models
-from fullrank.training.trainer import Training
+from fullrank.training.collector import Collector
+from fullrank.training.trainer import Trainer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Training:
+    """The controller's side of a run: a collector and a trainer that share their parameters."""
+
+    collector: Collector
+    trainer: Trainer
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """The truth about all parameters."""
+        return self.trainer.algorithm
+
+    @property
+    def problem(self) -> Problem:
+        """Units, sections and sizes."""
+        return self.trainer.algorithm.problem
+
+    def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
+        """Everything that ``load`` needs to go on with iteration ``resume_at``.
+
+        Call it when ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        """
+        return {**self.trainer.state(), **self.collector.state(resume_at=resume_at)}
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
+        """Go on with iteration ``resume_at`` from what ``state`` gave.
+
+        Raises:
+            CheckpointUnusable: It belongs to another environment, algorithm or number of copies.
+            EnvironmentFailed: The environments do not repeat themselves.
+        """
+        self.trainer.load(state)
+        self.collector.load(state, resume_at=resume_at)
 
 
 def training_of(config: RunConfig) -> Training:
@@ -26,21 +68,31 @@ def training_of(config: RunConfig) -> Training:
         ConfigError: The configuration names something that does not exist or cannot be.
         EnvironmentFailed: The environment cannot be made.
     """
-    prioritised = config.sampling.method == "prioritised"
-    return Training(
+    environment = environment_of(config, copies=config.environment.copies)
+    algorithm = algorithm_of(config, environment.agents)
+    collector = Collector(
+        lambda copies: environment_of(config, copies=copies),
+        environment,
+        algorithm.actor,
+        algorithm.problem.data,
         seed=config.seed,
-        environment=config.environment.name,
-        environment_params=config.environment.params,
-        agents=config.environment.agents,
-        algorithm=config.algorithm.name,
-        algorithm_params=config.algorithm.params,
-        device=config.compute.device,
-        copies=config.environment.copies,
         steps=config.collect.steps,
         warmup=config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
-        priority_gain=config.sampling.priority_gain if prioritised else None,
     )
+    return Training(
+        collector=collector,
+        trainer=Trainer(
+            algorithm, seed=config.seed, priority=_priority_of(config, collector.layout)
+        ),
+    )
+
+
+def _priority_of(config: RunConfig, layout: Layout) -> Priority | None:
+    if config.sampling.method != "prioritised":
+        return None
+    gain = config.sampling.priority_gain
+    return Priority(first=layout.reward.start, count=layout.agents, gain=gain)
 
 
 def environment_of(config: RunConfig, *, copies: int) -> Environment:
@@ -54,41 +106,41 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
     return make_environment(world.name, agents=world.agents, copies=copies, **world.params)
 
 
-def recipe_of(config: RunConfig) -> AlgorithmConfig:
-    """What makes the configured algorithm.
+def algorithm_of(config: RunConfig, agents: Sequence[AgentSpec]) -> Algorithm:
+    """The configured algorithm for the environment's agents, with initial parameters.
 
     Raises:
         ConfigError: The configuration names something that does not exist or cannot be.
     """
-    world = config.environment
-    return recipe_in(
-        algorithms.build(config.algorithm.name, **config.algorithm.params),
-        environment=world.name,
-        agents=world.agents,
-        params=world.params,
-    )
+    built = algorithm_config_of(config)
+    return built.make(_world(config, agents), seed=config.seed, device=config.compute.device)
 
 
-def dimensions_of(config: RunConfig) -> tuple[Dimensions, int]:
-    """Sizes of the configured algorithm, made without its parameters, and the batch size B.
+def problem_of(config: RunConfig) -> Problem:
+    """The configured algorithm's units, sections and sizes; parameters are not allocated.
 
     Raises:
-        ConfigError: As of ``recipe_of``.
+        ConfigError: The configuration names something that does not exist or cannot be.
+        EnvironmentFailed: The environment cannot be made.
     """
     environment = environment_of(config, copies=1)
     environment.close()
-    algorithm = recipe_of(config)
-    return algorithm.dimensions(environment.agents), algorithm.batch_size
+    return algorithm_config_of(config).problem(_world(config, environment.agents))
+
+
+def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
+    """The configured algorithm's parameters; ``ConfigError`` if it does not exist."""
+    return algorithms.build(config.algorithm.name, **config.algorithm.params)
+
+
+def _world(config: RunConfig, agents: Sequence[AgentSpec]) -> World:
+    world = config.environment
+    return world_of(agents, environment=world.name, count=world.agents, params=world.params)
 
 
 def max_variance_of(config: RunConfig) -> float:
-    """What is waited for if learners draw samples of their own; inf where they share them.
-
-    Raises:
-        ConfigError: As of ``recipe_of``.
-    """
-    recipe = recipe_of(config)
-    return recipe.max_variance if isinstance(recipe, IndependentAlgorithmConfig) else math.inf
+    """Largest variance of decoded units at which no further row is awaited; inf if all agree."""
+    return algorithm_config_of(config).data_mode().max_variance
 
 
 def capacity_of(config: RunConfig, training: Training) -> int:
@@ -97,22 +149,23 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     Raises:
         ConfigError: They are fewer than the warm-up, or a minibatch of them is too large to send.
     """
-    settings, row_bytes = config.replay, 4 * training.layout.row_size
+    settings, row_bytes = config.replay, 4 * training.problem.row_size
+    warmup, batch_size = training.collector.warmup, training.problem.data.batch_size
     capacity = min(settings.capacity, settings.capacity_bytes // row_bytes)
     if not capacity:
         raise ConfigError(
             f"replay.capacity_bytes = {settings.capacity_bytes} is less than one transition of "
             f"{row_bytes} bytes; raise it"
         )
-    if capacity < training.warmup:
+    if capacity < warmup:
         raise ConfigError(
             f"replay.capacity_bytes = {settings.capacity_bytes} holds {capacity} transitions of "
-            f"{row_bytes} bytes, fewer than collect.warmup = {training.warmup}; raise it to "
-            f"{training.warmup * row_bytes} or lower collect.warmup"
+            f"{row_bytes} bytes, fewer than collect.warmup = {warmup}; raise it to "
+            f"{warmup * row_bytes} or lower collect.warmup"
         )
-    if training.batch_size > (most := rows_per_minibatch(row_bytes)):
+    if batch_size > (most := rows_per_minibatch(row_bytes)):
         raise ConfigError(
-            f"algorithm.batch_size = {training.batch_size} transitions of {row_bytes} bytes exceed "
+            f"algorithm.batch_size = {batch_size} transitions of {row_bytes} bytes exceed "
             f"the largest minibatch that replay sends, {MINIBATCH_BYTES} bytes; lower it to {most}"
         )
     return capacity

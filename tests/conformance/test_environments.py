@@ -10,7 +10,7 @@ from tests.registries import shipped
 from fullrank.common.errors import ConfigError
 from fullrank.environments import Environment, environments, make_environment
 from fullrank.environments.base import Step
-from fullrank.training.rollouts import random_actions
+from fullrank.training.evaluation import random_actions
 
 PARAMS: dict[str, dict[str, Any]] = {
     "pettingzoo": {

@@ -14,8 +14,7 @@ from fullrank.config import load
 from fullrank.config.tree import SamplingSettings
 from fullrank.replay import Memory, Priority, RingFile, Sample, Table
 from fullrank.rpc.messages import sample_message, sample_of
-from fullrank.training.trainer import Training
-from fullrank.wiring import training_of
+from fullrank.wiring import Training, training_of
 
 SAMPLERS = get_args(get_type_hints(SamplingSettings)["method"])
 CAPACITY = 40
@@ -31,8 +30,10 @@ def training(request: pytest.FixtureRequest) -> Training:
 @pytest.fixture
 def rows(training: Training) -> FloatArray:
     """Three times the capacity; their rewards are of all sizes, most of them small."""
-    made = np.random.default_rng(0).standard_normal((3 * CAPACITY, training.layout.row_size))
-    made[:, training.layout.reward] **= 3
+    made = np.random.default_rng(0).standard_normal(
+        (3 * CAPACITY, training.collector.layout.row_size)
+    )
+    made[:, training.collector.layout.reward] **= 3
     return made.astype(np.float32)
 
 
@@ -46,7 +47,7 @@ def on_disk(storage: RingFile) -> Table:
 
 def sampled(training: Training, table: Table, iteration: int) -> FloatArray:
     """The iteration's minibatch, of a sample that went over the wire."""
-    sample = training.sample(iteration, tail=table.tail, head=table.head)
+    sample = training.trainer.sample(iteration, tail=table.tail, head=table.head)
     return table.minibatch(sample_of(sample_message(sample)))
 
 
@@ -83,20 +84,20 @@ def test_a_run_that_is_resumed_draws_what_it_would_have_drawn(
     resumed.append(50, rows[50:60])
     for iteration in range(5):
         tail = max(whole.tail, resumed.tail)
-        sample = training.sample(iteration, tail=tail, head=60)
+        sample = training.trainer.sample(iteration, tail=tail, head=60)
         np.testing.assert_array_equal(whole.minibatch(sample), resumed.minibatch(sample))
 
 
 def test_rows_are_drawn_as_often_as_the_sampler_promises(
     training: Training, rows: FloatArray
 ) -> None:
-    table, layout = memory(rows.shape[1]), training.layout
+    table, layout = memory(rows.shape[1]), training.collector.layout
     in_one_go(table, rows)
     held = rows[table.tail : table.head]
     draws = np.concatenate([sampled(training, table, iteration) for iteration in range(40)])
     observed = (draws[:, None, :3] == held[None, :, :3]).all(axis=2).sum(axis=0)
     shares = np.ones(CAPACITY)
-    if training.sample(0, tail=0, head=1).priority is not None:
+    if training.trainer.sample(0, tail=0, head=1).priority is not None:
         shares += np.floor(2.5 * np.abs(held[:, layout.reward].astype(float)).max(axis=1))
         assert len(set(shares)) > 5
     assert observed.sum() == len(draws)

@@ -75,8 +75,8 @@ def test_transitions_larger_than_a_message_train_to_the_same_bits(
     outcome = fullrank("train", *options, env=path)
     assert (outcome.code, outcome.error) == (0, "")
     training = training_of(config_of(run_dir))
-    assert 4 * training.layout.row_size > MESSAGE_BYTES
-    training.close()
+    assert 4 * training.collector.layout.row_size > MESSAGE_BYTES
+    training.collector.close()
     assert digests(run_dir) == centralised(run_dir)
     assert tracebacks(run_dir) == []
 

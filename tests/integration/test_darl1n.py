@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -9,14 +10,13 @@ import pytest
 from tests.fakes import Fault
 from tests.integration.cluster import Cluster, reference_digests, resolved
 
-from fullrank.algorithms import IndependentAlgorithm
-from fullrank.codes import support
-from fullrank.common.updates import add_scaled, unit_digest, update_digest
+from fullrank.common.updates import update_digest
 from fullrank.config import RunConfig
 from fullrank.local import LocalRun
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.opening import open_round
 from fullrank.runs.record import IterationRecord
+from fullrank.training.worker import AssignedRow, Worker
 from fullrank.wiring import code_of, training_of
 
 pytestmark = pytest.mark.integration
@@ -63,6 +63,7 @@ async def test_a_resumed_run_goes_on_with_the_same_samples_and_evaluations(tmp_p
     assert evaluated == [True, False, False, True]
 
 
+NOTHING = np.empty((0, 0), np.float32)
 INDEPENDENT = (*ISING, "algorithm.data=independent", "code.name=mds", "learners=11")
 
 
@@ -70,21 +71,24 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
     """The updates that the learners of each J commit, in one process."""
     training = training_of(config)
     algorithm, digests = training.algorithm, []
-    assert isinstance(algorithm, IndependentAlgorithm)
-    code = code_of(config, units=algorithm.units)
+    worker = Worker(algorithm.problem, algorithm.gradients)
+    assert not algorithm.problem.data.exact
+    code = code_of(config, units=len(algorithm.problem.units))
     for record in records:
-        round_ = open_round(algorithm, record.iteration, code)
+        round_ = open_round(algorithm.problem, record.iteration, code)
         for learner in record.received:
-            row, coded = record.rows[learner], np.zeros(max(algorithm.unit_sizes))
-            units = support(code.matrix[row])
-            for unit, update in algorithm.updates_of_row(row, units, iteration=record.iteration):
-                add_scaled(coded, float(code.matrix[row, unit]), update)
-                round_.report(unit, unit_digest(update), learner=learner)
-            round_.offer(learner=learner, row=row, coded=coded)
+            row = record.rows[learner]
+            assigned = AssignedRow.of(row, code.matrix[row])
+            report = partial(round_.report, learner=learner)
+            computed = worker.compute(
+                [assigned], NOTHING, iteration=record.iteration, report=report
+            )
+            report(*computed.last)
+            round_.offer(learner=learner, row=row, coded=computed.coded[row])
         decision = round_.decide()
         assert isinstance(decision, Decoded)
         assert decision.variance == record.variance
-        training.apply(decision.updates)
+        training.trainer.apply(decision.updates)
         digests.append(update_digest(decision.digests))
     return digests
 

@@ -23,6 +23,7 @@ from fullrank.common.types import FloatArray
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.iterations import decode_iteration
 from fullrank.runs.checkpoint import newest
+from fullrank.training.evaluation import Greedy
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
@@ -149,17 +150,17 @@ async def test_policies_are_those_of_the_newest_checkpoint_and_lie_as_the_proto_
             told = [each async for each in stub.GetPolicies(pb.GetPoliciesRequest())]
     assert {each.iteration for each in told} == {3}
     training = training_of(cluster.config)
-    training.load_algorithm(newest(tmp_path / "checkpoints").arrays)
-    sizes = [agent.observation_size for agent in training.agents]
+    training.trainer.load(newest(tmp_path / "checkpoints").arrays)
+    sizes = [agent.observation_size for agent in training.collector.agents]
     observation = np.random.default_rng(0).standard_normal((7, sum(sizes))).astype(np.float32)
-    greedy = training.algorithm.act_greedily(observation)
+    greedy = Greedy(training.algorithm.actor)(observation)
     parameters = {each.chunk.array: np.frombuffer(each.chunk.data, "<f4") for each in told}
     outputs = [
         by_hand(parameters[agent], own, outputs=5).argmax(axis=1)
         for agent, own in enumerate(np.split(observation, np.cumsum(sizes)[:-1], axis=1))
     ]
     assert np.array_equal(np.stack(outputs), [each.argmax(1) for each in np.split(greedy, 3, 1)])
-    training.close()
+    training.collector.close()
 
 
 async def test_the_status_says_who_has_answered_and_how_long_the_round_lasts(

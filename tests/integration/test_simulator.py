@@ -13,7 +13,7 @@ from fullrank.planning.simulation import simulate
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import code_of, delays_of, environment_of, recipe_of
+from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
 from fullrank_faultlab.simulation.controller import SimulatedController
 from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
@@ -46,12 +46,12 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
     replay = SimulatedReplay(stream(0, "replay"), 0.0, EventLog())
     controller = SimulatedController(config, run_dir, replay, publish=records.append)
     link = LinkFaults(draws=stream(0, "wire"), delay_s=0.0)
-    agents, recipe = environment_of(config, copies=1).agents, recipe_of(config)
+    agents = environment_of(config, copies=1).agents
     living = []  # the event loop alone would forget its tasks
     for _ in range(config.learners):
         learner = TimedLearner(
             connect=lambda: controller.connect(link),
-            algorithm=recipe.make(agents, seed=config.seed, device="cpu"),
+            algorithm=algorithm_of(config, agents),
             replay=replay,
             behaviour=lambda: Behaviour.OK,
             draws=stream(0, "learner"),

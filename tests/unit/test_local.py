@@ -39,7 +39,7 @@ def test_a_run_is_a_function_of_its_configuration() -> None:
 
 def test_a_limit_in_bytes_is_a_limit_in_rows() -> None:
     free = LocalRun(config(iterations=1))
-    row_bytes = 4 * free.training.layout.row_size
+    row_bytes = 4 * free.training.collector.layout.row_size
     few = digests(LocalRun(config(replay__capacity=110)))
     assert digests(LocalRun(config(replay__capacity_bytes=111 * row_bytes - 1))) == few
     assert digests(LocalRun(config())) != few
@@ -99,16 +99,17 @@ def test_a_lag_of_one_collects_with_older_policies() -> None:
 
 def test_a_wrong_computation_is_never_committed(monkeypatch: pytest.MonkeyPatch) -> None:
     run = LocalRun(config(code__name="mds"), independent_learners=True)
-    honest, calls = run.training.algorithm.updates, iter(range(100))
+    gradients, calls = run.training.algorithm.gradients, iter(range(100))
+    honest = gradients.compute
 
     def wrong_once(
-        batch: FloatArray, units: list[int], *, iteration: int
+        batch: FloatArray, units: list[int], *, iteration: int, **others: Any
     ) -> Iterator[tuple[int, FloatArray]]:
         bad = next(calls) == 1
         for unit, update in honest(batch, units, iteration=iteration):
             yield unit, np.negative(update) if bad and unit == 0 else update
 
-    monkeypatch.setattr(run.training.algorithm, "updates", wrong_once)
+    monkeypatch.setattr(gradients, "compute", wrong_once)
     with pytest.raises(Corrupted, match="iteration 0: learners disagree"):
         run.train()
 
@@ -121,12 +122,12 @@ def test_training_goes_on_from_its_state_as_if_it_had_not_stopped(steps: int, ah
     for _ in range(3):
         next(iterations)
     if ahead:
-        stopped.training.collect(3)
+        stopped.training.collector.collect(3)
     assert resumed.parameter_digest() != stopped.parameter_digest()
     resumed.training.load(stopped.training.state(resume_at=3), resume_at=3)
     assert resumed.parameter_digest() == stopped.parameter_digest()
     for iteration in (3, 4):
-        rows = [run.training.collect(iteration).rows for run in (stopped, resumed)]
+        rows = [run.training.collector.collect(iteration).rows for run in (stopped, resumed)]
         assert rows[0].tobytes() == rows[1].tobytes()
 
 
@@ -159,9 +160,9 @@ def test_frozen_agents_keep_what_they_have_while_the_others_learn(
         algorithm__name=algorithm, environment__name="grassland", environment__agents=4, learners=6
     )
     run = LocalRun(settings, coded=coded, frozen={0, 1})
-    before = run.training.algorithm.state()
+    before = run.training.algorithm.optimiser.state()
     run.train()
-    after = run.training.algorithm.state()
+    after = run.training.algorithm.optimiser.state()
     same = {
         unit: np.array_equal(before[f"policy/{unit}"], after[f"policy/{unit}"]) for unit in range(4)
     }

@@ -97,7 +97,7 @@ class SimulatedController:
         self._run.event_log.close()
         self._journal.close()
         self.release_lock()
-        self.training.close()
+        self.training.collector.close()
         for stream in self._streams:
             stream.cut()
 

@@ -1,7 +1,7 @@
 """A simulated learner: no network or threads, and injected misbehaviour."""
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -9,13 +9,14 @@ from enum import Enum, auto
 import numpy as np
 
 from fullrank import __version__
-from fullrank.algorithms import Algorithm, IndependentAlgorithm
+from fullrank.algorithms import Algorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import FloatArray, RunTerm, UnitIndex
-from fullrank.common.updates import DIGEST_BYTES, add_scaled, batch_digest, unit_digest
+from fullrank.common.types import RunTerm, UnitIndex
+from fullrank.common.updates import DIGEST_BYTES, batch_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of
 from fullrank.runs.event_log import EventLog, Sent, Welcomed
+from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_faultlab.simulation.link import SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
@@ -102,9 +103,9 @@ class SimulatedLearner:
         """Write the sections, which are small enough to come with their assignment."""
         chunks = list(message.chunks)
         for section in message.assignment.sections:
-            if section >= len(self.algorithm.sections) or not chunks:
+            if section >= len(self.algorithm.problem.sections) or not chunks:
                 raise InvalidContribution("not the announced sections")
-            view = self.algorithm.view(section)
+            view = self.algorithm.parameters.view(section)
             Assembler(view, array_id=section).add(chunks.pop(0))
 
     async def _work(self, stream: SimulatedStream, learner: int, assignment: pb.Assignment) -> None:
@@ -133,12 +134,18 @@ class SimulatedLearner:
         """Reports, header and chunks of a contribution, one message each."""
         ids, [row] = assignment.ids, assignment.rows
         batch = self.replay.gather(sample_of(assignment.sample))
-        coded = np.zeros(max(self.algorithm.unit_sizes))
         reports: list[pb.UnitDone] = []
-        coefficients = dict(zip(row.units, row.coefficients, strict=True))
-        for unit, update in self._updates(batch, row.row, sorted(coefficients), ids.iteration):
-            add_scaled(coded, coefficients[unit], update)
-            reports.append(pb.UnitDone(ids=ids, unit=unit, digest=unit_digest(update)))
+
+        def report(unit: UnitIndex, digest: bytes) -> None:
+            reports.append(pb.UnitDone(ids=ids, unit=unit, digest=digest))
+
+        worker = Worker(self.algorithm.problem, self.algorithm.gradients)
+        assigned = AssignedRow(
+            row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients)
+        )
+        computed = worker.compute([assigned], batch, iteration=ids.iteration, report=report)
+        report(*computed.last)
+        coded = computed.coded[row.row]
         if behaviour is Behaviour.WRONG_VECTOR:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
         if behaviour is Behaviour.WRONG_DIGEST:
@@ -152,13 +159,6 @@ class SimulatedLearner:
             pb.LearnerMessage(coded=header),
             pb.LearnerMessage.FromString(chunks),
         ]
-
-    def _updates(
-        self, batch: FloatArray, row: int, units: Sequence[UnitIndex], iteration: int
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        if isinstance(self.algorithm, IndependentAlgorithm):
-            return self.algorithm.updates_of_row(row, units, iteration=iteration)
-        return self.algorithm.updates(batch, units, iteration=iteration)
 
     def _log_sent(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
         ids = assignment.ids

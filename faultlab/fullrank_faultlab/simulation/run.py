@@ -17,7 +17,7 @@ from fullrank.common.seeding import stream
 from fullrank.config import RunConfig
 from fullrank.runs.checkpoint import STATE, saved
 from fullrank.runs.event_log import EventLog
-from fullrank.wiring import environment_of, recipe_of
+from fullrank.wiring import algorithm_of, environment_of
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation.controller import SimulatedController
@@ -116,11 +116,10 @@ class SimulatedRun:
 
     def _start_learners(self) -> None:
         agents = environment_of(self._config, copies=1).agents
-        recipe = recipe_of(self._config)
         for number in range(self._config.learners):
             learner = SimulatedLearner(
                 connect=partial(self._connect, number),
-                algorithm=recipe.make(agents, seed=self._config.seed, device="cpu"),
+                algorithm=algorithm_of(self._config, agents),
                 replay=self._replay,
                 behaviour=partial(self._behaviour, number),
                 draws=stream(self._outcome.seed, "learner", number),
@@ -151,7 +150,7 @@ class SimulatedRun:
                 return ""
             if not self._serving.cancelled():
                 self._serving.result()
-                return controller.training.digest()
+                return controller.training.trainer.digest()
             self._record("controller killed")
             self._damage("")
         except Killed as point:

@@ -31,7 +31,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive, stream
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.lattice.environment import LatticeEnvironment, seen
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act
 from fullrank_reproduction.baselines.table import SparseTable
 
 Array = NDArray[np.float64]

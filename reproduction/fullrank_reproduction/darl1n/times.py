@@ -16,7 +16,7 @@ from functools import partial
 
 import numpy as np
 
-from fullrank.algorithms.darl1n import DARL1NConfig
+from fullrank.algorithms.darl1n import DARL1N
 from fullrank.codes import Code
 from fullrank.codes.analysis import variance
 from fullrank.common.types import JSON
@@ -40,7 +40,7 @@ from fullrank_reproduction.darl1n.straggling import Straggling
 SCHEMES = (*TIMED, OURS)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """eta in the picture."""
-QUIET = DARL1NConfig().max_variance
+QUIET = DARL1N().max_variance
 """Mean variance of the units, in that of one learner's own."""
 SPREAD = 0.05
 """Of the logarithm of computing times: learners with equal loads arrive in random order."""

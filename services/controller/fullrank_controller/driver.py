@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
+from fullrank.environments import variant_of
 from fullrank.replay import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.rounds.opening import open_round
 from fullrank.runs.record import IterationRecord
-from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import Training
 from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.auto_code import AutoCode
@@ -61,6 +62,7 @@ class Driver:
     ) -> None:
         self.collector, self.auto_code = collector, auto_code
         self._config, self._run, self._training = config, run, training
+        self._variant = variant_of(config.environment.name, config.environment.params)
         self._auditor, self._store, self._watchdog = auditor, store, watchdog
         self._broadcaster = Broadcaster(training.algorithm)
         self._round_times = RoundTimes(config.controller)
@@ -116,7 +118,7 @@ class Driver:
         if self._collects_ahead:
             self.collector.begin(iteration + 1)
             await self.collector.finish_playing()
-        await asyncio.to_thread(self._training.apply, stored.updates)
+        await asyncio.to_thread(self._training.trainer.apply, stored.updates)
         self._resume_head = self.collector.head
         self._applied = self._run.status.committed = iteration + 1
         self._store.publish_again(stored.record)
@@ -142,7 +144,7 @@ class Driver:
             result=result,
             collected=collected,
             evidence=evidence,
-            variant=self._training.variant,
+            variant=self._variant,
             collect_s=dispatched - started,
             dispatched_at=dispatched,
             bytes_sent=run.roster.bytes_sent() - sent,
@@ -168,7 +170,7 @@ class Driver:
         """Run one round; learners hear of its commit before the update is applied."""
         run, iteration = self._run, sample.iteration
         encoder = await self._broadcaster.encoder(assignment, version=iteration)
-        round_ = open_round(self._training.algorithm, iteration, assignment.code)
+        round_ = open_round(self._training.problem, iteration, assignment.code)
         opened = run.reception.open(assignment, round_, now=asyncio.get_running_loop().time())
         if self._collects_ahead:
             self.collector.begin(iteration + 1)
@@ -204,7 +206,7 @@ class Driver:
         the new parameters encoded, while the disk takes this iteration.
         """
         run, result = self._run, decided.result
-        await asyncio.to_thread(self._training.apply, result.decision.updates)
+        await asyncio.to_thread(self._training.trainer.apply, result.decision.updates)
         self._applied = run.status.committed + 1
         reach("update.applied")
         round_s = asyncio.get_running_loop().time() - decided.dispatched_at

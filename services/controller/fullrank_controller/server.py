@@ -21,8 +21,7 @@ from fullrank.rpc.security import Security
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord
 from fullrank.sinks import Fanout, open_sinks
-from fullrank.training.trainer import Training
-from fullrank.wiring import capacity_of, code_of, training_of
+from fullrank.wiring import Training, capacity_of, code_of, training_of
 from fullrank_controller.driver import Driver
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
@@ -85,13 +84,15 @@ async def _hold_and_serve(
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     training = training_of(config)
-    code_of(config, units=training.algorithm.units)  # refuse a code that does not exist
+    code_of(
+        config, units=len(training.algorithm.problem.units)
+    )  # refuse a code that does not exist
     capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
     try:
         await _serve(config, directory, training, barred, stop=stop, health=health)
     finally:
-        training.close()
+        training.collector.close()
         directory.lock.close()
 
 

@@ -3,15 +3,14 @@
 import logging
 from collections.abc import Callable
 
-from fullrank.algorithms import IndependentAlgorithm
 from fullrank.config import RunConfig, to_toml
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
 from fullrank.runs.event_log import Began, EventLog
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
-from fullrank.training.trainer import Training
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import Training
 from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.auto_code import AutoCode
@@ -49,8 +48,8 @@ def begin(
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,
-        units=training.algorithm.units,
-        vector_size=max(training.algorithm.unit_sizes),
+        units=len(training.algorithm.problem.units),
+        vector_size=training.algorithm.problem.vector_size,
     )
     run = Run.of(
         config,
@@ -74,7 +73,7 @@ def begin(
 def _status_of(training: Training, restored: Restored) -> RunStatus:
     """The status with its caveats; inexact iterations keep their J, another gives other bits."""
     status = RunStatus(committed=restored.committed)
-    if isinstance(training.algorithm, IndependentAlgorithm):
+    if not training.problem.data.exact:
         status.record_caveat("data", INDEPENDENT_SAMPLES)
     records = [stored.record for stored in restored.journalled]
     pinned = [record.iteration for record in records if not record.exact]
@@ -95,7 +94,7 @@ def _welcome(
         run=identity.name,
         term=identity.term,
         configuration=to_toml(config),
-        agents=[encode_agent(agent) for agent in training.agents],
+        agents=[encode_agent(agent) for agent in training.collector.agents],
         replay_address=replay_address,
     )
 

@@ -1,4 +1,4 @@
-"""An assignment in progress, and how it is abandoned wherever it is."""
+"""An assignment in progress, which can be abandoned at any point."""
 
 import asyncio
 import threading
@@ -6,23 +6,23 @@ from dataclasses import dataclass, field
 
 from fullrank.common.errors import Cancelled
 from fullrank.common.types import FloatArray
+from fullrank.training.worker import AssignedRow
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.worker import RowOfC
 
 
-def rows_of(assignment: pb.Assignment) -> list[RowOfC]:
-    """The rows that it deals to this learner."""
+def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
+    """The rows that an assignment gives to this learner."""
     return [
-        RowOfC(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
+        AssignedRow(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
         for row in assignment.rows
     ]
 
 
 @dataclass(slots=True)
-class Job:
-    """An assignment in progress. ``abandon`` stops it wherever it is."""
+class Assignment:
+    """An assignment in progress; ``abandon`` stops it at any point."""
 
-    assignment: pb.Assignment
+    message: pb.Assignment
     batch: asyncio.Task[FloatArray]
     missing: list[int]
     """Sections still to come, in order."""
@@ -37,7 +37,7 @@ class Job:
     def check_cancelled(self) -> None:
         """Cancellation point of the computing thread."""
         if self._stopped.is_set():
-            raise Cancelled(f"iteration {self.assignment.ids.iteration} is committed")
+            raise Cancelled(f"iteration {self.message.ids.iteration} is committed")
 
     async def abandon(self) -> None:
         """Stop; returns when neither thread nor stream works on it any more."""

@@ -1,19 +1,21 @@
-"""What a learner knows of its run."""
+"""The run that a learner works for: configuration, algorithm and probe."""
 
 import numpy as np
 
 from fullrank.algorithms import Algorithm
+from fullrank.algorithms.transitions import layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config import RunConfig, from_toml
+from fullrank.replay import Layout
 from fullrank.rpc.codec import decode_agent
 from fullrank.stragglers import DelayModel, delay_of
+from fullrank.training.worker import Probe, Worker, probe
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import delays_of, recipe_of
-from fullrank_learner.worker import Probe, Worker, probe
+from fullrank.wiring import algorithm_of, delays_of
 
 
-class Trainee:
+class RunContext:
     """Built once, kept while the learner re-attaches to the same run."""
 
     def __init__(self, welcome: pb.Welcome) -> None:
@@ -21,23 +23,19 @@ class Trainee:
         self.key = (welcome.run, welcome.configuration)
         self.run_term = RunTerm(welcome.run, welcome.term)
         """Served last; rises when a controller of the same run follows another."""
-        recipe = recipe_of(self.config)
-        self.algorithm: Algorithm = recipe.make(
-            [decode_agent(agent) for agent in welcome.agents],
-            seed=self.config.seed,
-            device=self.config.compute.device,
-        )
-        self.worker = Worker(self.algorithm)
+        agents = [decode_agent(agent) for agent in welcome.agents]
+        self.algorithm: Algorithm = algorithm_of(self.config, agents)
+        self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
+        self.worker = Worker(self.problem, gradients)
         self.delays: DelayModel = delays_of(self.config)
-        self.probe: Probe = probe(self.algorithm, self._probe_batch(recipe.batch_size))
+        self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout_of(agents)))
 
-    def _probe_batch(self, size: int) -> FloatArray:
+    def _probe_batch(self, layout: Layout) -> FloatArray:
         """Synthetic transitions in which every agent acts and none terminates."""
-        shape = (size, self.algorithm.row_size)
+        shape = (self.problem.data.batch_size, layout.row_size)
         rows = stream(self.config.seed, "probe").standard_normal(shape, dtype=np.float32)
-        agents = self.algorithm.units
-        rows[:, -2 * agents : -agents] = 0.0
-        rows[:, -agents:] = 1.0
+        rows[:, layout.terminated] = 0.0
+        rows[:, layout.alive] = 1.0
         return rows
 
     def delay_s(self, iteration: int, learner: int) -> float:

@@ -30,7 +30,7 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.run_context import Trainee
+from fullrank_learner.run_context import RunContext
 from fullrank_learner.session import Session
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ def _say_why(state: RetryCallState) -> None:
 
 
 async def _dial_for_ever(launch: Launch, health: Health) -> None:
-    trainee: Trainee | None = None
+    context: RunContext | None = None
     process = uuid.uuid4().bytes
     retries = AsyncRetrying(
         retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
@@ -181,7 +181,7 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                     address,
                     domain=launch.config.learner.domain,
                     pool=pool,
-                    trainee=trainee,
+                    context=context,
                     process=process,
                     health=health,
                     security=Security.of(launch.config.tls, Role.LEARNER),
@@ -190,4 +190,4 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                 try:
                     await session.run()
                 finally:
-                    trainee = session.trainee
+                    context = session.context

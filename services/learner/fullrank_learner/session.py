@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import socket
+import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from fullrank.common.errors import (
     ServiceLost,
 )
 from fullrank.common.types import FloatArray, RunTerm, UnitIndex
+from fullrank.common.updates import batch_digest
 from fullrank.config import ControllerSettings, from_toml
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
@@ -27,16 +29,24 @@ from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog, Sent, Welcomed
+from fullrank.training.worker import Computed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.assignment import Job, rows_of
-from fullrank_learner.run_context import Trainee
-from fullrank_learner.worker import Computed
+from fullrank_learner.assignment import Assignment, rows_of
+from fullrank_learner.run_context import RunContext
 
 log = logging.getLogger(__name__)
 
 WELCOME_S = 10.0
 """Longest wait from dial to Welcome: whoever takes a connection and says nothing may be frozen."""
+
+
+class Contribution(NamedTuple):
+    """The coded vectors of one assignment, and how they were computed."""
+
+    computed: Computed
+    batch_digest: bytes
+    compute_s: float
 
 
 class Session:
@@ -46,7 +56,7 @@ class Session:
         address: The controller's ``host:port``.
         domain: With what this process fails, ``zone/host``; empty: this machine.
         pool: One thread that computes.
-        trainee: From an earlier session of this process, or None.
+        context: From an earlier session of this process, or None.
         process: Names this process to the controller.
         health: Told when the controller can give us work, and when not.
         event_log: Told of indices leased and vectors sent.
@@ -59,13 +69,13 @@ class Session:
         *,
         domain: str,
         pool: ThreadPoolExecutor,
-        trainee: Trainee | None,
+        context: RunContext | None,
         process: bytes,
         health: Health,
         event_log: EventLog,
         security: Security,
     ) -> None:
-        self.trainee = trainee
+        self.context = context
         self._process = process
         self._security = security
         self._client = ControllerClient(address, security=security)
@@ -73,7 +83,7 @@ class Session:
         self._pool = pool
         self._health = health
         self._event_log = event_log
-        self._job: Job | None = None
+        self._assignment: Assignment | None = None
         self._assembler: Assembler | None = None
 
     async def run(self) -> None:
@@ -89,12 +99,12 @@ class Session:
                 await self._dialogue(call)
         finally:
             await self._health.at_work(False)
-            if self._job is not None:
-                await self._job.abandon()
+            if self._assignment is not None:
+                await self._assignment.abandon()
             await self._client.close()
 
     async def _dialogue(self, call: WorkCall) -> None:
-        served = run_term_message(self.trainee.run_term) if self.trainee else None
+        served = run_term_message(self.context.run_term) if self.context else None
         hello = pb.Hello(
             version=__version__,
             host=socket.gethostname(),
@@ -113,7 +123,7 @@ class Session:
         )
         try:
             await first(
-                self._heartbeats(welcome, config.controller),
+                self._followtbeats(welcome, config.controller),
                 self._serve(call, welcome),
             )
         finally:
@@ -129,26 +139,26 @@ class Session:
 
     async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
         """Get ready, then do what the controller says."""
-        trainee = await self._learn_run(welcome)
+        context = await self._context_of(welcome)
         ready = pb.Ready(
-            fingerprint=trainee.algorithm.fingerprint(),
-            probe=trainee.probe.digests,
-            stable=trainee.probe.stable,
+            fingerprint=context.algorithm.gradients.fingerprint(),
+            probe=context.probe.digests,
+            stable=context.probe.stable,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         while True:
-            await self._hear(call, trainee, await _read(call))
+            await self._follow(call, context, await _read(call))
 
-    async def _learn_run(self, welcome: pb.Welcome) -> Trainee:
-        if self.trainee is None or self.trainee.key != (welcome.run, welcome.configuration):
+    async def _context_of(self, welcome: pb.Welcome) -> RunContext:
+        if self.context is None or self.context.key != (welcome.run, welcome.configuration):
             loop = asyncio.get_running_loop()
-            self.trainee = await loop.run_in_executor(self._pool, Trainee, welcome)
-        self.trainee.run_term = RunTerm(welcome.run, welcome.term)
-        return self.trainee
+            self.context = await loop.run_in_executor(self._pool, RunContext, welcome)
+        self.context.run_term = RunTerm(welcome.run, welcome.term)
+        return self.context
 
-    async def _heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
+    async def _followtbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
         """Say that we live, from Welcome on: the probe may take long.
 
         Raises:
@@ -169,56 +179,60 @@ class Session:
                     raise
                 log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
 
-    async def _hear(self, call: WorkCall, trainee: Trainee, message: pb.ControllerMessage) -> None:
+    async def _follow(
+        self, call: WorkCall, context: RunContext, message: pb.ControllerMessage
+    ) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
             log.debug("refused reason=%s", message.refused.message)
             return
-        if kind in ("assignment", "commit") and self._job is not None:
-            await self._job.abandon()
-            self._job = None
+        if kind in ("assignment", "commit") and self._assignment is not None:
+            await self._assignment.abandon()
+            self._assignment = None
         if kind == "assignment":
-            self._job = self._accept(trainee, message.assignment)
-        if self._job is not None and message.chunks:
-            self._receive(call, trainee, self._job, message.chunks)
+            self._assignment = self._accept(context, message.assignment)
+        if self._assignment is not None and message.chunks:
+            self._receive(call, context, self._assignment, message.chunks)
 
-    def _accept(self, trainee: Trainee, assignment: pb.Assignment) -> Job:
+    def _accept(self, context: RunContext, assignment: pb.Assignment) -> Assignment:
         self._assembler = None
-        batch = np.empty((assignment.sample.size, trainee.algorithm.row_size), np.float32)
+        batch = np.empty((assignment.sample.size, context.algorithm.problem.row_size), np.float32)
 
         async def fetch() -> FloatArray:
             await self._replay.get_sample(assignment.sample, batch)
             return batch
 
-        return Job(assignment, asyncio.create_task(fetch()), list(assignment.sections))
+        return Assignment(assignment, asyncio.create_task(fetch()), list(assignment.sections))
 
-    def _receive(self, call: WorkCall, trainee: Trainee, job: Job, chunks: Iterable[Chunk]) -> None:
+    def _receive(
+        self, call: WorkCall, context: RunContext, work: Assignment, chunks: Iterable[Chunk]
+    ) -> None:
         """Write chunks straight into the parameters; start computing when all are there."""
         for chunk in chunks:
-            if not job.missing:
+            if not work.missing:
                 raise InvalidContribution(f"{self._client.peer}: a section nobody announced")
             if self._assembler is None:
-                view = trainee.algorithm.view(job.missing[0])
-                self._assembler = Assembler(view, array_id=job.missing[0])
+                view = context.algorithm.parameters.view(work.missing[0])
+                self._assembler = Assembler(view, array_id=work.missing[0])
             self._assembler.add(chunk)
             if self._assembler.complete:
                 self._assembler = None
-                del job.missing[0]
-        if not job.missing:
-            trainee.algorithm.written()
-            job.complete_at = asyncio.get_running_loop().time()
-            job.task = asyncio.create_task(self._work(call, trainee, job))
+                del work.missing[0]
+        if not work.missing:
+            context.algorithm.parameters.written()
+            work.complete_at = asyncio.get_running_loop().time()
+            work.task = asyncio.create_task(self._work(call, context, work))
 
-    async def _work(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
+    async def _work(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
         """Compute and send; silent when abandoned.
 
         After a failure it half-closes the stream: the controller ends it, the row is vacant, and we
         dial again.
         """
-        iteration = job.assignment.ids.iteration
+        iteration = work.message.ids.iteration
         try:
             with translated(self._client.peer):
-                await self._contribute(call, trainee, job)
+                await self._contribute(call, context, work)
         except (Cancelled, asyncio.CancelledError):
             log.debug("abandoned iteration=%d", iteration)
         except FullrankError as error:
@@ -228,33 +242,33 @@ class Session:
             log.exception("work_failed iteration=%d", iteration)
             await call.done_writing()
 
-    async def _contribute(self, call: WorkCall, trainee: Trainee, job: Job) -> None:
+    async def _contribute(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
         """Compute, report, delay if told to straggle, send."""
-        ids, clock = job.assignment.ids, asyncio.get_running_loop().time
-        computed, reports = await self._compute(call, trainee, job)
-        delay_s = trainee.delay_s(ids.iteration, self._learner)
+        ids, clock = work.message.ids, asyncio.get_running_loop().time
+        contribution, reports = await self._compute(call, context, work)
+        delay_s = context.delay_s(ids.iteration, self._learner)
         if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
             await call.write(pb.LearnerMessage(units=reports).SerializeToString())
             reports = []
-            await job.pause(delay_s)
-        for row, coded in computed.coded.items():
+            await work.pause(delay_s)
+        for row, coded in contribution.computed.coded.items():
             head = pb.Coded(
                 ids=ids,
                 row=row,
-                batch_digest=computed.batch_digest,
-                compute_s=computed.compute_s,
-                started_s=job.started_at - job.complete_at,
-                sent_s=clock() - job.complete_at,
+                batch_digest=contribution.batch_digest,
+                compute_s=contribution.compute_s,
+                started_s=work.started_at - work.complete_at,
+                sent_s=clock() - work.complete_at,
             )
             fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
-            self._note(head)
+            self._log_sent(head)
             reports = []
             for message in bundle([Field(opening), *fields]):
-                job.check_cancelled()
+                work.check_cancelled()
                 await call.write(message)
 
-    def _note(self, head: pb.Coded) -> None:
+    def _log_sent(self, head: pb.Coded) -> None:
         ids = head.ids
         self._event_log.append(
             Sent(
@@ -270,8 +284,8 @@ class Session:
         )
 
     async def _compute(
-        self, call: WorkCall, trainee: Trainee, job: Job
-    ) -> tuple[Computed, list[pb.UnitDone]]:
+        self, call: WorkCall, context: RunContext, work: Assignment
+    ) -> tuple[Contribution, list[pb.UnitDone]]:
         """Run the worker on its thread; returns the reports that were not passed on meanwhile."""
         loop = asyncio.get_running_loop()
         reports: asyncio.Queue[tuple[UnitIndex, bytes] | None] = asyncio.Queue()
@@ -279,33 +293,38 @@ class Session:
         def report(unit: UnitIndex, digest: bytes) -> None:
             loop.call_soon_threadsafe(reports.put_nowait, (unit, digest))
 
-        rows = rows_of(job.assignment)
-        batch = await job.batch
-        job.started_at = loop.time()
-        computing = loop.run_in_executor(
-            self._pool,
-            lambda: trainee.worker.compute(
+        rows = rows_of(work.message)
+        batch = await work.batch
+        work.started_at = loop.time()
+
+        def compute() -> Contribution:
+            start = time.perf_counter()
+            computed = context.worker.compute(
                 rows,
                 batch,
-                iteration=job.assignment.ids.iteration,
-                check_cancelled=job.check_cancelled,
+                iteration=work.message.ids.iteration,
+                check_cancelled=work.check_cancelled,
                 report=report,
-            ),
-        )
+            )
+            digest = batch_digest(batch)
+            return Contribution(computed, digest, time.perf_counter() - start)
+
+        computing = loop.run_in_executor(self._pool, compute)
         computing.add_done_callback(lambda _: reports.put_nowait(None))
         pending: list[pb.UnitDone] = []
         while (done := await reports.get()) is not None:
-            pending.append(pb.UnitDone(ids=job.assignment.ids, unit=done[0], digest=done[1]))
+            pending.append(pb.UnitDone(ids=work.message.ids, unit=done[0], digest=done[1]))
             if reports.empty() and not computing.done():
                 await call.write(pb.LearnerMessage(units=pending).SerializeToString())
                 pending = []
-        computed = await computing
-        unit, digest = computed.last
-        pending.append(pb.UnitDone(ids=job.assignment.ids, unit=unit, digest=digest))
+        contribution = await computing
+        unit, digest = contribution.computed.last
+        pending.append(pb.UnitDone(ids=work.message.ids, unit=unit, digest=digest))
         load = sum(len(row.units) for row in rows)
-        target_s = trainee.config.compute.emulate_unit_s * load
-        await job.pause(target_s - (loop.time() - job.complete_at))
-        return replace(computed, compute_s=max(computed.compute_s, target_s)), pending
+        target_s = context.config.compute.emulate_unit_s * load
+        await work.pause(target_s - (loop.time() - work.complete_at))
+        compute_s = max(contribution.compute_s, target_s)
+        return contribution._replace(compute_s=compute_s), pending
 
 
 async def _read(call: WorkCall) -> pb.ControllerMessage:

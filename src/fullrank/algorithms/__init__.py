@@ -1,25 +1,37 @@
-"""Algorithms: one file each, reading like its paper."""
+"""Algorithms: one file each, its losses stated as in its paper."""
 
 from fullrank.algorithms.base import (
+    Actor,
     Algorithm,
     AlgorithmConfig,
-    Dimensions,
-    IndependentAlgorithm,
-    IndependentAlgorithmConfig,
-    LocalAlgorithmConfig,
+    DataMode,
+    Gradients,
+    Optimiser,
+    Parameters,
+    Player,
+    Problem,
     Section,
+    Unit,
+    World,
     algorithms,
-    recipe_in,
+    register,
+    world_of,
 )
 
 __all__ = [
+    "Actor",
     "Algorithm",
     "AlgorithmConfig",
-    "Dimensions",
-    "IndependentAlgorithm",
-    "IndependentAlgorithmConfig",
-    "LocalAlgorithmConfig",
+    "DataMode",
+    "Gradients",
+    "Optimiser",
+    "Parameters",
+    "Player",
+    "Problem",
     "Section",
+    "Unit",
+    "World",
     "algorithms",
-    "recipe_in",
+    "register",
+    "world_of",
 ]

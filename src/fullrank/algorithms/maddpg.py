@@ -1,4 +1,4 @@
-"""Coded MADDPG: the update of one agent, for many agents at once.
+"""Coded MADDPG: a centralised critic and a policy for every agent.
 
 Lowe, Wu, Tamar, Harb, Abbeel, Mordatch: Multi-Agent Actor-Critic for Mixed Cooperative-Competitive
 Environments, NeurIPS 2017, arXiv:1706.02275, as coded by [Wang21], Sec. III.
@@ -8,8 +8,8 @@ u_i = [gradient of the critic loss; gradient of the policy loss] with, over the 
     critic loss = mean (r_i + discount (1 - terminated_i) Q'_i(s', a') - Q_i(s, a))^2
     policy loss = -mean Q_i(s, a with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
 
-and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act count
-for nothing; an agent that does not act next has a zero target action, as in stored transitions.
+and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act have no
+weight; an agent that does not act next has a zero target action, as in stored transitions.
 
 Differs from the paper in:
 
@@ -23,195 +23,145 @@ Differs from the paper in:
   [Wang21] is the weight of the old ones (0.99).
 """
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from fullrank.algorithms.actor_critics import (
-    ActorCriticConfig,
-    ActorCritics,
-    device_of,
-    snapped,
-)
-from fullrank.algorithms.base import register
-from fullrank.algorithms.maddpg_dimensions import MADDPGDimensions
-from fullrank.algorithms.sections import layout_of
+from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
+from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.base import Algorithm, World, register
+from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.transitions import Transitions, layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.base import AgentSpec
-from fullrank.networks.fused.chunk import Chunk
-from fullrank.networks.fused.cohort import make_cohorts
-from fullrank.networks.fused.minibatch import Minibatch, Tile
-from fullrank.networks.fused.mlp import backward, forward, upper
-from fullrank.networks.fused.sight import Sight
+from fullrank.networks.fused.actor import FusedActor
+from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
+from fullrank.networks.fused.maddpg import FusedMADDPG
+from fullrank.networks.fused.network_group import make_groups
+from fullrank.networks.modules import perceptron
+
+FUSED_LAYERS = 2
+"""Hidden layers of the perceptrons that hand-written updates exist for."""
 
 
 @register("maddpg")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MADDPGConfig(ActorCriticConfig):
+class MADDPG(ActorCritic):
     """Coded MADDPG; one minibatch for all agents."""
 
+    hidden_layers: int = FUSED_LAYERS
+    """Hidden layers of policies and critics; updates of two are computed by a faster kernel."""
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
 
-    sight: ClassVar[Sight] = Sight.JOINT
+    critic_input: ClassVar[CriticInput] = CriticInput.CENTRALISED
     """What the critics of the other sides see."""
 
-    def dimensions(self, agents: Sequence[AgentSpec]) -> "MADDPGDimensions":
-        """Sizes of sections, updates and transitions."""
-        return MADDPGDimensions(layout_of(agents), hidden=self.hidden, sights=self.sights(agents))
+    def __post_init__(self) -> None:
+        ActorCritic.__post_init__(self)
+        if self.hidden_layers < 1:
+            raise ConfigError("algorithm.hidden_layers must be at least 1")
 
-    def sights(self, agents: Sequence[AgentSpec]) -> tuple[Sight, ...]:
-        """What each agent's critic sees.
+    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+        """A critic Q_i and a policy pi_i, perceptrons."""
+        spec, layout = world.agents[agent], layout_of(world.agents)
+        inputs = critic_inputs(self.critic_inputs(world.agents)[agent], layout, agent)
+        return {
+            "critic": perceptron(inputs, self.hidden, 1, layers=self.hidden_layers),
+            "policy": perceptron(
+                spec.observation_size, self.hidden, spec.action.size, layers=self.hidden_layers
+            ),
+        }
+
+    def losses(
+        self, agent: int, nets: Networks, batch: Transitions, draws: Draws
+    ) -> Mapping[str, Tensor]:
+        """The critic loss and the policy loss of agent i."""
+        i, weight = agent, batch.weight[agent]
+        with torch.no_grad():
+            next_action = {
+                k: batch.acts_next[k][:, None]
+                * draws.action("target_action", k, nets.target_policy[k](batch.next_observation[k]))
+                for k in self.modelled(batch.agents, i)
+            }
+            seen = self.critic_view(batch.agents, i, batch.next_observation, next_action)
+            next_value = nets.target_critic[i](seen)[:, 0]
+            expected = batch.reward[i] + self.discount * batch.continues[i] * next_value
+
+        action = dict(enumerate(batch.action))
+        seen = self.critic_view(batch.agents, i, batch.observation, action)
+        value = nets.critic[i](seen)[:, 0]
+        critic_loss = (weight * (expected - value).square()).sum()
+
+        logits = nets.policy[i](batch.observation[i])
+        action[i] = draws.action("policy_action", i, logits)
+        seen = self.critic_view(batch.agents, i, batch.observation, action)
+        score = nets.critic[i](seen)[:, 0]
+        policy_loss = (weight * (self.logit_penalty * logits.square().mean(1) - score)).sum()
+        return {"critic": critic_loss, "policy": policy_loss}
+
+    def critic_view(
+        self,
+        agents: Sequence[AgentSpec],
+        i: int,
+        observation: Sequence[Tensor],
+        action: Mapping[int, Tensor],
+    ) -> Tensor:
+        """The input of agent i's critic: (s, a), or (o_i, a_i) in DDPG."""
+        if agents[i].side in self.ddpg_sides:
+            return torch.cat([observation[i], action[i]], 1)
+        return torch.cat([*observation, *(action[k] for k in range(len(agents)))], 1)
+
+    def modelled(self, agents: Sequence[AgentSpec], i: int) -> Sequence[int]:
+        """Agents whose target actions agent i's critic sees: all, or i alone in DDPG."""
+        return [i] if agents[i].side in self.ddpg_sides else range(len(agents))
+
+    def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
+        """The own policy, critic and target critic; the target policies of modelled agents."""
+        own = [(role, agent) for role in ("policy", "critic", "target_critic")]
+        return own + [("target_policy", k) for k in self.modelled(world.agents, agent)]
+
+    def critic_inputs(self, agents: Sequence[AgentSpec]) -> tuple[CriticInput, ...]:
+        """The kind of each agent's critic.
 
         Raises:
-            ConfigError: Nobody plays for a side that is named.
+            ConfigError: No agent plays for a side that is named.
         """
         sides = sorted({agent.side for agent in agents})
         for side in self.ddpg_sides:
             if side not in sides:
                 raise ConfigError(
-                    f"algorithm.ddpg_sides: nobody plays for {side!r}{nearest(side, sides)}"
+                    f"algorithm.ddpg_sides: no agent plays for {side!r}{nearest(side, sides)}"
                 )
-        return tuple(Sight.OWN if a.side in self.ddpg_sides else self.sight for a in agents)
-
-    def make(self, agents: Sequence[AgentSpec], *, seed: int, device: str) -> "MADDPG":
-        """Build policies, critics and targets for the agents."""
-        return MADDPG(self, agents, seed=seed, device=device_of(device))
-
-
-class MADDPG(MADDPGDimensions, ActorCritics):
-    """The contract is ``Algorithm``."""
-
-    def __init__(
-        self,
-        config: MADDPGConfig,
-        specs: Sequence[AgentSpec],
-        *,
-        seed: int,
-        device: torch.device,
-    ) -> None:
-        layout, sights = layout_of(specs), config.sights(specs)
-        MADDPGDimensions.__init__(self, layout, hidden=config.hidden, sights=sights)
-        cohorts = make_cohorts(
-            specs,
-            layout,
-            sights=sights,
-            hidden=config.hidden,
-            noise=config.exploration_noise,
-            device=device,
+        return tuple(
+            CriticInput.LOCAL if agent.side in self.ddpg_sides else self.critic_input
+            for agent in agents
         )
-        ActorCritics.__init__(self, config, cohorts, layout, seed=seed, device=device)
-        self._minibatch: Minibatch | None = None
 
-    def updates(
-        self,
-        batch: FloatArray,
-        units: Sequence[UnitIndex],
-        *,
-        iteration: int,
-        check_cancelled: Callable[[], None] = lambda: None,
-    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each unit asked for; see ``Algorithm.updates``.
-
-        One call at a time: a newer call takes over the buffers of an older one.
-        """
-        with self._kernel.active():
-            data = self._load(batch)
-            self._target_actions(self.asked(units), data, iteration, check_cancelled)
-        for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
-            wanted = [row for row, agent in enumerate(cohort.agents) if agent in units]
-            for rows in chunks.split(wanted, data.columns):
-                with self._kernel.active():
-                    chunk = chunks.take(rows, data.columns)
-                    gradient = self._gradient(chunk, data, iteration, check_cancelled)
-                distinct = list(dict.fromkeys(chunk.agents))
-                for agent, row in zip(distinct, gradient.cpu().numpy(), strict=False):
-                    yield agent, snapped(row[: cohort.size])
-
-    def _load(self, batch: FloatArray) -> Minibatch:
-        if self._minibatch is None or self._minibatch.size != len(batch):
-            self._minibatch = Minibatch(
-                self._layout, size=len(batch), hidden=self._config.hidden, device=self._device
-            )
-        self._minibatch.load(batch)
-        return self._minibatch
-
-    def _target_actions(
-        self,
-        agents: Collection[UnitIndex],
-        data: Minibatch,
-        iteration: int,
-        check_cancelled: Callable[[], None],
-    ) -> None:
-        """Target actions of the agents, into the joint input of the target critics."""
-        for cohort, chunks in zip(self._cohorts, self._chunks, strict=True):
-            wanted = [row for row, agent in enumerate(cohort.agents) if agent in agents]
-            for rows in chunks.split(wanted, data.columns):
-                check_cancelled()
-                chunk = chunks.take(rows, data.columns)
-                noise = self._noise(
-                    chunk, "target_action", iteration, size=data.size, width=data.width
-                )
-                space = chunk.space
-                for tile, part in zip(data.tiles, noise.chunk(len(data.tiles), dim=2), strict=True):
-                    own = chunk.own(tile.next_joint)
-                    outputs = forward(chunk.target_policy, own, space.policy, space.outputs)
-                    actions = cohort.head.sample(outputs, part)
-                    actions *= chunk.agent_rows.of(tile.acts_next)
-                    chunk.action_rows.put(tile.next_joint, actions.flatten(0, 1))
-
-    def _gradient(
-        self, chunk: Chunk, data: Minibatch, iteration: int, check_cancelled: Callable[[], None]
-    ) -> Tensor:
-        """Rows [critic gradient; policy gradient], clipped variable by variable."""
-        noise = self._noise(chunk, "policy_action", iteration, size=data.size, width=data.width)
-        chunk.prepare()
-        for tile, part in zip(data.tiles, noise.chunk(len(data.tiles), dim=2), strict=True):
-            weight = chunk.agent_rows.of(tile.weight)
-            beta = float(tile is not data.tiles[0])
-            check_cancelled()
-            expected = self._expected_return(chunk, tile)
-            check_cancelled()
-            self._critic_gradient(chunk, tile, expected, weight, beta=beta)
-            check_cancelled()
-            own = chunk.own(tile.joint)
-            replayed = chunk.action_rows.of(tile.joint).view_as(chunk.space.outputs)
-            self._policy_gradient(chunk, own, replayed, part, weight=weight, beta=beta)
-        check_cancelled()
-        return chunk.clipped()
-
-    def _expected_return(self, chunk: Chunk, tile: Tile) -> Tensor:
-        """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
-        critic, space = chunk.target_critic, chunk.space
-        self._first_layer(chunk, critic.affine, tile.next_joint, out=space.critic.h1)
-        value = upper(critic, space.critic.h1, space.critic, space.value)
-        reward, continues = (chunk.agent_rows.of(each) for each in (tile.reward, tile.continues))
-        return torch.addcmul(reward, continues, value, value=self._config.discount)
-
-    def _critic_gradient(
-        self, chunk: Chunk, tile: Tile, expected: Tensor, weight: Tensor, *, beta: float
-    ) -> None:
-        """Leaves the pre-activation of the critics' first layer in ``space.first``."""
-        space = chunk.space
-        self._first_layer(chunk, chunk.critic.affine, tile.joint, out=space.first)
-        value = upper(chunk.critic, space.first, space.critic, space.value)
-        error = value.sub_(expected).mul_(weight).mul_(2.0)
-        backward(chunk.critic, error, space.critic)
-        below, affine = space.critic.below, space.affine_gradient
-        if chunk.local:
-            affine.baddbmm_(below, space.seen.transpose(1, 2), beta=beta)
-        else:
-            self._kernel.shared_product(below, tile.joint_rows, affine, beta=beta)
-        space.critic.upper_gradients(error, *space.critic_gradient, beta=beta)
-
-    def _first_layer(self, chunk: Chunk, weights: Tensor, joint: Tensor, *, out: Tensor) -> None:
-        """Critics' pre-activation of their first layer."""
-        if chunk.local:
-            torch.bmm(weights, chunk.seen(joint), out=out)
-        else:
-            self._kernel.shared_product(weights, joint, out)
+    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+        """Build the roles; two hidden layers are computed by hand-written kernels."""
+        if self.hidden_layers != FUSED_LAYERS:
+            return ActorCritic.make(self, world, seed=seed, device=device)
+        layout = layout_of(world.agents)
+        groups = make_groups(
+            world.agents,
+            layout,
+            critic_inputs=self.critic_inputs(world.agents),
+            hidden=self.hidden,
+            noise=self.exploration_noise,
+            device=device_of(device),
+            seed=seed,
+        )
+        gradients = FusedMADDPG(groups, layout, loss_weights(self), seed=seed)
+        parameters = self.parameters(world, groups)
+        return Algorithm(
+            problem=self.problem(world),
+            parameters=parameters,
+            gradients=gradients,
+            optimiser=self.optimiser(parameters),
+            actor=FusedActor(groups, layout, kernel=gradients.kernel, seed=seed),
+        )

@@ -13,20 +13,41 @@ Differs from the papers in:
 - Discrete actions are relaxed and the policy's gradient passes through the critic, as in [DARL1N];
   [Yang18] has a discrete Q and the Boltzmann policy, or the advantage.
 - Dead agents have zero actions and still count in M - 1, as in [DARL1N].
-- Teams of unequal actions, which the papers do not have: shorter ones are padded with zeros.
+- Shorter actions are padded with zeros in teams of unequal actions, which the papers do not have.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
 from fullrank.algorithms.base import register
-from fullrank.algorithms.maddpg import MADDPGConfig
-from fullrank.networks.fused.sight import Sight
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.environments.base import AgentSpec
+from fullrank.networks.fused.critic_input import CriticInput
 
 
 @register("mfac")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MFACConfig(MADDPGConfig):
+class MFAC(MADDPG):
     """Coded MFAC with the hyperparameters of [DARL1N], which are those of [Wang21]."""
 
-    sight: ClassVar[Sight] = Sight.MEAN_FIELD
+    critic_input: ClassVar[CriticInput] = CriticInput.MEAN_FIELD
+
+    def critic_view(
+        self,
+        agents: Sequence[AgentSpec],
+        i: int,
+        observation: Sequence[Tensor],
+        action: Mapping[int, Tensor],
+    ) -> Tensor:
+        """The input of agent i's critic: (s, a_i, mean of the others' actions)."""
+        if agents[i].side in self.ddpg_sides:
+            return MADDPG.critic_view(self, agents, i, observation, action)
+        widest = max(agent.action.size for agent in agents)
+        others = [pad(action[k], (0, widest - action[k].shape[1])) for k in action if k != i]
+        mean = sum(others, torch.zeros(len(action[i]), widest)) / max(len(agents) - 1, 1)
+        return torch.cat([*observation, action[i], mean], 1)

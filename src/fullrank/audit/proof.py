@@ -108,7 +108,7 @@ def prove(
             break
         if amiss and entry.updates is None:  # the parameters that followed are not known
             break
-        algorithm.apply(_updates(entry, found))
+        algorithm.optimiser.step(_updates(entry, found))
     return Finding(wrong=wrong, culprits=culprits)
 
 
@@ -139,7 +139,9 @@ def _recomputed(
 ) -> dict[UnitIndex, FloatArray]:
     if not units:
         return {}
-    return dict(algorithm.updates(gather(evidence.sample), units, iteration=entry.iteration))
+    return dict(
+        algorithm.gradients.compute(gather(evidence.sample), units, iteration=entry.iteration)
+    )
 
 
 def _updates(entry: Entry, found: Mapping[UnitIndex, FloatArray]) -> FloatArray:

@@ -8,7 +8,7 @@ from fullrank.cli.runs import named
 from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec, Discrete, variant_of
 from fullrank.runs.statistics import bootstrap
-from fullrank.training.rollouts import Evaluation
+from fullrank.training.evaluation import Evaluation
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.config import as_tables, read_config
 from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.training.evaluation import Greedy
 
 
 def compare(
@@ -51,7 +52,7 @@ def compare(
 def _played(directory: Path, *, episodes: int, seed: int) -> Sample:
     config = read_config(directory)
     policies = trained(directory, config)
-    played = play(config, policies.algorithm.act_greedily, episodes=episodes, seed=seed)
+    played = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
     return Sample(

@@ -25,7 +25,7 @@ from fullrank.runs.evaluations import EvaluationRecord, append, from_facts, read
 from fullrank.runs.record import METRICS, begun, read_records
 from fullrank.runs.statistics import bootstrap
 from fullrank.sinks import Fanout, open_evaluation_sinks
-from fullrank.training.rollouts import Act, Evaluation
+from fullrank.training.evaluation import Act, Evaluation, Greedy
 
 NONE = Version(0, -1)
 """Precedes every version."""
@@ -71,7 +71,7 @@ def evaluate(
         return
     newest = source.newer(NONE)
     assert newest is not None
-    policies: dict[str, Act | None] = {"trained": newest.algorithm.act_greedily}
+    policies: dict[str, Act | None] = {"trained": Greedy(newest.algorithm.actor)}
     if with_random:
         policies["random"] = None
     played = {
@@ -92,7 +92,7 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
     sinks = _open_sinks(source, evaluated)
     try:
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
-            act = newer.algorithm.act_greedily
+            act = Greedy(newer.algorithm.actor)
             played = play(source.config, act, episodes=episodes, seed=seed)
             facts = _facts(source.config, newer.version, {"trained": played}, seed=seed)
             if source.directory:

@@ -19,6 +19,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.config import RunConfig, read_config
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy
+from fullrank.training.evaluation import Greedy
 
 CARD = "README.md"
 
@@ -54,7 +55,7 @@ def export(
         files, difference = _write(
             policies, form, partial, about=_about(policies, directory, config)
         )
-        acts = {"trained": policies.algorithm.act_greedily, "random": None}
+        acts = {"trained": Greedy(policies.algorithm.actor), "random": None}
         card = Card(
             run=directory.name,
             config=config,
@@ -88,7 +89,7 @@ def _write(
 ) -> tuple[list[str], float]:
     """Names of the written files by agent, and their largest difference from the run's policies."""
     own = [
-        Policy(agent=agent, layers=policies.algorithm.policy(index))
+        Policy(agent=agent, layers=policies.algorithm.actor.policy(index))
         for index, agent in enumerate(policies.agents)
     ]
     files = [f"policy_{index:03d}.{form}" for index in range(len(own))]
@@ -97,7 +98,7 @@ def _write(
         facts = {**about, "agent": policy.agent.name, "side": policy.agent.side}
         kind.save(policy, folder / file, facts=facts)
         exported.append(kind.load(policy, folder / file))
-    return files, parity.check(own, exported, policies.algorithm.act_greedily, seed=0)
+    return files, parity.check(own, exported, Greedy(policies.algorithm.actor), seed=0)
 
 
 @contextmanager

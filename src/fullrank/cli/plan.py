@@ -22,7 +22,7 @@ from fullrank.planning.costs import Payload
 from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
 from fullrank.planning.simulation import play_planned
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring import dimensions_of, max_variance_of
+from fullrank.wiring import max_variance_of, problem_of
 
 
 def plan(
@@ -67,8 +67,8 @@ def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
 
 
 def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
-    dimensions, batch_size = dimensions_of(config)
-    moved, units = Payload.of(dimensions, batch_size).traffic, len(dimensions.unit_sizes)
+    problem = problem_of(config)
+    moved, units = Payload.of(problem).traffic, len(problem.units)
     auto = Auto(**config.code.params) if config.code.name == "auto" else Auto()
     using = label_of_record(records[-1])
     planner = Planner(
@@ -96,7 +96,7 @@ def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tu
     environment = replace(defaults.environment, agents=regime.agents)
     played = play_planned(
         lambda _: regime,
-        Payload.of(*dimensions_of(replace(defaults, environment=environment))),
+        Payload.of(problem_of(replace(defaults, environment=environment))),
         auto=Auto(),
         iterations=iterations,
         seed=seed,

@@ -9,7 +9,7 @@ from fullrank.config import RunConfig
 from fullrank.environments import AgentSpec
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.recovery import CHECKPOINTS
-from fullrank.training.rollouts import Act, Evaluation, evaluate_and_close, random_actions
+from fullrank.training.evaluation import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of, training_of
 
 COPIES = 50
@@ -52,11 +52,11 @@ def trained(directory: Path, config: RunConfig) -> Trained:
     checkpoint = newest(directory / CHECKPOINTS)
     training = training_of(config)
     try:
-        training.load_algorithm(checkpoint.arrays)
+        training.trainer.load(checkpoint.arrays)
     finally:
-        training.close()
+        training.collector.close()
     version = Version.of(checkpoint.iteration, checkpoint.facts)
-    return Trained(version, training.agents, training.algorithm)
+    return Trained(version, training.collector.agents, training.algorithm)
 
 
 def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Evaluation:

@@ -18,7 +18,7 @@ from fullrank.common.seeding import derive
 from fullrank.config import RunConfig, read_config
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
-from fullrank.training.rollouts import Act, random_actions
+from fullrank.training.evaluation import Act, Greedy, random_actions
 from fullrank.wiring import environment_of
 
 FRAME_MS = 120
@@ -50,7 +50,7 @@ def render(
         who, act = "random", random_actions(environment.agents, seed=seed)
     else:
         policies = trained(directory, config)
-        who, act = f"after {policies.iteration + 1} iterations", policies.algorithm.act_greedily
+        who, act = f"after {policies.iteration + 1} iterations", Greedy(policies.algorithm.actor)
     start = derive(seed, "evaluation", episode)
     moments = list(play(environment, act, seed=start))
     variant = variant_of(config.environment.name, config.environment.params)

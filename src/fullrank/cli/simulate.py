@@ -36,7 +36,7 @@ from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import code_of, delays_of, dimensions_of, max_variance_of
+from fullrank.wiring import code_of, delays_of, max_variance_of, problem_of
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """Facts that simulated rounds give for a code; null for a code that never decodes."""
@@ -108,7 +108,7 @@ def simulate(
         latency_s=latency,
         bandwidth=bandwidth,
         replay_bandwidth=bandwidth,
-        payload=Payload() if math.isinf(bandwidth) else Payload.of(*dimensions_of(resolved)),
+        payload=Payload() if math.isinf(bandwidth) else Payload.of(problem_of(resolved)),
     )
     if sweep is not None:
         _sweep(sweep, resolved, cluster, code, iterations=iterations)

@@ -84,7 +84,7 @@ class Published:
         with dial() as monitor:
             self.name, self.config = name, monitor.setup().config
         self._training = training_of(self.config)
-        self._training.close()
+        self._training.collector.close()
 
     def newer(self, than: Version) -> Trained | None:
         """As ``Source.newer``."""
@@ -94,11 +94,11 @@ class Published:
         if version <= than:
             return None
         algorithm = self._training.algorithm
-        for section in algorithm.sections:
-            if section.role == "policy":
-                algorithm.view(section.id)[:] = policies.parameters[section.unit]
-        algorithm.written()
-        return Trained(version, self._training.agents, algorithm)
+        for section in algorithm.problem.sections:
+            if section.role == "policy" and section.owner is not None:
+                algorithm.parameters.view(section.id)[:] = policies.parameters[section.owner]
+        algorithm.parameters.written()
+        return Trained(version, self._training.collector.agents, algorithm)
 
 
 def source_of(run: str, certificates: Path | None) -> Source:

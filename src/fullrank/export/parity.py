@@ -9,7 +9,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
 from fullrank.export.policy import Play, Policy
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act
 
 OBSERVATIONS = 1000
 """Number of standard normal observations on which exported policies are tried."""

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from fullrank.algorithms import Dimensions
+from fullrank.algorithms import Problem
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES
 
@@ -45,13 +45,13 @@ class Payload:
     """B x row_size, entries of the minibatch, float32."""
 
     @classmethod
-    def of(cls, dimensions: Dimensions, batch_size: int) -> Self:
-        """Payload of an algorithm of these dimensions."""
+    def of(cls, problem: Problem) -> Self:
+        """Payload of an iteration of a problem."""
         return cls(
-            section_sizes=tuple(section.size for section in dimensions.sections),
-            needs=dimensions.needs,
-            vector_size=max(dimensions.unit_sizes),
-            batch_entries=batch_size * dimensions.row_size,
+            section_sizes=tuple(section.size for section in problem.sections),
+            needs=problem.needs,
+            vector_size=problem.vector_size,
+            batch_entries=problem.data.batch_size * problem.row_size,
         )
 
     def traffic(self, matrix: Matrix) -> Traffic:

@@ -8,18 +8,20 @@ import pytest
 import torch
 from torch.nn.functional import linear, relu
 
-from fullrank.algorithms import algorithms, recipe_in
-from fullrank.algorithms.darl1n import DARL1N, DARL1NConfig, IndependentDARL1N
-from fullrank.algorithms.local_samples import Samples, from_episodes, from_resets
+from fullrank.algorithms import Algorithm, World, algorithms, world_of
+from fullrank.algorithms.darl1n import DARL1N
 from fullrank.codes import make_code, support
 from fullrank.codes.decoding.least_squares import least_squares
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, UnitIndex
 from fullrank.environments import make_environment
+from fullrank.environments.neighbour_samples import Samples, from_episodes, from_resets
 from fullrank.environments.neighbourhood import make_neighbourhood
-from fullrank.networks.fused.individuals import MOST, act_individually
 from fullrank.networks.fused.mlp import Mlp
+from fullrank.networks.fused.neighbour_policies import MOST, act_individually
+from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.parameters import GroupedParameters
 
 NOTHING = np.empty((0, 0), np.float32)
 
@@ -31,11 +33,14 @@ def make(
     batch: int = 40,
     samples: Literal["resets", "episodes"] = "resets",
     **params: bool,
-) -> DARL1N:
-    config = DARL1NConfig(batch_size=batch, hidden=16, clip_norm=1e6, samples=samples)
-    recipe = config.within(make_neighbourhood(environment, agents=agents, **params))
+) -> Algorithm:
+    config = DARL1N(batch_size=batch, hidden=16, clip_norm=1e6, samples=samples)
     team = make_environment(environment, agents=agents, copies=1).agents
-    return recipe.make(team, seed=0, device="cpu")
+    world = World(
+        agents=tuple(team),
+        neighbourhoods=lambda: make_neighbourhood(environment, agents=agents, **params),
+    )
+    return config.make(world, seed=0, device="cpu")
 
 
 def up(who: IntArray, observation: FloatArray) -> FloatArray:
@@ -142,60 +147,25 @@ def perceptron(net: Mlp, row: torch.Tensor, inputs: torch.Tensor) -> torch.Tenso
     return inputs
 
 
-@pytest.mark.parametrize("batch", [40, 230])
-def test_an_update_is_the_gradient_of_both_losses(
-    batch: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    algorithm = make("ising", 9, batch=batch)
-    kept: list[Samples] = []
-
-    def keep(*args: object, **keys: object) -> Samples:
-        kept.append(from_resets(*args, **keys))  # type: ignore[arg-type]
-        return kept[-1]
-
-    monkeypatch.setattr(algorithm, "_make_samples", keep)
-    ((_, update),) = algorithm.updates(NOTHING, [4], iteration=3)
-    np.testing.assert_allclose(update, by_autograd(algorithm, 4, kept[0]), rtol=2e-3, atol=2e-6)
-
-
-def by_autograd(algorithm: DARL1N, unit: UnitIndex, made: Samples) -> FloatArray:
-    (cohort,), size = algorithm._cohorts, len(made.reward)
-    row = cohort.rows.online[unit, : cohort.size].clone().requires_grad_()
-    seen, after = torch.from_numpy(made.seen), torch.from_numpy(made.seen_next)
-    with torch.no_grad():
-        value = perceptron(cohort.critic, cohort.rows.target[unit], after)
-        expected = torch.from_numpy(made.reward).float()[:, None] + 0.95 * value
-    error = perceptron(cohort.critic, row, seen) - expected
-    logits = perceptron(cohort.policy, row, seen[:, :5])
-    (noise,) = cohort.head.draw([stream(0, "policy_action", 3, unit)], (2, size))
-    own = torch.softmax(logits + torch.from_numpy(noise).T, dim=1)
-    judged = torch.cat([seen[:, :5], own, seen[:, 7:]], dim=1)
-    frozen = row.detach()
-    policy_loss = -perceptron(cohort.critic, frozen, judged).mean() + 1e-3 * logits.square().mean()
-    (error.square().mean() + policy_loss).backward()  # type: ignore[no-untyped-call]
-    assert row.grad is not None
-    return row.grad.numpy()
-
-
-def computed(algorithm: DARL1N, units: Sequence[UnitIndex]) -> dict[UnitIndex, bytes]:
-    updates = algorithm.updates(NOTHING, units, iteration=2)
+def computed(algorithm: Algorithm, units: Sequence[UnitIndex]) -> dict[UnitIndex, bytes]:
+    updates = algorithm.gradients.compute(NOTHING, units, iteration=2)
     return {unit: update.tobytes() for unit, update in updates}
 
 
 def test_a_learner_needs_all_policies_for_samples_of_episodes() -> None:
     algorithm = make("ising", 25, samples="episodes")
-    needed = [algorithm.sections[section] for section in algorithm.needs(12)]
-    assert [each.unit for each in needed if each.role == "policy"] == list(range(25))
-    assert [each.unit for each in needed if each.role == "critic"] == [12]
+    needed = [algorithm.problem.sections[section] for section in algorithm.problem.needs(12)]
+    assert [each.owner for each in needed if each.role == "policy"] == list(range(25))
+    assert [each.owner for each in needed if each.role == "critic"] == [12]
 
 
 def test_a_learner_needs_the_policies_of_those_near_its_unit_alone() -> None:
     algorithm, blind = make("ising", 25), make("ising", 25)
-    needed = {algorithm.sections[section] for section in algorithm.needs(12)}
+    needed = {algorithm.problem.sections[section] for section in algorithm.problem.needs(12)}
     assert len([section for section in needed if section.role == "policy"]) == 13
-    assert [section.unit for section in needed if section.role == "critic"] == [12]
-    for section in set(blind.sections) - needed:
-        blind.view(section.id)[:] = np.nan
+    assert [section.owner for section in needed if section.role == "critic"] == [12]
+    for section in set(blind.problem.sections) - needed:
+        blind.parameters.view(section.id)[:] = np.nan
     assert computed(blind, [12]) == computed(algorithm, [12])
 
 
@@ -215,32 +185,29 @@ def test_the_other_tasks_of_neighbours_learn_too(
 
 def test_an_environment_without_local_interaction_is_refused() -> None:
     config = algorithms.build("darl1n")
+    agents = make_environment("cooperative_navigation", agents=3, copies=1).agents
     with pytest.raises(ConfigError, match="cooperative_navigation has no neighbour interaction"):
-        recipe_in(config, environment="cooperative_navigation", agents=3, params={})
+        config.problem(world_of(agents, environment="cooperative_navigation", count=3, params={}))
 
 
 def test_it_evaluates_now_and_then_or_not_at_all() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.evaluate_every must be at least 1"):
-        DARL1NConfig(evaluate_every=0)
+        DARL1N(evaluate_every=0)
 
 
 def independent(
     *, clip_norm: float = 0.5, batch: int = 40, samples: Literal["resets", "episodes"] = "resets"
-) -> IndependentDARL1N:
-    config = DARL1NConfig(
+) -> Algorithm:
+    config = DARL1N(
         batch_size=batch, hidden=16, clip_norm=clip_norm, samples=samples, data="independent"
     )
-    recipe = config.within(make_neighbourhood("ising", agents=9))
     team = make_environment("ising", agents=9, copies=1).agents
-    algorithm = recipe.make(team, seed=0, device="cpu")
-    assert isinstance(algorithm, IndependentDARL1N)
-    return algorithm
+    world = world_of(team, environment="ising", count=9, params={})
+    return config.make(world, seed=0, device="cpu")
 
 
-def of_row(
-    algorithm: IndependentDARL1N, row: int, units: Sequence[UnitIndex]
-) -> dict[UnitIndex, bytes]:
-    updates = algorithm.updates_of_row(row, units, iteration=2)
+def of_row(algorithm: Algorithm, row: int, units: Sequence[UnitIndex]) -> dict[UnitIndex, bytes]:
+    updates = algorithm.gradients.compute(NOTHING, units, iteration=2, row=row)
     return {unit: update.tobytes() for unit, update in updates}
 
 
@@ -265,8 +232,8 @@ def test_an_update_of_a_row_is_that_of_nobody_in_particular_but_for_every_draw(
         keys.append((purpose, key))
         return stream(seed, purpose, key[0], key[-1])
 
-    monkeypatch.setattr("fullrank.algorithms.darl1n.stream", without_the_row)
-    monkeypatch.setattr("fullrank.algorithms.actor_critics.stream", without_the_row)
+    monkeypatch.setattr("fullrank.networks.fused.neighbour_sampler.stream", without_the_row)
+    monkeypatch.setattr("fullrank.networks.fused.gradients.stream", without_the_row)
     assert of_row(algorithm, 6, [4]) == expected
     drawn = {purpose for purpose, _ in keys}
     assert drawn == {"local_world", "local_action", "target_action", "policy_action"}
@@ -276,19 +243,23 @@ def test_an_update_of_a_row_is_that_of_nobody_in_particular_but_for_every_draw(
 def test_independent_updates_are_clipped_once_they_are_decoded() -> None:
     free, clipped = independent(clip_norm=1e6), independent(clip_norm=1e-3)
     assert of_row(free, 3, [0, 5]) == of_row(clipped, 3, [0, 5])
-    decoded = np.stack([u for _, u in free.updates_of_row(3, range(9), iteration=2)])
+    updates = free.gradients.compute(NOTHING, range(9), iteration=2, row=3)
+    decoded = np.stack([update for _, update in updates])
     before = decoded.copy()
-    clipped.apply(decoded)
+    clipped.optimiser.step(decoded)
     assert np.array_equal(decoded, before)
-    free.apply(by_hand(free, decoded, norm=1e-3))
-    for name, moment in free.state().items():
-        np.testing.assert_allclose(clipped.state()[name], moment, rtol=1e-4, atol=1e-9)
+    free.optimiser.step(by_hand(free, decoded, norm=1e-3))
+    for name, moment in free.optimiser.state().items():
+        state = clipped.optimiser.state()
+        np.testing.assert_allclose(state[name], moment, rtol=1e-4, atol=1e-9)
 
 
-def by_hand(algorithm: DARL1N, decoded: FloatArray, *, norm: float) -> FloatArray:
+def by_hand(algorithm: Algorithm, decoded: FloatArray, *, norm: float) -> FloatArray:
     """Weights and biases of each layer clipped apart."""
-    (cohort,), clipped = algorithm._cohorts, decoded.copy()
-    for layer in (*cohort.critic.layers, *cohort.policy.layers):
+    assert isinstance(algorithm.parameters, GroupedParameters)
+    (group,), clipped = algorithm.parameters.groups, decoded.copy()
+    assert isinstance(group, NetworkGroup)
+    for layer in (*group.critic.layers, *group.policy.layers):
         view = clipped[:, layer.start : layer.end].reshape(-1, layer.outputs, layer.inputs + 1)
         for part in (view[:, :, :-1], view[:, :, -1:]):
             part *= np.minimum(1.0, norm / np.sqrt((part**2).sum(axis=(1, 2), keepdims=True)))
@@ -299,7 +270,7 @@ def by_hand(algorithm: DARL1N, decoded: FloatArray, *, norm: float) -> FloatArra
 def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
     """Along 20 fixed directions: 5.5 standard errors are exceeded with probability below 1e-6."""
     algorithm, code = independent(batch=4), make_code("cyclic", rows=11, units=9)
-    directions = np.random.default_rng(0).standard_normal((algorithm.unit_sizes[0], 20))
+    directions = np.random.default_rng(0).standard_normal((algorithm.problem.unit_sizes[0], 20))
     decoded, plain = [], []
     for iteration in range(120):
         late = np.random.default_rng(iteration).integers(11)
@@ -307,11 +278,13 @@ def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
         coded = []
         for row in rows:
             units = support(code.matrix[row])
-            updates = dict(algorithm.updates_of_row(row, units, iteration=iteration))
+            updates = dict(
+                algorithm.gradients.compute(NOTHING, units, iteration=iteration, row=row)
+            )
             own = np.stack([updates[unit] for unit in units]) @ directions
             coded.append(code.matrix[row, list(units)] @ own)
         decoded.append(least_squares(code.matrix[rows], coded)[4])
-        update = dict(algorithm.updates(NOTHING, [4], iteration=iteration))[4]
+        update = dict(algorithm.gradients.compute(NOTHING, [4], iteration=iteration))[4]
         plain.append(update @ directions)
     error = np.sqrt(np.var(decoded, axis=0) / 120 + np.var(plain, axis=0) / 120)
     assert (np.abs(np.mean(decoded, axis=0) - np.mean(plain, axis=0)) <= 5.5 * error).all()
@@ -319,4 +292,4 @@ def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
 
 def test_a_limit_of_noise_below_zero_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"algorithm.max_variance must be at least 0"):
-        DARL1NConfig(max_variance=float("nan"))
+        DARL1N(max_variance=float("nan"))

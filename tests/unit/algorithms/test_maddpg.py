@@ -3,13 +3,12 @@
 import numpy as np
 import pytest
 
-from fullrank.algorithms import algorithms
-from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
-from fullrank.algorithms.mfac import MFACConfig
+from fullrank.algorithms import Algorithm, World, algorithms
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.mfac import MFAC
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.networks.fused.cohort import ROLES
 from fullrank.replay import Layout
 
 
@@ -20,18 +19,30 @@ def team(agents: int = 2, *, relaxed: bool = True) -> tuple[AgentSpec, ...]:
     )
 
 
-def make(specs: tuple[AgentSpec, ...], *, seed: int = 0, **params: float) -> MADDPG:
-    config = MADDPGConfig(**{"batch_size": 64, "hidden": 16, **params})  # type: ignore[arg-type]
-    return config.make(specs, seed=seed, device="cpu")
+def make(specs: tuple[AgentSpec, ...], *, seed: int = 0, **params: float) -> Algorithm:
+    config = MADDPG(**{"batch_size": 64, "hidden": 16, **params})  # type: ignore[arg-type]
+    return config.make(World(agents=specs), seed=seed, device="cpu")
+
+
+def view(algorithm: Algorithm, role: str) -> FloatArray:
+    """The first agent's network."""
+    sections = algorithm.problem.sections
+    return algorithm.parameters.view(next(s.id for s in sections if (s.role, s.owner) == (role, 0)))
+
+
+def explore(algorithm: Algorithm, observation: FloatArray, *, iteration: int = 0) -> FloatArray:
+    alive = np.ones((len(observation), len(algorithm.problem.units)), bool)
+    actions, _ = algorithm.actor.act(observation, (), iteration=iteration, step=0, alive=alive)
+    return actions
 
 
 @pytest.mark.parametrize(
     "params",
-    [{"batch_size": 0}, {"hidden": 0}, {"clip_norm": 0.0}],
+    [{"batch_size": 0}, {"hidden": 0}, {"hidden_layers": 0}, {"clip_norm": 0.0}],
 )
 def test_impossible_configurations_are_refused(params: dict[str, object]) -> None:
     with pytest.raises(ConfigError, match=next(iter(params))):
-        MADDPGConfig(**params)  # type: ignore[arg-type]
+        MADDPG(**params)  # type: ignore[arg-type]
 
 
 def test_an_unknown_parameter_names_the_nearest() -> None:
@@ -40,34 +51,35 @@ def test_an_unknown_parameter_names_the_nearest() -> None:
 
 
 def test_a_side_that_nobody_plays_for_cannot_learn_by_ddpg() -> None:
-    config = MADDPGConfig(ddpg_sides=("taem",))
-    for build in (config.dimensions, lambda agents: config.make(agents, seed=0, device="cpu")):
-        with pytest.raises(ConfigError, match="nobody plays for 'taem'; did you mean 'team'"):
-            build(team())
+    config = MADDPG(ddpg_sides=("taem",))
+    for build in (config.problem, lambda world: config.make(world, seed=0, device="cpu")):
+        with pytest.raises(ConfigError, match="no agent plays for 'taem'; did you mean 'team'"):
+            build(World(agents=team()))
 
 
 def test_ddpg_needs_nothing_of_the_other_agents() -> None:
-    dimensions = MADDPGConfig(ddpg_sides=("team",), hidden=16).dimensions(team(4))
+    problem = MADDPG(ddpg_sides=("team",), hidden=16).problem(World(agents=team(4)))
     for unit in range(4):
-        needed = [dimensions.sections[section] for section in dimensions.needs(unit)]
-        assert {section.unit for section in needed} == {unit}
-        assert sorted(s.role for s in needed) == sorted(ROLES)
+        needed = [problem.sections[section] for section in problem.needs(unit)]
+        assert {section.owner for section in needed} == {unit}
+        roles = sorted(section.role for section in needed)
+        assert roles == ["critic", "policy", "target_critic", "target_policy"]
 
 
 def test_a_mean_field_critic_grows_with_observations_alone() -> None:
-    sizes = {
-        agents: MFACConfig(hidden=16).dimensions(team(agents)).unit_sizes[0] for agents in (3, 4)
-    }
+    worlds = {agents: World(agents=team(agents)) for agents in (3, 4)}
+    config = MFAC(hidden=16)
+    sizes = {agents: config.problem(world).unit_sizes[0] for agents, world in worlds.items()}
     assert sizes[4] - sizes[3] == 16 * 4
 
 
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="tpu"):
-        MADDPGConfig().make(team(), seed=0, device="tpu")
+        MADDPG().make(World(agents=team()), seed=0, device="tpu")
 
 
 def test_defaults_are_the_papers() -> None:
-    config = MADDPGConfig()
+    config = MADDPG()
     assert (config.batch_size, config.hidden, config.learning_rate) == (1024, 64, 0.01)
     assert (config.discount, config.target_rate, config.clip_norm) == (0.95, 0.01, 0.5)
     assert config.logit_penalty == 1e-3
@@ -75,24 +87,23 @@ def test_defaults_are_the_papers() -> None:
 
 def test_targets_start_equal_and_agents_start_different() -> None:
     algorithm = make(team())
-    views = {(s.role, s.unit): algorithm.view(s.id) for s in algorithm.sections}
+    views = {(s.role, s.owner): algorithm.parameters.view(s.id) for s in algorithm.problem.sections}
     for unit in range(2):
         for net in ("policy", "critic"):
             assert np.array_equal(views[net, unit], views[f"target_{net}", unit])
     assert not np.array_equal(views["policy", 0], views["policy", 1])
     other = make(team(), seed=1)
-    assert not np.array_equal(algorithm.view(0), other.view(0))
+    assert not np.array_equal(algorithm.parameters.view(0), other.parameters.view(0))
 
 
 def test_an_agent_keeps_its_initial_policy_when_others_join() -> None:
-    assert np.array_equal(make(team(2)).view(0), make(team(3)).view(0))
+    assert np.array_equal(view(make(team(2)), "policy"), view(make(team(3)), "policy"))
 
 
 def test_only_relaxed_environments_are_given_soft_actions() -> None:
     observation = np.zeros((50, 8), np.float32)
-    alive = np.ones((50, 2), bool)
-    soft = make(team()).act(observation, iteration=0, step=0, alive=alive)
-    hard = make(team(relaxed=False)).act(observation, iteration=0, step=0, alive=alive)
+    soft = explore(make(team()), observation)
+    hard = explore(make(team(relaxed=False)), observation)
     assert ((soft > 0) & (soft < 1)).any()
     assert set(np.unique(hard)) == {0.0, 1.0}
     assert np.array_equal(soft.reshape(50, 2, 3).argmax(2), hard.reshape(50, 2, 3).argmax(2))
@@ -100,25 +111,26 @@ def test_only_relaxed_environments_are_given_soft_actions() -> None:
 
 def test_the_gumbel_sample_follows_the_policy() -> None:
     algorithm = make(team(1, relaxed=False))
-    policy = algorithm.view(0)
+    policy = view(algorithm, "policy")
     policy[:] = 0.0
     policy[[-1, -1 - 17]] = np.log([4.0, 2.0])  # biases of the last two of three outputs
-    algorithm.written()
+    algorithm.parameters.written()
     observation = np.zeros((20_000, 4), np.float32)
-    taken = algorithm.act(observation, iteration=0, step=0, alive=np.ones((20_000, 1), bool))
+    taken = explore(algorithm, observation)
     np.testing.assert_allclose(taken.mean(0), [1 / 7, 2 / 7, 4 / 7], atol=0.02)
 
 
 def test_continuous_exploration_has_the_configured_spread() -> None:
     specs = (AgentSpec(name="a", observation_size=4, action=Continuous((-2.0,), (6.0,))),)
     algorithm = make(specs, exploration_noise=0.05)
-    algorithm.view(0)[:] = 0.0
-    algorithm.written()
+    view(algorithm, "policy")[:] = 0.0
+    algorithm.parameters.written()
     observation = np.zeros((20_000, 4), np.float32)
-    taken = algorithm.act(observation, iteration=0, step=0, alive=np.ones((20_000, 1), bool))
+    taken = explore(algorithm, observation)
     assert taken.mean() == pytest.approx(2.0, abs=0.01)
     assert taken.std() == pytest.approx(0.05 * 4, rel=0.05)
-    assert (algorithm.act_greedily(observation) == 2.0).all()
+    greedy, _ = algorithm.actor.act_greedily(observation, ())
+    assert (greedy == 2.0).all()
 
 
 def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
@@ -133,15 +145,20 @@ def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
     return rows
 
 
-@pytest.mark.parametrize("kind", [MADDPGConfig, MFACConfig])
-def test_training_learns_which_action_pays(kind: type[MADDPGConfig]) -> None:
-    algorithm = kind(batch_size=64, hidden=16).make(team(), seed=0, device="cpu")
+@pytest.mark.parametrize("layers", [1, 2])
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_training_learns_which_action_pays(kind: type[MADDPG], layers: int) -> None:
+    config = kind(batch_size=64, hidden=16, hidden_layers=layers)
+    algorithm = config.make(World(agents=team()), seed=0, device="cpu")
     generator = np.random.default_rng(0)
     observation = generator.standard_normal((64, 8), dtype=np.float32)
     for iteration in range(150):
-        soft = algorithm.act(observation, iteration=iteration, step=0, alive=np.ones((64, 2), bool))
-        decoded = np.zeros((2, max(algorithm.unit_sizes)), np.float32)
-        for unit, update in algorithm.updates(bandit(soft, generator), [0, 1], iteration=iteration):
+        soft = explore(algorithm, observation, iteration=iteration)
+        decoded = np.zeros((2, algorithm.problem.vector_size), np.float32)
+        for unit, update in algorithm.gradients.compute(
+            bandit(soft, generator), [0, 1], iteration=iteration
+        ):
             decoded[unit] = update
-        algorithm.apply(decoded)
-    assert algorithm.act_greedily(observation)[:, [1, 4]].mean() > 0.95
+        algorithm.optimiser.step(decoded)
+    greedy, _ = algorithm.actor.act_greedily(observation, ())
+    assert greedy[:, [1, 4]].mean() > 0.95

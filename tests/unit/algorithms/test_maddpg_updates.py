@@ -8,8 +8,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.maddpg import MADDPG, MADDPGConfig
-from fullrank.algorithms.mfac import MFACConfig
+from fullrank.algorithms import Algorithm, World
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.mfac import MFAC
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec, Continuous, Discrete
@@ -39,15 +40,16 @@ class Reference:
     """Reads the parameters out of an algorithm's sections and computes u_i from the equations."""
 
     def __init__(
-        self, algorithm: MADDPG, config: MADDPGConfig, specs: Sequence[AgentSpec], *, seed: int
+        self, algorithm: Algorithm, config: MADDPG, specs: Sequence[AgentSpec], *, seed: int
     ) -> None:
         self.config, self.specs, self.seed = config, specs, seed
         self.layout = layout_of(specs)
         self.nets = {
-            (section.role, section.unit): self._net(
-                section.role, section.unit, algorithm.view(section.id)
+            (section.role, section.owner): self._net(
+                section.role, section.owner, algorithm.parameters.view(section.id)
             )
-            for section in algorithm.sections
+            for section in algorithm.problem.sections
+            if section.owner is not None
         }
 
     def _net(self, role: str, unit: UnitIndex, flat: FloatArray) -> Net:
@@ -70,7 +72,7 @@ class Reference:
         own = actions[:, self.layout.action_of(unit)]
         if self.specs[unit].side in self.config.ddpg_sides:
             return torch.cat([state[:, self.layout.observation_of(unit)], own], 1)
-        if not isinstance(self.config, MFACConfig):
+        if not isinstance(self.config, MFAC):
             return torch.cat([state, actions], 1)
         mean = state.new_zeros(len(state), max(self.layout.action_sizes))
         for other, size in enumerate(self.layout.action_sizes):
@@ -159,10 +161,10 @@ MIXED = (
 
 
 def updates_of(
-    config: MADDPGConfig, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
+    config: MADDPG, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
 ) -> tuple[dict[UnitIndex, FloatArray], Reference]:
-    algorithm = config.make(specs, seed=3, device="cpu")
-    updates = dict(algorithm.updates(batch, range(len(specs)), iteration=iteration))
+    algorithm = config.make(World(agents=tuple(specs)), seed=3, device="cpu")
+    updates = dict(algorithm.gradients.compute(batch, range(len(specs)), iteration=iteration))
     return updates, Reference(algorithm, config, specs, seed=3)
 
 
@@ -171,10 +173,10 @@ def updates_of(
     [(DISCRETE, ()), (MIXED, ()), (MIXED, ("red",)), (MIXED, ("red", "team"))],
     ids=["equal", "mixed", "one side by DDPG", "all by DDPG"],
 )
-@pytest.mark.parametrize("kind", [MADDPGConfig, MFACConfig])
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
 @pytest.mark.parametrize(("batch", "hidden"), [(64, 16), (333, 50), (17, 33)])
 def test_updates_are_the_gradients_of_both_losses(
-    kind: type[MADDPGConfig],
+    kind: type[MADDPG],
     specs: tuple[AgentSpec, ...],
     ddpg_sides: tuple[str, ...],
     batch: int,
@@ -189,7 +191,7 @@ def test_updates_are_the_gradients_of_both_losses(
 
 
 def test_each_variable_is_clipped_by_itself() -> None:
-    config = MADDPGConfig(batch_size=64, hidden=16, clip_norm=0.05)
+    config = MADDPG(batch_size=64, hidden=16, clip_norm=0.05)
     rows = random_batch(MIXED, 64)
     updates, reference = updates_of(config, MIXED, rows, iteration=0)
     for unit, update in updates.items():
@@ -201,7 +203,7 @@ def test_each_variable_is_clipped_by_itself() -> None:
 
 
 def test_an_agent_that_never_acted_has_a_zero_update() -> None:
-    config = MADDPGConfig(batch_size=64, hidden=16)
+    config = MADDPG(batch_size=64, hidden=16)
     rows = random_batch(MIXED, 64)
     rows[:, layout_of(MIXED).alive][:, 2] = 0.0
     updates, _ = updates_of(config, MIXED, rows, iteration=0)
@@ -210,7 +212,7 @@ def test_an_agent_that_never_acted_has_a_zero_update() -> None:
 
 
 def test_transitions_in_which_the_agent_did_not_act_do_not_count() -> None:
-    config = MADDPGConfig(batch_size=64, hidden=16)
+    config = MADDPG(batch_size=64, hidden=16)
     layout = layout_of(MIXED)
     rows = random_batch(MIXED, 64)
     changed = rows.copy()
@@ -225,34 +227,43 @@ def test_transitions_in_which_the_agent_did_not_act_do_not_count() -> None:
 
 @pytest.mark.parametrize("specs", [DISCRETE, MIXED], ids=["equal", "mixed"])
 def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[AgentSpec, ...]) -> None:
-    config = MADDPGConfig(batch_size=64, hidden=16)
-    algorithm = config.make(specs, seed=3, device="cpu")
+    config = MADDPG(batch_size=64, hidden=16)
+    algorithm = config.make(World(agents=tuple(specs)), seed=3, device="cpu")
     parameters, targets, optimisers = {}, {}, {}
-    for unit in range(algorithm.units):
+    for unit in range(len(algorithm.problem.units)):
         online = [
             section.id
             for role in ("critic", "policy")
-            for section in algorithm.sections
-            if (section.role, section.unit) == (role, unit)
+            for section in algorithm.problem.sections
+            if (section.role, section.owner) == (role, unit)
         ]
         parameters[unit] = torch.nn.Parameter(
-            torch.cat([torch.from_numpy(algorithm.view(id_).copy()) for id_ in online])
+            torch.cat([torch.from_numpy(algorithm.parameters.view(id_).copy()) for id_ in online])
         )
         targets[unit] = parameters[unit].detach().clone()
         optimisers[unit] = torch.optim.Adam([parameters[unit]], lr=0.01, fused=True)
     for iteration in range(3):
         rows = random_batch(specs, 64, seed=iteration)
-        decoded = np.zeros((algorithm.units, max(algorithm.unit_sizes)), np.float32)
-        for unit, update in algorithm.updates(rows, range(algorithm.units), iteration=iteration):
+        decoded = np.zeros(
+            (len(algorithm.problem.units), algorithm.problem.vector_size), np.float32
+        )
+        for unit, update in algorithm.gradients.compute(
+            rows, range(len(algorithm.problem.units)), iteration=iteration
+        ):
             decoded[unit, : len(update)] = update
             parameters[unit].grad = torch.from_numpy(update.copy())
             optimisers[unit].step()
             targets[unit].lerp_(parameters[unit].detach(), 0.01)
-        algorithm.apply(decoded)
-    for section in algorithm.sections:
-        expected = (targets if section.role.startswith("target") else parameters)[section.unit]
+        algorithm.optimiser.step(decoded)
+    for section in algorithm.problem.sections:
+        assert section.owner is not None
+        expected = (targets if section.role.startswith("target") else parameters)[section.owner]
         critic = next(
-            s.size for s in algorithm.sections if (s.role, s.unit) == ("critic", section.unit)
+            s.size
+            for s in algorithm.problem.sections
+            if (s.role, s.owner) == ("critic", section.owner)
         )
         part = slice(None, critic) if section.role.endswith("critic") else slice(critic, None)
-        assert np.array_equal(algorithm.view(section.id), expected.detach()[part].numpy())
+        assert np.array_equal(
+            algorithm.parameters.view(section.id), expected.detach()[part].numpy()
+        )

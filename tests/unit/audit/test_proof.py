@@ -1,6 +1,7 @@
 """A proof names whoever was wrong, nobody else, and the first iteration that was."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import SimpleNamespace
 from typing import cast
 
 import numpy as np
@@ -27,19 +28,26 @@ class Sums:
     def __init__(self) -> None:
         self._sum = np.zeros(SIZE, np.float32)
 
-    def updates(
+    def compute(
         self,
         batch: FloatArray,
         units: Sequence[UnitIndex],
         *,
         iteration: int,
+        row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         for unit in units:
             yield unit, snap(np.tanh(self._sum + batch[0] + np.float32(unit + iteration)) / 2)
 
-    def apply(self, updates: FloatArray) -> None:
-        self._sum += updates.sum(axis=0)
+    def step(self, targets: FloatArray) -> None:
+        self._sum += targets.sum(axis=0)
+
+
+def algorithm_of(sums: Sums) -> Algorithm:
+    """The two roles that are asked for."""
+    roles = SimpleNamespace(gradients=sums, optimiser=sums)
+    return cast(Algorithm, roles)
 
 
 def sample(iteration: int) -> Sample:
@@ -60,10 +68,14 @@ def played(lies: Lies, *, stored: bool = True) -> tuple[list[Entry], Ledger, dic
     Returns:
         The journal, the ledger with everybody's late reports, and who committed what wrong.
     """
-    algorithm, ledger, entries = Sums(), Ledger(), list[Entry]()
+    algorithm, ledger, entries = algorithm_of(Sums()), Ledger(), list[Entry]()
     wrong: dict[int, set[int]] = {}
     for iteration in range(ITERATIONS):
-        true = dict(algorithm.updates(gather(sample(iteration)), range(UNITS), iteration=iteration))
+        true = dict(
+            algorithm.gradients.compute(
+                gather(sample(iteration)), range(UNITS), iteration=iteration
+            )
+        )
         said = {
             learner: {
                 unit: snap(true[unit] + np.float32(2.0**-20))
@@ -88,7 +100,7 @@ def played(lies: Lies, *, stored: bool = True) -> tuple[list[Entry], Ledger, dic
         for learner, own in said.items():
             reported = {unit: unit_digest(update) for unit, update in own.items()}
             ledger.report(iteration, learner, reported)
-        algorithm.apply(updates)
+        algorithm.optimiser.step(updates)
     return entries, ledger, wrong
 
 
@@ -96,7 +108,7 @@ def proved(entries: list[Entry], ledger: Ledger, *, since: int = 0) -> Finding |
     dispute = ledger.dispute()
     if dispute is None:
         return None
-    return prove(cast(Algorithm, Sums()), entries, dispute, since=since, gather=gather)
+    return prove(algorithm_of(Sums()), entries, dispute, since=since, gather=gather)
 
 
 def test_nothing_is_disputed_where_nobody_lies() -> None:
@@ -140,11 +152,11 @@ def test_a_unit_that_all_holders_agree_on_is_believed_until_the_controller_compu
     lies = {(3, learner, 1): True for learner in (0, 1, 3)}
     entries, ledger, _ = played(lies)
     assert proved(entries, ledger) is None
-    algorithm = Sums()
+    algorithm = algorithm_of(Sums())
     for entry in entries[:3]:
         assert entry.updates is not None
-        algorithm.apply(entry.updates)
-    [(unit, update)] = algorithm.updates(gather(sample(3)), [1], iteration=3)
+        algorithm.optimiser.step(entry.updates)
+    [(unit, update)] = algorithm.gradients.compute(gather(sample(3)), [1], iteration=3)
     ledger.report(3, CONTROLLER, {unit: unit_digest(update)})
     assert proved(entries, ledger) == Finding(wrong=3, culprits={0: 3, 1: 3, 3: 3})
 

@@ -11,6 +11,7 @@ from fullrank.common.types import JSON, FloatArray
 from fullrank.config import read_config
 from fullrank.environments import make_environment
 from fullrank.export import tensors
+from fullrank.training.evaluation import Greedy
 
 from .conftest import Command, finished
 
@@ -81,7 +82,7 @@ def test_the_example_plays_an_episode_as_the_run_does(
 
 def _return_of_an_episode(run: Path) -> float:
     config = read_config(run)
-    act, task = trained(run, config).algorithm.act_greedily, config.environment
+    act, task = Greedy(trained(run, config).algorithm.actor), config.environment
     environment = make_environment(task.name, agents=task.agents, copies=1, **task.params)
     observation, earned, ended = environment.reset([0], [0]), 0.0, False
     while not ended:

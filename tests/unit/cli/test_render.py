@@ -14,7 +14,7 @@ from fullrank.cli.render import play
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.rover_tower import RoverTower
 from fullrank.environments.particle.scene import Scene
-from fullrank.training.rollouts import random_actions
+from fullrank.training.evaluation import random_actions
 
 from .conftest import Command, finished
 

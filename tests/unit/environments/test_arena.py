@@ -14,7 +14,7 @@ from fullrank.environments.arena.adversarial_battle import AdversarialBattle
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.grassland import Grassland
-from fullrank.training.rollouts import random_actions
+from fullrank.training.evaluation import random_actions
 
 TASKS = ("food_collection", "grassland", "adversarial_battle")
 

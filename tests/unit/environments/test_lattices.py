@@ -12,7 +12,7 @@ from fullrank.environments import make_environment
 from fullrank.environments.lattice.grid import NOBODY, king, torus, within
 from fullrank.environments.lattice.ising import Ising
 from fullrank.environments.lattice.wireless import Wireless, turns
-from fullrank.training.rollouts import random_actions
+from fullrank.training.evaluation import random_actions
 
 IMPOSSIBLE = [
     ("ising", 10, {}, r"must be a square \(9, 16, 25, ...\): 10"),

@@ -5,16 +5,17 @@ import pytest
 import torch
 
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.networks.fused import adam as adam_module
-from fullrank.networks.fused.adam import Adam, Rows
-from fullrank.networks.fused.chunk import Chunks
+from fullrank.networks import adam as adam_module
+from fullrank.networks.adam import Adam, Rows
 from fullrank.networks.fused.clip import Clipper
-from fullrank.networks.fused.cohort import Cohort, make_cohorts
-from fullrank.networks.fused.heads import SMALLEST_UNIFORM, make_head
-from fullrank.networks.fused.minibatch import tile_columns
-from fullrank.networks.fused.mlp import aligned, parts
-from fullrank.networks.fused.picked import Picked
-from fullrank.networks.fused.sight import MeanField, Sight, critic_inputs
+from fullrank.networks.fused.critic_input import CriticInput, MeanField, critic_inputs
+from fullrank.networks.fused.gather_index import GatherIndex
+from fullrank.networks.fused.minibatch import block_columns
+from fullrank.networks.fused.mlp import parts
+from fullrank.networks.fused.network_group import NetworkGroup, make_groups
+from fullrank.networks.fused.unit_batch import UnitBatches
+from fullrank.networks.heads import SMALLEST_UNIFORM, make_head
+from fullrank.networks.parameters import aligned
 from fullrank.replay import Layout
 
 CPU = torch.device("cpu")
@@ -28,19 +29,19 @@ def test_aligned_sizes_are_odd_multiples_of_sixty_four_bytes(size: int) -> None:
 
 @pytest.mark.parametrize(("size", "hidden"), [(1, 8), (333, 50), (1024, 64), (1024, 300), (9, 999)])
 def test_tiles_are_whole_cache_lines_and_long_ones_an_odd_number(size: int, hidden: int) -> None:
-    columns = tile_columns(size, hidden=hidden, device=CPU)
+    columns = block_columns(size, hidden=hidden, device=CPU)
     assert columns % 16 == 0
     assert columns <= max(256, aligned(hidden))
     assert columns <= 256 or columns == aligned(columns)
 
 
 def test_a_full_minibatch_leaves_no_column_empty() -> None:
-    assert tile_columns(1024, hidden=64, device=CPU) == 256
+    assert block_columns(1024, hidden=64, device=CPU) == 256
 
 
 @pytest.mark.parametrize("rows", [(2, 3, 4), (4, 2), (1, 1)])
 def test_picked_rows_are_read_and_written_side_by_side_or_apart(rows: tuple[int, ...]) -> None:
-    tensor, picked = torch.arange(12.0).view(6, 2), Picked(rows, CPU)
+    tensor, picked = torch.arange(12.0).view(6, 2), GatherIndex(rows, CPU)
     chosen = tensor[list(rows)]
     assert torch.equal(picked.of(tensor), chosen)
     expected = tensor.clone()
@@ -117,19 +118,30 @@ def test_adam_by_blocks_is_torchs_adam(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.equal(rows.target, target)
 
 
-def cohorts(*, sights: tuple[Sight, ...] = (Sight.JOINT,) * 4) -> tuple[Cohort, ...]:
+def groups(
+    *, critic_inputs: tuple[CriticInput, ...] = (CriticInput.CENTRALISED,) * 4
+) -> tuple[NetworkGroup, ...]:
     actions = [Discrete(2), Discrete(3), Discrete(2), Discrete(2)]
     specs = [AgentSpec(name=str(i), observation_size=3, action=a) for i, a in enumerate(actions)]
     layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
-    return make_cohorts(specs, layout, sights=sights, hidden=4, noise=0.0, device=CPU)
+    return make_groups(
+        specs, layout, critic_inputs=critic_inputs, hidden=4, noise=0.0, device=CPU, seed=0
+    )
 
 
 def test_agents_of_one_shape_share_a_cohort() -> None:
-    assert [cohort.agents for cohort in cohorts()] == [(0, 2, 3), (1,)]
+    assert [group.agents for group in groups()] == [(0, 2, 3), (1,)]
 
 
 def test_agents_with_local_critics_have_a_cohort_of_their_own() -> None:
-    shared, local, other = cohorts(sights=(Sight.JOINT, Sight.OWN, Sight.OWN, Sight.JOINT))
+    shared, local, other = groups(
+        critic_inputs=(
+            CriticInput.CENTRALISED,
+            CriticInput.LOCAL,
+            CriticInput.LOCAL,
+            CriticInput.CENTRALISED,
+        )
+    )
     assert [shared.agents, local.agents, other.agents] == [(0, 3), (1,), (2,)]
     assert [shared.critic.inputs, local.critic.inputs, other.critic.inputs] == [21, 6, 5]
 
@@ -137,7 +149,7 @@ def test_agents_with_local_critics_have_a_cohort_of_their_own() -> None:
 def test_spreading_and_folding_are_the_linear_map_and_its_transpose() -> None:
     layout = Layout(observation_sizes=(3,) * 4, action_sizes=(2, 3, 2, 2))
     agents, hidden, joint = (0, 2, 3), 5, layout.action.stop
-    seen = critic_inputs(Sight.MEAN_FIELD, layout, 0)
+    seen = critic_inputs(CriticInput.MEAN_FIELD, layout, 0)
     field = MeanField(layout, agents, CPU)
     torch.manual_seed(0)
     first, gradient = torch.randn(3, hidden, seen + 1), torch.randn(3, hidden, joint + 1)
@@ -159,27 +171,27 @@ def test_spreading_and_folding_are_the_linear_map_and_its_transpose() -> None:
 
 
 def test_every_parameter_row_starts_on_sixty_four_bytes() -> None:
-    for cohort in cohorts():
-        for row in cohort.rows.online:
+    for group in groups():
+        for row in group.rows.online:
             assert row.data_ptr() % 64 == 0
 
 
 def test_a_piece_is_never_narrower_than_the_number_of_threads() -> None:
-    cohort = cohorts()[0]
+    group = groups()[0]
     threads = torch.get_num_threads()
     try:
         torch.set_num_threads(2)
-        pieces = list(Chunks(cohort, clip_norm=0.5).split([1], columns=16))
+        pieces = list(UnitBatches(group, clip_norm=0.5).split([1], columns=16))
     finally:
         torch.set_num_threads(threads)
     assert pieces == [(1, 1)]
 
 
 def test_units_that_lie_apart_are_read_afresh_every_time() -> None:
-    cohort = cohorts()[0]
-    chunks = Chunks(cohort, clip_norm=0.5)
-    chunk = chunks.take((0, 2), columns=16)
-    cohort.rows.online[2] = 7.0
-    again = chunks.take((0, 2), columns=16)
-    assert again is chunk
-    assert (chunk.policy.affine[1] == 7.0).all()
+    group = groups()[0]
+    batches = UnitBatches(group, clip_norm=0.5)
+    unit_batch = batches.take((0, 2), columns=16)
+    group.rows.online[2] = 7.0
+    again = batches.take((0, 2), columns=16)
+    assert again is unit_batch
+    assert (unit_batch.policy.affine[1] == 7.0).all()

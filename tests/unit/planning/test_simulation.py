@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms.maddpg import MADDPGConfig
+from fullrank.algorithms import World
+from fullrank.algorithms.maddpg import MADDPG
 from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
 from fullrank.environments import make_environment
@@ -244,11 +245,12 @@ def test_thousands_of_learners_are_simulated(name: str, params: dict[str, Any], 
 
 def test_a_payload_is_what_the_algorithm_moves() -> None:
     environment = make_environment("cooperative_navigation", copies=1)
-    algorithm = MADDPGConfig(hidden=16, batch_size=64).dimensions(environment.agents)
-    cluster = Cluster(payload=Payload.of(algorithm, 64))
+    world = World(agents=tuple(environment.agents))
+    problem = MADDPG(hidden=16, batch_size=64).problem(world)
+    cluster = Cluster(payload=Payload.of(problem))
     uncoded = make_code("uncoded", rows=4, units=3)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)
-    sizes = {(section.role, section.unit): section.size for section in algorithm.sections}
+    sizes = {(section.role, section.owner): section.size for section in problem.sections}
     own = sum(size for (role, _), size in sizes.items() if role != "target_policy")
     targets = sum(size for (role, _), size in sizes.items() if role == "target_policy")
     assert rounds.sent_bytes == 4 * (own + 3 * targets)

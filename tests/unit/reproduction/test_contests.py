@@ -12,7 +12,7 @@ import pytest
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON, FloatArray
 from fullrank.environments import Environment, make_environment
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc import best, train
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.readings import Found
@@ -63,7 +63,7 @@ def test_a_team_is_judged_in_the_episodes_and_by_the_adversaries_that_others_mee
     other = Trial(task=task, size=task.sizes[0], method="maddpg", effort=TINY)
     specs = make_environment(task.name, agents=6, copies=1, **other.evaluated()).agents
     frozen = side_of(specs[:3], list(other.met(found).values()), seed=0)
-    act = together(frozen.act_greedily, team.act_greedily)
+    act = together(Greedy(frozen.actor), Greedy(team))
     played = other.play(act, seed=derive(0, "learning_curve", 2))
     assert trained.points[-1].mean_return == played.side_returns["good"].mean()
 
@@ -188,7 +188,7 @@ def test_in_cross_play_a_team_plays_as_it_learnt_to(learnt: tuple[dict[str, JSON
     (chosen,) = best(list(train(curriculum, place, clock=time.process_time)), 1)
     team = curriculum.team(6)
     team.begin(chosen.parameters)
-    expected = trial.play(team.act_greedily, seed=1000).side_returns
+    expected = trial.play(Greedy(team), seed=1000).side_returns
     played = crossplay.cell(found, TINY).compute()
     for side in crossplay.SIDES:
         assert played[side][EPC][EPC] == expected[side].tolist()

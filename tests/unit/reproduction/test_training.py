@@ -12,6 +12,7 @@ import pytest
 
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
+from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc import train
 from fullrank_reproduction.cells import Cell, Origin, run
@@ -73,10 +74,14 @@ def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Found
     own = policies_of(algorithm, range(6))
     seat(algorithm, learnt)
     assert policies_of(algorithm, range(6)) == [*learnt.values(), *own[3:]]
-    targets = {each.unit: each.id for each in algorithm.sections if each.role == "target_policy"}
-    online = {each.unit: each.id for each in algorithm.sections if each.role == "policy"}
+    targets = {
+        each.owner: each.id for each in algorithm.problem.sections if each.role == "target_policy"
+    }
+    online = {each.owner: each.id for each in algorithm.problem.sections if each.role == "policy"}
     for unit in learnt:
-        assert np.array_equal(algorithm.view(targets[unit]), algorithm.view(online[unit]))
+        assert np.array_equal(
+            algorithm.parameters.view(targets[unit]), algorithm.parameters.view(online[unit])
+        )
 
 
 def test_other_adversaries_make_another_run(sides: Found, tmp_path: Path) -> None:
@@ -269,7 +274,7 @@ def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: 
     (run,) = train(curriculum, tmp_path, clock=time.process_time)
     team = curriculum.team(other.size.agents)
     team.begin(run.parameters)
-    last = other.play(team.act_greedily, seed=derive(0, "learning_curve", 2))
+    last = other.play(Greedy(team), seed=derive(0, "learning_curve", 2))
     assert run.points[-1].mean_return == last.returns.mean()
 
 

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms.base import Algorithm
+from fullrank.algorithms import Player
+from fullrank.algorithms.base import Memory
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
 from fullrank.replay.layout import Layout
-from fullrank.training.rollouts import Rollout, evaluate, evaluate_and_close, random_actions
+from fullrank.training.evaluation import Greedy, evaluate, evaluate_and_close, random_actions
+from fullrank.training.rollouts import Rollout
 
 SEED = 5
 LAYOUT = Layout(observation_sizes=(2, 2), action_sizes=(1, 1))
@@ -69,21 +71,35 @@ def length(seed: Any) -> Any:
 class StepCounter:
     """An algorithm that acts only: blue's action is 10 * iteration + step."""
 
+    def memory(self, copies: int) -> Memory:
+        return ()
+
     def act(
-        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
-    ) -> FloatArray:
-        return np.where(alive, np.float32(10 * iteration + step), np.float32(0))
+        self,
+        observation: FloatArray,
+        memory: Memory,
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+    ) -> tuple[FloatArray, Memory]:
+        return np.where(alive, np.float32(10 * iteration + step), np.float32(0)), memory
 
 
 def rollout(environment: Countdown, algorithm: object | None = None) -> Rollout:
-    return Rollout(environment, cast(Algorithm, algorithm or StepCounter()), LAYOUT, seed=SEED)
+    return Rollout(environment, cast(Player, algorithm or StepCounter()), LAYOUT, seed=SEED)
 
 
 class Ones:
     """Blue always acts 1, so that its return is the length of the episode."""
 
-    def act(self, observation: FloatArray, *, alive: BoolArray, **_: int) -> FloatArray:
-        return alive.astype(np.float32)
+    def memory(self, copies: int) -> Memory:
+        return ()
+
+    def act(
+        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: int
+    ) -> tuple[FloatArray, Memory]:
+        return alive.astype(np.float32), memory
 
 
 def test_rows_go_step_by_step_and_copy_by_copy_within_a_step() -> None:
@@ -187,7 +203,7 @@ def test_resuming_between_episodes_equals_going_on() -> None:
     def cooperative() -> Rollout:
         environment = make_environment("cooperative_navigation", copies=2, horizon=5)
         layout = Layout(observation_sizes=(18,) * 3, action_sizes=(5,) * 3)
-        return Rollout(environment, cast(Algorithm, Still()), layout, seed=SEED)
+        return Rollout(environment, cast(Player, Still()), layout, seed=SEED)
 
     going = cooperative()
     going.collect(10, iteration=0)
@@ -200,8 +216,58 @@ def test_resuming_between_episodes_equals_going_on() -> None:
 
 
 class Still:
-    def act(self, observation: FloatArray, **_: Any) -> FloatArray:
-        return np.zeros((len(observation), 15), dtype=np.float32)
+    def memory(self, copies: int) -> Memory:
+        return ()
+
+    def act(self, observation: FloatArray, memory: Memory, **_: Any) -> tuple[FloatArray, Memory]:
+        return np.zeros((len(observation), 15), dtype=np.float32), memory
+
+
+class Counting:
+    """An actor that remembers how many steps of the episode it has seen, and acts by that."""
+
+    def memory(self, copies: int) -> Memory:
+        return (np.zeros((copies, 1), np.float32),)
+
+    def act(
+        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: int
+    ) -> tuple[FloatArray, Memory]:
+        (steps,) = memory
+        return alive * steps, (steps + 1,)
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, **_: Any
+    ) -> tuple[FloatArray, Memory]:
+        (steps,) = memory
+        return np.repeat(steps, 2, axis=1), (steps + 1,)
+
+
+def test_memory_lasts_for_an_episode_and_no_longer() -> None:
+    rows = rollout(Countdown(2), Counting()).collect(9, iteration=0).rows
+    seen = rows[:, LAYOUT.action].max(axis=1).reshape(9, 2)
+    began = np.where(np.diff(seen, axis=0, prepend=0.0) <= 0, 0.0, seen)
+    assert (seen[0] == 0).all()
+    assert (began[began > 0] <= 4).all()
+    assert ((np.diff(seen, axis=0) == 1) | (seen[1:] == 0)).all()
+    assert (seen[1:] == 0).any()
+
+
+def test_memory_goes_on_where_a_resumed_run_goes_on() -> None:
+    going, stopped, resumed = (rollout(Countdown(2), Counting()) for _ in range(3))
+    whole = [going.collect(1, iteration=step).rows for step in range(6)]
+    for step in range(3):
+        stopped.collect(1, iteration=step)
+    resumed.load(stopped.state())
+    for step in range(3, 6):
+        np.testing.assert_array_equal(resumed.collect(1, iteration=step).rows, whole[step])
+
+
+def test_an_evaluation_begins_every_episode_without_memory() -> None:
+    alone, together = (
+        evaluate(Countdown(copies), Greedy(cast(Player, Counting())), 6, SEED) for copies in (1, 3)
+    )
+    np.testing.assert_array_equal(alone.returns, together.returns)
+    assert alone.returns.any()
 
 
 def test_a_state_of_other_copies_is_refused() -> None:

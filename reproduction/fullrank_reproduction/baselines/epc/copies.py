@@ -10,7 +10,7 @@ from torch.func import functional_call, vmap
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
-from fullrank.networks.fused.adam import Adam, Rows
+from fullrank.networks.adam import Adam, Rows
 
 
 class Copies:

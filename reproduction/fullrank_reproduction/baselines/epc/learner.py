@@ -10,10 +10,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
-from fullrank.networks.fused.adam import Adam
+from fullrank.networks.adam import Adam
 from fullrank.replay.layout import Layout
 from fullrank_reproduction.baselines.epc.networks import HIDDEN
 from fullrank_reproduction.baselines.epc.team import Team
@@ -56,7 +56,7 @@ class Learner:
         seed: Of the draws.
     """
 
-    def __init__(self, team: Team, layout: Layout, config: ActorCriticConfig, *, seed: int) -> None:
+    def __init__(self, team: Team, layout: Layout, config: Hyperparameters, *, seed: int) -> None:
         self._team, self._layout, self._config, self._seed = team, layout, config, seed
         self._adam = Adam(learning_rate=config.learning_rate, target_rate=config.target_rate)
         self._steps = 0

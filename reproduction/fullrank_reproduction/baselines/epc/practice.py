@@ -5,13 +5,14 @@ from dataclasses import dataclass, field
 from math import ceil
 from typing import NamedTuple
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.algorithms.sections import layout_of
+from fullrank.algorithms.actor_critic import Hyperparameters
+from fullrank.algorithms.transitions import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments.base import Environment
 from fullrank.replay import TABLE, Layout, Memory, Sample, Table
-from fullrank.training.rollouts import Rollout, evaluate
+from fullrank.training.evaluation import Greedy, evaluate
+from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc.learner import Learner
 from fullrank_reproduction.baselines.epc.team import Team
 
@@ -36,7 +37,7 @@ class Practice:
     too."""
     episodes: int = 10
     """Of an evaluation."""
-    learning: ActorCriticConfig = field(default_factory=ActorCriticConfig)
+    learning: Hyperparameters = field(default_factory=Hyperparameters)
     """Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect."""
 
     def __post_init__(self) -> None:
@@ -89,7 +90,7 @@ def practise(
         if iteration % practice.evaluate_every == 0 or iteration == iterations:
             seconds += clock() - begun
             draw = derive(evaluation_seed, "learning_curve", iteration)
-            played = evaluate(court, team.act_greedily, practice.episodes, draw)
+            played = evaluate(court, Greedy(team), practice.episodes, draw)
             judged = played.side_returns[court.agents[-1].side]
             yield Point(iteration, seconds, float(judged.mean()))
             begun = clock()

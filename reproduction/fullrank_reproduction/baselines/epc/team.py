@@ -7,11 +7,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.algorithms.base import Memory
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
-from fullrank.networks.fused.heads import Relaxed
+from fullrank.networks.heads import Relaxed
 from fullrank_reproduction.baselines.epc.copies import Copies
 from fullrank_reproduction.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
 from fullrank_reproduction.baselines.epc.views import Eyes, View
@@ -81,17 +82,30 @@ class Team:
         """
         return self.networks["critic"].compute(critics, view, others, self._mine, along=[1, 0, 0])
 
+    def memory(self, copies: int) -> Memory:
+        """Nothing: policies see the present alone."""
+        return ()
+
     def act(
-        self, observation: FloatArray, *, iteration: int, step: int, alive: BoolArray
-    ) -> FloatArray:
-        """Exploring joint actions, keyed by (seed, iteration, step); see ``Algorithm.act``."""
+        self,
+        observation: FloatArray,
+        memory: Memory,
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, Memory]:
+        """Exploring joint actions, keyed by (seed, iteration, step); see ``Player.act``."""
         generator = stream(self._seed, "act", iteration, step)
         actions = self.head.explore(self._outputs(observation), generator)
-        return _packed(actions) * np.repeat(alive, self._actions, axis=1)
+        return _packed(actions) * np.repeat(alive, self._actions, axis=1), memory
 
-    def act_greedily(self, observation: FloatArray) -> FloatArray:
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
+    ) -> tuple[FloatArray, Memory]:
         """The likeliest actions as one-hot."""
-        return _packed(self.head.mode(self._outputs(observation)))
+        return _packed(self.head.mode(self._outputs(observation))), memory
 
     @torch.no_grad()
     def _outputs(self, observation: FloatArray) -> Tensor:

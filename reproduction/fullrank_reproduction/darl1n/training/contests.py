@@ -12,6 +12,7 @@ from pathlib import Path
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
 from fullrank.environments import Environment
+from fullrank.training.evaluation import Greedy
 from fullrank_reproduction.baselines.epc import Curriculum, best, train
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.readings import Found
@@ -64,7 +65,7 @@ class Contest(Curriculum):
         return OneSide(
             whole,
             entities_of(whole, self.environment),
-            exploring(others) if explore else others.act_greedily,
+            exploring(others) if explore else Greedy(others.actor),
         )
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.types import JSON, FloatArray
 from fullrank.environments import AgentSpec, make_environment
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.readings import Found
@@ -83,14 +83,14 @@ def _acts(trial: Trial, policies: Sequence[str]) -> dict[str, Act]:
         if trial.method == EPC:
             acts[agents[0].side] = _grown(agents, entities_of(world, trial.task.name).of(span), own)
         else:
-            acts[agents[0].side] = side_of(agents, own, seed=0).act_greedily
+            acts[agents[0].side] = Greedy(side_of(agents, own, seed=0).actor)
     return acts
 
 
 def _grown(agents: Sequence[AgentSpec], entities: Entities, policies: Sequence[str]) -> Act:
     team = Team(agents, entities, seed=0)
     team.networks["policy"].begin(np.stack([array_of(policy) for policy in policies]))
-    return team.act_greedily
+    return Greedy(team)
 
 
 def _game(trial: Trial, adversary: Act, good: Act) -> JSON:

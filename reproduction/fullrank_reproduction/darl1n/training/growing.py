@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.types import JSON
 from fullrank_reproduction.baselines.epc import Curriculum, Practice, Run, Stage, train
 from fullrank_reproduction.cells import Cell
@@ -102,7 +102,7 @@ def curriculum(
             warmup=WARM_UP * BATCH,
             evaluate_every=trials[0].every,
             episodes=EPISODES,
-            learning=ActorCriticConfig(batch_size=BATCH),
+            learning=Hyperparameters(batch_size=BATCH),
         ),
     )
 

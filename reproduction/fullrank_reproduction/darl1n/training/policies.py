@@ -7,19 +7,19 @@ from itertools import count
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm
-from fullrank.algorithms.maddpg import MADDPGConfig
+from fullrank.algorithms import Algorithm, World
+from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec
-from fullrank.training.rollouts import Act
+from fullrank.training.evaluation import Act
 
 POLICY, TARGET = "policy", "target_policy"
 
 
 def policies_of(algorithm: Algorithm, units: Sequence[UnitIndex]) -> list[str]:
     """The units' policies."""
-    sections = {each.unit: each.id for each in algorithm.sections if each.role == POLICY}
-    return [text_of(algorithm.view(sections[unit])) for unit in units]
+    sections = {each.owner: each.id for each in algorithm.problem.sections if each.role == POLICY}
+    return [text_of(algorithm.parameters.view(sections[unit])) for unit in units]
 
 
 def text_of(policy: FloatArray) -> str:
@@ -39,15 +39,16 @@ def digest_of(policies: Iterable[str]) -> str:
 
 def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
     """Let units play, and be expected to play, by policies of agents that see and do the same."""
-    for section in algorithm.sections:
-        if section.role in (POLICY, TARGET) and section.unit in policies:
-            algorithm.view(section.id)[:] = array_of(policies[section.unit])
-    algorithm.written()
+    for section in algorithm.problem.sections:
+        policy = policies.get(-1 if section.owner is None else section.owner)
+        if section.role in (POLICY, TARGET) and policy is not None:
+            algorithm.parameters.view(section.id)[:] = array_of(policy)
+    algorithm.parameters.written()
 
 
 def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) -> Algorithm:
     """One side of a contest by itself, with policies of whichever method of the engine."""
-    side = MADDPGConfig().make(agents, seed=seed, device="cpu")
+    side = MADDPG().make(World(agents=tuple(agents)), seed=seed, device="cpu")
     seat(side, dict(enumerate(policies)))
     return side
 
@@ -57,7 +58,8 @@ def exploring(side: Algorithm) -> Act:
     calls = count()
 
     def act(observation: FloatArray) -> FloatArray:
-        alive = np.ones((len(observation), side.units), dtype=bool)
-        return side.act(observation, iteration=next(calls), step=0, alive=alive)
+        alive = np.ones((len(observation), len(side.problem.units)), dtype=bool)
+        actions, _ = side.actor.act(observation, (), iteration=next(calls), step=0, alive=alive)
+        return actions
 
     return act

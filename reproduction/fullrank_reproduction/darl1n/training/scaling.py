@@ -86,16 +86,16 @@ def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
 def _apart(run: LocalRun, number: int, clock: Clock) -> float:
     """Seconds of the learner that takes longest, and of the controller, which waits for it."""
     algorithm, training = run.training.algorithm, run.training
-    updates = np.zeros((algorithm.units, max(algorithm.unit_sizes)), np.float32)
-    nothing = np.empty((0, training.layout.row_size), np.float32)
+    updates = np.zeros((len(algorithm.problem.units), algorithm.problem.vector_size), np.float32)
+    nothing = np.empty((0, training.collector.layout.row_size), np.float32)
     longest_s = 0.0
-    for unit in range(algorithm.units):
+    for unit in range(len(algorithm.problem.units)):
         began = clock()
-        for _, update in algorithm.updates(nothing, [unit], iteration=number):
+        for _, update in algorithm.gradients.compute(nothing, [unit], iteration=number):
             updates[unit, : len(update)] = update
         longest_s = max(longest_s, clock() - began)
     began = clock()
-    training.apply(updates)
+    training.trainer.apply(updates)
     return longest_s + clock() - began
 
 

@@ -15,7 +15,7 @@ from fullrank.common.types import JSON
 from fullrank.config import RunConfig, as_tables, load
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
-from fullrank.training.rollouts import Act, Evaluation, evaluate_and_close
+from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.readings import Found
 from fullrank_reproduction.darl1n.training.effort import Effort
@@ -175,15 +175,15 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
                 found["seconds"].append(spent)
                 found["returns"].append(_return(trial, run, number))
     finally:
-        run.training.close()
+        run.training.collector.close()
     if trial.both:
-        found["policies"] = policies_of(algorithm, range(algorithm.units))
+        found["policies"] = policies_of(algorithm, range(len(algorithm.problem.units)))
     return found
 
 
 def _return(trial: Trial, run: LocalRun, number: int) -> float:
     """Mean of the good side's episodes, which all act without exploration."""
-    act = run.training.algorithm.act_greedily
+    act = Greedy(run.training.algorithm.actor)
     played = trial.play(act, seed=derive(trial.seed, "learning_curve", number))
     side = "good" if trial.task.contest else "team"
     return float(played.side_returns[side].mean())

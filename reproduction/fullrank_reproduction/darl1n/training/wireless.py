@@ -20,7 +20,7 @@ from fullrank.config import RunConfig, as_tables, load
 from fullrank.environments.lattice.wireless import Wireless
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import student
-from fullrank.training.rollouts import Act, evaluate_and_close, random_actions
+from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.readings import Found
@@ -148,11 +148,11 @@ def _networks(config: RunConfig, world: Mapping[str, Any], clock: Clock) -> JSON
     began = clock()
     iterations = run.train()
     seconds = clock() - began
-    run.training.close()
+    run.training.collector.close()
     watched = [each for each in iterations if each.return_mean is not None]
     return {
         "seconds": seconds,
-        "return": _played(world, run.training.algorithm.act_greedily),
+        "return": _played(world, Greedy(run.training.algorithm.actor)),
         "episodes": [TOGETHER * each.iteration for each in watched],
         "returns": [each.return_mean for each in watched],
     }

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Algorithm, Parameters, Problem
 from fullrank.codes import support
 from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.planning.costs import sections_of
@@ -30,17 +30,18 @@ class AssignmentEncoder:
     objects for all streams; small ones are joined to the rest, which saves a write.
 
     Args:
-        algorithm: Holds the parameters; they must not change during ``refresh``.
+        problem: Says which sections each unit reads.
+        parameters: Broadcast; they must not change during ``refresh``.
         matrix: C; the support of a row decides which sections it needs.
 
     Attributes:
         version: Version of the encoded parameters; None before the first.
     """
 
-    def __init__(self, algorithm: Algorithm, matrix: Matrix) -> None:
+    def __init__(self, problem: Problem, parameters: Parameters, matrix: Matrix) -> None:
         self.version: int | None = None
-        self._algorithm = algorithm
-        needed = [sections_of(support(row), algorithm.needs) for row in matrix]
+        self._problem, self._parameters = problem, parameters
+        needed = [sections_of(support(row), problem.needs) for row in matrix]
         self._needed = sorted(set().union(*needed))
         self._common = sorted(set.intersection(*map(set, needed)))
         self._private = [[id_ for id_ in ids if id_ not in self._common] for ids in needed]
@@ -66,7 +67,7 @@ class AssignmentEncoder:
         self._encoded = {
             section: list(
                 encode_chunks(
-                    self._algorithm.view(section), array_id=section, field=CONTROLLER_CHUNKS
+                    self._parameters.view(section), array_id=section, field=CONTROLLER_CHUNKS
                 )
             )
             for section in self._needed
@@ -88,7 +89,7 @@ class AssignmentEncoder:
         self, rows: Mapping[int, UnitIndex], *, ids: Ids, sample: Sample, deadline_s: float
     ) -> EncodedAssignment:
         """Encode extra rows, each a single unit, and all sections that they need."""
-        sections = sections_of(sorted(set(rows.values())), self._algorithm.needs)
+        sections = sections_of(sorted(set(rows.values())), self._problem.needs)
         assignment = pb.Assignment(
             rows=[pb.Row(row=row, units=[unit], coefficients=[1.0]) for row, unit in rows.items()],
             sections=sections,
@@ -129,7 +130,9 @@ class Broadcaster:
     async def encoder(self, assignment: Assignment, *, version: int) -> AssignmentEncoder:
         """The encoder of the assignment with the parameters of ``version``."""
         if self._current is None or self._current[0] is not assignment:
-            encoder = AssignmentEncoder(self._algorithm, assignment.code.matrix)
+            encoder = AssignmentEncoder(
+                self._algorithm.problem, self._algorithm.parameters, assignment.code.matrix
+            )
             self._current = assignment, encoder
         await self.refresh(version)
         return self._current[1]

@@ -9,8 +9,7 @@ from fullrank.planning import TUNING, Plan, Planner
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import observation_of_record
 from fullrank.runs.record import IterationRecord
-from fullrank.training.trainer import Training
-from fullrank.wiring import max_variance_of
+from fullrank.wiring import Training, max_variance_of
 from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
@@ -39,8 +38,8 @@ class AutoCode:
     ) -> None:
         self.plan: Plan | None = None
         self._roster, self._membership = roster, membership
-        self._units = training.algorithm.units
-        self._payload = Payload.of(training.algorithm, training.batch_size)
+        self._units = len(training.algorithm.problem.units)
+        self._payload = Payload.of(training.problem)
         self._planner = Planner(
             Auto(**config.code.params),
             units=self._units,

@@ -10,7 +10,7 @@ from fullrank.runs.checkpoint import Checkpoint, newest, saved
 from fullrank.runs.journal import Entry, read, survey
 from fullrank.runs.record import IterationRecord, from_facts
 from fullrank.runs.recovery import checkpoints_lost, drop_superseded
-from fullrank.training.trainer import Training
+from fullrank.wiring import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 
 log = logging.getLogger(__name__)

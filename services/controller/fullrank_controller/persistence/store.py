@@ -8,7 +8,7 @@ from fullrank.runs.checkpoint import save, saved
 from fullrank.runs.event_log import Committed, EventLog, Published
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, to_facts
-from fullrank.training.trainer import Training
+from fullrank.wiring import Training
 from fullrank_controller.persistence.records import DecidedIteration
 from fullrank_controller.persistence.run_directory import RunDirectory
 

@@ -4,7 +4,6 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from fullrank.algorithms import IndependentAlgorithm
 from fullrank.audit.ledger import CONTROLLER, WINDOW
 from fullrank.audit.proof import Evidence
 from fullrank.codes import support
@@ -12,7 +11,7 @@ from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
 from fullrank.rpc.clients import ReplayClient
-from fullrank.training.trainer import Training
+from fullrank.wiring import Training
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.recomputation import Recomputation
@@ -47,9 +46,8 @@ class Auditor:
         replay: ReplayClient,
         directory: RunDirectory,
     ) -> None:
-        self._config, self._run, self._units = config, run, training.algorithm.units
-        comparable = not isinstance(training.algorithm, IndependentAlgorithm)
-        self._every = config.audit.every if comparable else 0
+        self._config, self._run, self._units = config, run, len(training.algorithm.problem.units)
+        self._every = config.audit.every if training.problem.data.exact else 0
         self._recomputation = Recomputation(training, replay)
         self._disputes = Disputes(config, run, training, replay, directory)
         self._tries = 0

@@ -9,8 +9,7 @@ from fullrank.replay import Sample
 from fullrank.rpc.clients import ReplayClient
 from fullrank.runs.event_log import Acknowledged, EventLog
 from fullrank.training.rollouts import Collected
-from fullrank.training.trainer import Training
-from fullrank.wiring import capacity_of
+from fullrank.wiring import Training, capacity_of
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.watchdog import Watchdog
 
@@ -54,7 +53,7 @@ class Collector:
     async def open(self, head: int) -> None:
         """Open the table at ``head``, and warm it up if it is empty."""
         self._tail, held = await self._replay.open_table(
-            row_size=self._training.layout.row_size,
+            row_size=self._training.collector.layout.row_size,
             capacity=self._capacity + self._spare_rows,
             head=head,
             run_term=self._identity.run_term,
@@ -63,7 +62,7 @@ class Collector:
             log.warning("replay_lost expected=%d held=%d tail=%d", head, held, self._tail)
         if held == self._tail:
             with self._watchdog.phase("warming up"):
-                rows = await asyncio.to_thread(self._training.warm_up)
+                rows = await asyncio.to_thread(self._training.collector.warm_up)
             reach("warmup.played")
             held = await self._replay.append(held, rows)
         self._acknowledge(held)
@@ -71,7 +70,7 @@ class Collector:
     def begin(self, iteration: int) -> "asyncio.Task[Collected]":
         """Start playing for an iteration, unless a collection was already begun."""
         if self.ahead is None:
-            playing = asyncio.to_thread(self._training.collect, iteration)
+            playing = asyncio.to_thread(self._training.collector.collect, iteration)
             self.ahead = asyncio.create_task(playing)
         return self.ahead
 
@@ -99,4 +98,4 @@ class Collector:
     def sample(self, iteration: int) -> Sample:
         """The iteration's minibatch, drawn from acknowledged transitions."""
         tail = max(self._tail, self.head - self._capacity)
-        return self._training.sample(iteration, tail=tail, head=self.head)
+        return self._training.trainer.sample(iteration, tail=tail, head=self.head)

@@ -14,8 +14,8 @@ from fullrank.rpc.clients import ReplayClient
 from fullrank.runs.event_log import TakenBack
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.recovery import newest_before
-from fullrank.training.trainer import Training, part
-from fullrank.wiring import recipe_of
+from fullrank.training.trainer import part
+from fullrank.wiring import Training, algorithm_of
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.recomputation import fetch
 from fullrank_controller.run import Run
@@ -95,7 +95,7 @@ class Disputes:
                 f"neither a checkpoint nor the journal reaches back to iteration {first}; raise "
                 "checkpoint.keep"
             )
-        loop, row_size = asyncio.get_running_loop(), self._training.layout.row_size
+        loop, row_size = asyncio.get_running_loop(), self._training.collector.layout.row_size
 
         def gather(sample: Sample) -> FloatArray:
             fetching = fetch(self._replay, sample, row_size)
@@ -103,7 +103,7 @@ class Disputes:
 
         shadow = self._shadow()
         if checkpoint is not None:
-            shadow.load(part(checkpoint.arrays, "algorithm"))
+            shadow.optimiser.load(part(checkpoint.arrays, "algorithm"))
         return await asyncio.to_thread(
             prove, shadow, entries, dispute, since=max(since, first), gather=gather
         )
@@ -115,11 +115,9 @@ class Disputes:
             FullrankError: This process would not compute the bits of the learners.
         """
         config = self._config
-        shadow = recipe_of(config).make(
-            self._training.agents, seed=config.seed, device=config.compute.device
-        )
+        shadow = algorithm_of(config, self._training.collector.agents)
         fingerprints = {member.fingerprint for member in self._run.roster.eligible}
-        if fingerprints != {shadow.fingerprint()}:
+        if fingerprints != {shadow.gradients.fingerprint()}:
             raise FullrankError("the controller's numeric fingerprint is not that of the learners")
         return shadow
 

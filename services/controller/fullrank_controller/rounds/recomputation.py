@@ -13,7 +13,7 @@ from fullrank.common.updates import unit_digest
 from fullrank.replay import Sample
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
-from fullrank.training.trainer import Training
+from fullrank.wiring import Training
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Recomputation:
             if ahead is not None:
                 await asyncio.wait({ahead})
             self._check_cancelled()
-            batch = await fetch(self._replay, sample, self._training.layout.row_size)
+            batch = await fetch(self._replay, sample, self._training.collector.layout.row_size)
             digest = await asyncio.to_thread(self._digest, batch, unit, sample.iteration)
             self._check_cancelled()  # finished too late, it would count for the next iteration
         except FullrankError as error:
@@ -71,7 +71,7 @@ class Recomputation:
         log.debug("recomputed iteration=%d unit=%d", sample.iteration, unit)
 
     def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
-        updates = self._training.algorithm.updates(
+        updates = self._training.algorithm.gradients.compute(
             batch, [unit], iteration=iteration, check_cancelled=self._check_cancelled
         )
         return unit_digest(dict(updates)[unit])

@@ -1,7 +1,7 @@
 """Which float32 matrix kernel this process uses, and proof that it really computes in float32.
 
 On processors where MKL does not use AVX-512, letting PyTorch send float32 products to oneDNN
-(``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN owns bfloat16 tiles
+(``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN owns bfloat16 blocks
 the same line silently computes in bfloat16, so the products are probed first. This module is the
 only place that touches that process-wide setting, and it leaves it as it was.
 """

@@ -1,6 +1,6 @@
-"""A minibatch of packed transitions turned so that a column is one transition, tile by tile.
+"""A minibatch of packed transitions turned so that a column is one transition, block by block.
 
-All critics of all agents read the same joint input, so it is made once. A tile is a run of
+All critics of all agents read the same joint input, so it is made once. A block is a run of
 transitions short enough that what is computed from it stays in cache. Its columns are padded with
 zeros to a multiple of 16; they weigh nothing.
 """
@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray
-from fullrank.networks.fused.mlp import ALIGNMENT, aligned
+from fullrank.networks.parameters import ALIGNMENT, aligned
 from fullrank.replay.layout import Layout
 
-TILE = {"cpu": 256, "cuda": 2**20}
-"""Transitions of a tile at most, unless the networks are wider than that."""
+BLOCK_COLUMNS = {"cpu": 256, "cuda": 2**20}
+"""Transitions of a block at most, unless the networks are wider than that."""
 
 SHORT = 256
 """Rows of so many columns need no odd multiple of 16: they are too short to meet in few cache sets.
 """
 
 
-def tile_columns(size: int, *, hidden: int, device: torch.device) -> int:
-    """Columns of each tile that ``size`` transitions are cut into."""
-    count = -(-size // max(hidden, TILE[device.type]))
+def block_columns(size: int, *, hidden: int, device: torch.device) -> int:
+    """Columns of each block that ``size`` transitions are cut into."""
+    count = -(-size // max(hidden, BLOCK_COLUMNS[device.type]))
     columns = -(-size // (count * ALIGNMENT)) * ALIGNMENT
     return columns if columns <= SHORT else aligned(columns)
 
 
-class Tile:
+class ColumnBlock:
     """Preallocated buffers for some transitions; D = entries of all observations and all actions.
 
     Attributes:
@@ -70,19 +70,21 @@ class Minibatch:
 
     Attributes:
         size: B.
-        tiles: Of equal numbers of columns.
-        columns: Of one tile.
-        width: Columns of all tiles.
+        blocks: Of equal numbers of columns.
+        columns: Of one block.
+        width: Columns of all blocks.
     """
 
     def __init__(self, layout: Layout, *, size: int, hidden: int, device: torch.device) -> None:
         self._layout, self._device, self.size = layout, device, size
-        self.columns = tile_columns(size, hidden=hidden, device=device)
+        self.columns = block_columns(size, hidden=hidden, device=device)
         starts = range(0, size, self.columns)
         self.width = self.columns * len(starts)
         facts = torch.zeros(4, layout.agents, self.width, device=device)
         self._facts = facts[:, :, :size]
-        self.tiles = [Tile(layout, part, device=device) for part in facts.chunk(len(starts), dim=2)]
+        self.blocks = [
+            ColumnBlock(layout, part, device=device) for part in facts.chunk(len(starts), dim=2)
+        ]
 
     def load(self, rows: FloatArray) -> None:
         """Take over packed transitions, shape (size, row_size)."""
@@ -93,5 +95,5 @@ class Minibatch:
         weight.copy_(batch[:, self._layout.alive].t())
         torch.mul(weight, continues, out=acts_next)
         weight.div_(weight.sum(1, keepdim=True).clamp_min_(1.0))
-        for start, tile in zip(range(0, self.size, self.columns), self.tiles, strict=True):
-            tile.load(batch[start : start + self.columns])
+        for start, block in zip(range(0, self.size, self.columns), self.blocks, strict=True):
+            block.load(batch[start : start + self.columns])

@@ -15,19 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-ALIGNMENT = 16
-"""float32 entries in 64 bytes: every unit's slice starts on such a boundary."""
-
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
-
-
-def aligned(size: int) -> int:
-    """``size`` rounded up to an odd multiple of ``ALIGNMENT``.
-
-    An odd one, because rows whose length is a power of two fall on the same cache sets: weight
-    gradients over 1024 columns take 1.3 times as long as over 1040.
-    """
-    return (-(-size // ALIGNMENT) | 1) * ALIGNMENT
 
 
 class Linear(NamedTuple):
@@ -116,7 +104,7 @@ class Weights(NamedTuple):
     third_back: Tensor
 
 
-class Tape:
+class Activations:
     """What a forward pass leaves for the backward pass; overwritten by the next pass.
 
     Attributes:
@@ -142,34 +130,34 @@ class Tape:
         accumulate(third, output_gradient, self._h2_rows, beta=beta)
 
 
-def forward(weights: Weights, inputs: Tensor, tape: Tape, out: Tensor) -> Tensor:
+def forward(weights: Weights, inputs: Tensor, activations: Activations, out: Tensor) -> Tensor:
     """Outputs, shape (units, outputs, columns), from inputs (units, inputs, columns)."""
-    torch.bmm(weights.first.weight, inputs, out=tape.h1).add_(weights.first.bias)
-    return upper(weights, tape.h1, tape, out)
+    torch.bmm(weights.first.weight, inputs, out=activations.h1).add_(weights.first.bias)
+    return upper(weights, activations.h1, activations, out)
 
 
-def upper(weights: Weights, first: Tensor, tape: Tape, out: Tensor) -> Tensor:
+def upper(weights: Weights, first: Tensor, activations: Activations, out: Tensor) -> Tensor:
     """Outputs from the pre-activation of the first layer on."""
-    hidden(weights, first, tape)
-    return torch.baddbmm(weights.third.bias, weights.third.weight, tape.h2, out=out)
+    hidden(weights, first, activations)
+    return torch.baddbmm(weights.third.bias, weights.third.weight, activations.h2, out=out)
 
 
-def hidden(weights: Weights, first: Tensor, tape: Tape) -> None:
-    """Both hidden layers, from the pre-activation of the first, which may be ``tape.h1``."""
-    torch.clamp_min(first, 0.0, out=tape.h1)
-    torch.bmm(weights.second.weight, tape.h1, out=tape.h2).add_(weights.second.bias)
-    tape.h2.clamp_min_(0.0)
+def hidden(weights: Weights, first: Tensor, activations: Activations) -> None:
+    """Both hidden layers, from the pre-activation of the first, which may be ``activations.h1``."""
+    torch.clamp_min(first, 0.0, out=activations.h1)
+    torch.bmm(weights.second.weight, activations.h1, out=activations.h2).add_(weights.second.bias)
+    activations.h2.clamp_min_(0.0)
 
 
-def backward(weights: Weights, output_gradient: Tensor, tape: Tape) -> None:
+def backward(weights: Weights, output_gradient: Tensor, activations: Activations) -> None:
     """Gradients at both pre-activations: of layer 2 into ``second``, of layer 1 into ``below``."""
     if output_gradient.shape[1] == 1:  # several times as fast as a product of depth 1
-        torch.mul(weights.third_back, output_gradient, out=tape.second)
+        torch.mul(weights.third_back, output_gradient, out=activations.second)
     else:
-        torch.bmm(weights.third_back, output_gradient, out=tape.second)
-    _mask(tape.second, tape.h2)
-    torch.bmm(weights.second_back, tape.second, out=tape.below)
-    _mask(tape.below, tape.h1)
+        torch.bmm(weights.third_back, output_gradient, out=activations.second)
+    _mask(activations.second, activations.h2)
+    torch.bmm(weights.second_back, activations.second, out=activations.below)
+    _mask(activations.below, activations.h1)
 
 
 def _mask(gradient: Tensor, relu: Tensor) -> None:

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
+from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments import Environment
-from fullrank.training.rollouts import Act, Evaluation, evaluate
+from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate
 from fullrank_reproduction.baselines.epc import (
     Curriculum,
     Point,
@@ -32,7 +32,7 @@ PRACTICE = Practice(
     warmup=8,
     evaluate_every=2,
     episodes=2,
-    learning=ActorCriticConfig(batch_size=8),
+    learning=Hyperparameters(batch_size=8),
 )
 
 ASKED = 1 + 2 * 3
@@ -119,7 +119,7 @@ def test_a_stage_begins_with_what_its_parents_learnt(tmp_path: Path) -> None:
     team = curriculum.team(4)
     team.begin({name: np.tile(own, (2, 1)) for name, own in parent.parameters.items()})
     court, draw = curriculum.make(4, PRACTICE.episodes), derive(0, "learning_curve", 0)
-    played = evaluate(court, team.act_greedily, PRACTICE.episodes, draw)
+    played = evaluate(court, Greedy(team), PRACTICE.episodes, draw)
     assert child.points[0].mean_return == played.returns.mean()
 
 

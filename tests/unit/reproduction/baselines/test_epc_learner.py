@@ -5,12 +5,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullrank.algorithms.actor_critics import ActorCriticConfig
-from fullrank.algorithms.sections import layout_of
+from fullrank.algorithms.actor_critic import Hyperparameters
+from fullrank.algorithms.transitions import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import AgentSpec, Continuous
+from fullrank.training.evaluation import Greedy
 from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc import learner as module
 from fullrank_reproduction.baselines.epc.learner import Learner
@@ -36,7 +37,7 @@ def played(world: Environment, team: Team, steps: int) -> FloatArray:
 
 
 def learner_of(world: Environment, team: Team, *, discount: float = 0.95) -> Learner:
-    config = ActorCriticConfig(discount=discount)
+    config = Hyperparameters(discount=discount)
     return Learner(team, layout_of(world.agents), config, seed=SEED)
 
 
@@ -60,7 +61,7 @@ def test_a_team_learns_what_pays_and_does_it() -> None:
         learner.update(rows, iteration=iteration)
     error = values(team, learner, rows) - torch.from_numpy(rows[:, layout.reward]).t()
     assert float(error.abs().mean()) < 0.1
-    chosen = team.act_greedily(rows[:, layout.observation]).reshape(len(rows), 9, 2)
+    chosen = Greedy(team)(rows[:, layout.observation]).reshape(len(rows), 9, 2)
     assert (chosen[:, :4, 0] == 1).all()
     assert (chosen[:, 4:, 1] == 1).all()
 

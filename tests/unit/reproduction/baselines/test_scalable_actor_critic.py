@@ -12,7 +12,7 @@ from fullrank.common.seeding import derive, stream
 from fullrank.environments.lattice.environment import LatticeEnvironment
 from fullrank.environments.lattice.ising import Ising
 from fullrank.environments.lattice.wireless import Wireless
-from fullrank.training.rollouts import evaluate
+from fullrank.training.evaluation import evaluate
 from fullrank_reproduction.baselines.scalable_actor_critic import (
     Episode,
     ScalableActorCritic,

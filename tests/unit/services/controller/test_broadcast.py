@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms import Parameters, Problem
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay import Sample
 from fullrank.rpc.codec import Assembler
@@ -44,7 +44,7 @@ def sections() -> Sections:
 
 @pytest.fixture
 def encoder(sections: Sections) -> AssignmentEncoder:
-    return AssignmentEncoder(cast(Algorithm, sections), MATRIX)
+    return AssignmentEncoder(cast(Problem, sections), cast(Parameters, sections), MATRIX)
 
 
 def received(encoded: EncodedAssignment) -> tuple[pb.Assignment, dict[int, list[float]]]:

@@ -22,7 +22,7 @@ class Slow:
     def __init__(self) -> None:
         self.begun, self.release = threading.Event(), threading.Event()
 
-    def updates(self, *_: Any, **__: Any) -> Iterator[tuple[int, FloatArray]]:
+    def compute(self, *_: Any, **__: Any) -> Iterator[tuple[int, FloatArray]]:
         self.begun.set()
         assert self.release.wait(30.0)
         yield 0, np.zeros(3, np.float32)
@@ -38,7 +38,10 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     decided_first: bool,
 ) -> None:
     algorithm = Slow()
-    training = SimpleNamespace(algorithm=algorithm, layout=SimpleNamespace(row_size=4))
+    training = SimpleNamespace(
+        algorithm=SimpleNamespace(gradients=algorithm),
+        collector=SimpleNamespace(layout=SimpleNamespace(row_size=4)),
+    )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()))
     recomputation.begin(SAMPLE, 0, None)
     await asyncio.to_thread(algorithm.begun.wait)

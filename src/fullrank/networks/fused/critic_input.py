@@ -9,34 +9,36 @@ from torch import Tensor
 from fullrank.replay.layout import Layout
 
 
-class Sight(StrEnum):
+class CriticInput(StrEnum):
     """Kinds of critics."""
 
-    JOINT = "joint"
+    CENTRALISED = "centralised"
     """All observations and all actions."""
-    OWN = "own"
+    LOCAL = "local"
     """The agent's own observation and action; with neighbours, their actions, too."""
     MEAN_FIELD = "mean_field"
     """All observations, the own action, and the mean of the other agents' actions, shorter ones
     padded with zeros."""
 
 
-def critic_inputs(sight: Sight, layout: Layout, agent: int, *, neighbours: int = 0) -> int:
+def critic_inputs(
+    critic_input: CriticInput, layout: Layout, agent: int, *, neighbours: int = 0
+) -> int:
     """Entries of what the agent's critic sees.
 
     Args:
-        sight: Its kind.
+        critic_input: Its kind.
         layout: Of a transition.
         agent: Whose critic it is.
-        neighbours: With ``Sight.OWN``, places for actions of neighbours, of the size of its own.
+        neighbours: With ``CriticInput.LOCAL``, the number of neighbours whose actions it sees.
     """
     observations, actions = layout.observation_sizes, layout.action_sizes
-    match sight:
-        case Sight.JOINT:
+    match critic_input:
+        case CriticInput.CENTRALISED:
             return sum(observations) + sum(actions)
-        case Sight.OWN:
+        case CriticInput.LOCAL:
             return observations[agent] + (1 + neighbours) * actions[agent]
-        case Sight.MEAN_FIELD:
+        case CriticInput.MEAN_FIELD:
             return sum(observations) + actions[agent] + max(actions)
 
 

@@ -11,7 +11,7 @@ def consecutive(rows: Sequence[int]) -> bool:
     return tuple(rows) == tuple(range(rows[0], rows[0] + len(rows)))
 
 
-class Picked:
+class GatherIndex:
     """Rows along the first axis: where they lie side by side a view, else a copy.
 
     Args:

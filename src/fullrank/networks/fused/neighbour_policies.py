@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.networks.fused.mlp import Mlp, Tape, aligned, forward
+from fullrank.networks.fused.mlp import Activations, Mlp, forward
+from fullrank.networks.parameters import aligned
 
 MOST = 208
 """Rows of one agent at most that are computed as one matrix."""
@@ -59,6 +60,6 @@ def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
     """Shape (pieces, outputs, columns), of inputs of shape (pieces, inputs, columns)."""
     pieces, _, columns = inputs.shape
     below = inputs.new_empty(pieces, policy.hidden, columns)
-    tape = Tape(below, below)
+    activations = Activations(below, below)
     out = inputs.new_empty(pieces, policy.outputs, columns)
-    return forward(policy.weights(parameters), inputs, tape, out)
+    return forward(policy.weights(parameters), inputs, activations, out)

@@ -35,6 +35,9 @@ class Head(Protocol):
     def mode(self, outputs: Tensor) -> Tensor:
         """The action to take without exploration."""
 
+    def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
+        """Outputs that lead to available actions only; ``available`` has their shape."""
+
 
 class Relaxed:
     """Discrete actions by Gumbel-softmax at temperature 1: softmax(logits - log(-log u)).
@@ -72,6 +75,10 @@ class Relaxed:
     def mode(self, outputs: Tensor) -> Tensor:
         """The likeliest action as one-hot."""
         return _one_hot(outputs)
+
+    def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
+        """Logits of minus infinity where an action is not available."""
+        return outputs.masked_fill(~available, -torch.inf)
 
 
 class Squashed:
@@ -111,6 +118,10 @@ class Squashed:
     def mode(self, outputs: Tensor) -> Tensor:
         """The mean."""
         return outputs.tanh().mul_(self._half).add_(self._centre)
+
+    def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
+        """The outputs: every point of the box is available."""
+        return outputs
 
 
 def make_head(spec: ActionSpec, *, noise: float, device: torch.device) -> Head:

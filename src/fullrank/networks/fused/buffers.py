@@ -1,4 +1,4 @@
-"""Preallocated buffers for the update of a few units of one cohort."""
+"""Preallocated buffers for the update of a few units of one group."""
 
 from functools import cached_property
 
@@ -6,18 +6,18 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.fused.clip import Clipper
-from fullrank.networks.fused.cohort import Cohort
-from fullrank.networks.fused.mlp import Linear, Tape, parts
-from fullrank.networks.fused.sight import Sight
+from fullrank.networks.fused.critic_input import CriticInput
+from fullrank.networks.fused.mlp import Activations, Linear, parts
+from fullrank.networks.fused.network_group import NetworkGroup
 
 
-class Workspace:
+class Buffers:
     """Buffers whose first axis is the unit; they hold nothing between two uses.
 
     Attributes:
         first: Pre-activation of the critics' first layer, shape (units, hidden, columns).
-        critic: Tape of the critics.
-        policy: Tape of the policies; shares all but its activations with ``critic``.
+        critic: Activations of the critics.
+        policy: Activations of the policies; shares all but its activations with ``critic``.
         value: Q, shape (units, 1, columns).
         outputs: Of the policies, shape (units, action size, columns).
         action_weights: Columns of the critics' first layer that the own action meets.
@@ -30,22 +30,22 @@ class Workspace:
         clipper: From both layered gradients to ``gradient``.
     """
 
-    def __init__(self, cohort: Cohort, *, units: int, columns: int, clip_norm: float) -> None:
-        device = cohort.rows.online.device
-        hidden, actions = cohort.critic.hidden, cohort.policy.outputs
+    def __init__(self, group: NetworkGroup, *, units: int, columns: int, clip_norm: float) -> None:
+        device = group.rows.online.device
+        hidden, actions = group.critic.hidden, group.policy.outputs
         self.first, second, below = (
             torch.zeros(units, hidden, columns, device=device) for _ in range(3)
         )
-        self.critic, self.policy = Tape(second, below), Tape(second, below)
+        self.critic, self.policy = Activations(second, below), Activations(second, below)
         self.value = torch.empty(units, 1, columns, device=device)
         self.outputs = torch.empty(units, actions, columns, device=device)
         self.action_weights = torch.empty(units, hidden, actions, device=device)
-        self.folded = torch.empty(units, hidden, cohort.critic.inputs + 1, device=device)
+        self.folded = torch.empty(units, hidden, group.critic.inputs + 1, device=device)
         self.affine_gradient = self.folded
-        self._joint = (units, hidden, cohort.layout.action.stop + 1)
-        if cohort.sight is Sight.MEAN_FIELD:
+        self._joint = (units, hidden, group.layout.action.stop + 1)
+        if group.critic_input is CriticInput.MEAN_FIELD:
             self.affine_gradient = self.folded.new_empty(self._joint)
-        layers = (*cohort.critic.layers, *cohort.policy.layers)
+        layers = (*group.critic.layers, *group.policy.layers)
         outputs = [layer.outputs for layer in layers[1:]]
         self.bias_gradient = torch.zeros(units, sum(outputs), device=device)
         biases = self.bias_gradient.unsqueeze(2).split_with_sizes(outputs, 1)
@@ -54,7 +54,7 @@ class Workspace:
             for layer, bias in zip(layers[1:], biases, strict=True)
         ]
         self.critic_gradient, self.policy_gradient = upper[:2], upper[2:]
-        self.gradient = torch.zeros(units, cohort.rows.online.shape[1], device=device)
+        self.gradient = torch.zeros(units, group.rows.online.shape[1], device=device)
         self.clipper = Clipper(
             (parts(self.folded), *upper),
             [layer.parts(self.gradient) for layer in layers],

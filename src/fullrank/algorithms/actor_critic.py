@@ -1,0 +1,190 @@
+"""Actor-critics of M agents, written as modules and losses.
+
+A subclass says which networks an agent has and what their losses are; the four roles follow. Unit i
+is the update of agent i: u_i = [gradient of each network's loss at that network]. Every loss is one
+autograd call for one unit, so that its bits never depend on which units are computed beside it.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.autograd import (
+    AutogradGradients,
+    BatchOf,
+    ModuleActor,
+    Networks,
+    initial_groups,
+    shared_batches,
+)
+from fullrank.algorithms.base import Algorithm, DataMode, Problem, Section, Unit, World
+from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.optimiser import AdamOptimiser
+from fullrank.algorithms.transitions import layout_of
+from fullrank.common.errors import ConfigError
+from fullrank.networks.adam import Adam
+from fullrank.networks.fused.gradients import LossWeights
+from fullrank.networks.modules import flat_size
+from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hyperparameters:
+    """Hyperparameters of actor-critics, by default those of [Wang21] and [DARL1N]."""
+
+    batch_size: int = 1024
+    """B, transitions that an update is the mean over."""
+    hidden: int = 64
+    """Width of the hidden layers of policies and critics."""
+    learning_rate: float = 0.01
+    """Of Adam, for policies and critics."""
+    discount: float = 0.95
+    """gamma."""
+    target_rate: float = 0.01
+    """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
+    clip_norm: float = 0.5
+    """L2 norm that each variable's gradient is clipped to."""
+    logit_penalty: float = 1e-3
+    """Weight of the mean square of the policy's outputs in its loss."""
+    exploration_noise: float = 0.1
+    """Continuous actions: standard deviation of the noise, as a share of half the range."""
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1 or self.hidden < 1:
+            raise ConfigError("algorithm.batch_size and algorithm.hidden must be at least 1")
+        if self.clip_norm <= 0:
+            raise ConfigError("algorithm.clip_norm must be above 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActorCritic(Hyperparameters):
+    """Base of algorithms in which every agent has networks of its own; see ``AlgorithmConfig``."""
+
+    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+        """The networks of an agent by role; ``policy`` plays. Their targets follow by averaging."""
+        raise NotImplementedError
+
+    def losses(self, agent: int, nets: Networks, batch: Any, draws: Draws) -> Mapping[str, Tensor]:
+        """The loss of each network of an agent, a scalar; a role left out gets no gradient.
+
+        Args:
+            agent: Its index.
+            nets: ``nets.policy[k]``, ``nets.target_critic[k]``, ...: all networks, by role.
+            batch: ``Transitions``, unless ``batches`` says otherwise.
+            draws: Random numbers, keyed.
+        """
+        raise NotImplementedError
+
+    def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
+        """Role and agent of all networks that an agent's losses read: by default all there are."""
+        every = range(len(world.agents))
+        return [(role, k) for role in roles(self.networks(world, agent)) for k in every]
+
+    def data_mode(self) -> DataMode:
+        """By default one minibatch for all units."""
+        return DataMode(batch_size=self.batch_size)
+
+    def problem(self, world: World) -> Problem:
+        """Units, sections and sizes; parameters are not allocated."""
+        with torch.device("meta"):
+            networks = [self.networks(world, agent) for agent in range(len(world.agents))]
+        sizes = [{role: flat_size(net) for role, net in own.items()} for own in networks]
+        pairs = sections_of(networks[0], len(networks))
+        ids = {pair: id_ for id_, pair in enumerate(pairs)}
+        return Problem(
+            units=tuple(Unit(agent) for agent in range(len(networks))),
+            unit_sizes=tuple(sum(own.values()) for own in sizes),
+            sections=tuple(
+                Section(
+                    id=id_, role=role, owner=agent, size=sizes[agent][role.removeprefix("target_")]
+                )
+                for (role, agent), id_ in ids.items()
+            ),
+            reads=tuple(
+                tuple(sorted({ids[pair] for pair in self.reads(world, agent)}))
+                for agent in range(len(networks))
+            ),
+            row_size=layout_of(world.agents).row_size,
+            data=self.data_mode(),
+        )
+
+    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+        """Build all roles on modules and autograd."""
+        where = device_of(device)
+        groups = initial_groups(partial(self.networks, world), len(world.agents), seed, where)
+        parameters = self.parameters(world, groups)
+        nets = Networks(partial(self.networks, world), parameters)
+        gradients = self.autograd(world, nets, seed=seed, device=where)
+        actor = ModuleActor(world.agents, nets, noise=self.exploration_noise, seed=seed)
+        return Algorithm(
+            problem=self.problem(world),
+            parameters=parameters,
+            gradients=gradients,
+            optimiser=self.optimiser(parameters),
+            actor=actor,
+        )
+
+    def autograd(
+        self,
+        world: World,
+        nets: Networks,
+        *,
+        seed: int,
+        device: torch.device,
+        batch_of: BatchOf | None = None,
+    ) -> AutogradGradients:
+        """The losses as a learner's role."""
+        return AutogradGradients(
+            self.losses,
+            nets,
+            batch_of or shared_batches(world.agents, device),
+            world.agents,
+            clip_norm=self.clip_norm if self.data_mode().exact else None,
+            keyed_by_row=not self.data_mode().exact,
+            seed=seed,
+            device=device,
+        )
+
+    def parameters(self, world: World, groups: Sequence[ParameterGroup]) -> GroupedParameters:
+        """The parameters of all agents, section by section."""
+        pairs = sections_of(groups[0].networks, len(world.agents))
+        return GroupedParameters(groups, pairs)
+
+    def optimiser(
+        self,
+        parameters: GroupedParameters,
+        *,
+        clip: Callable[[ParameterGroup, Tensor], None] | None = None,
+    ) -> AdamOptimiser:
+        """Adam and Polyak averaging."""
+        adam = Adam(learning_rate=self.learning_rate, target_rate=self.target_rate)
+        return AdamOptimiser(parameters, adam, clip=clip)
+
+
+def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, int]]:
+    """Role and agent of every section: role by role, in each the agents in order."""
+    return [(role, agent) for role in roles(networks) for agent in range(agents)]
+
+
+def loss_weights(config: Hyperparameters) -> LossWeights:
+    """The hyperparameters that hand-written updates need."""
+    return LossWeights(
+        batch_size=config.batch_size,
+        discount=config.discount,
+        clip_norm=config.clip_norm,
+        logit_penalty=config.logit_penalty,
+    )
+
+
+def device_of(name: str) -> torch.device:
+    """``auto``, ``cpu`` or ``cuda``; ``ConfigError`` if it is not available."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise ConfigError("device 'cuda' is not available here; use 'cpu' or 'auto'")
+    if name not in ("auto", "cpu", "cuda"):
+        raise ConfigError(f"unknown device {name!r}; use 'auto', 'cpu' or 'cuda'")
+    return torch.device("cuda" if available and name != "cpu" else "cpu")

@@ -1,0 +1,261 @@
+"""Gradients and actions of any modules: the losses that an algorithm states, by autograd."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.transitions import Transitions
+from fullrank.common.errors import ConfigError
+from fullrank.common.seeding import derive, stream
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
+from fullrank.common.updates import snap
+from fullrank.environments.base import AgentSpec
+from fullrank.networks.fused import kernels
+from fullrank.networks.heads import make_head
+from fullrank.networks.modules import bind, flat_size, layers_of, views, write
+from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
+
+Make: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
+"""Agent to its networks by role."""
+
+BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]
+"""Packed transitions to a function from unit and key of the draws to what its losses read."""
+
+Losses: TypeAlias = Callable[[int, "Networks", Any, Draws], Mapping[str, Tensor]]
+
+
+def initial_groups(
+    make: Make, agents: int, seed: int, device: torch.device
+) -> tuple[ParameterGroup, ...]:
+    """One group for each agent, with the parameters that its modules draw for themselves.
+
+    Modules draw from torch's generator, seeded by (seed, "initialise", agent) and put back.
+    """
+    groups = []
+    for agent in range(agents):
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive(seed, "initialise", agent))
+            modules = make(agent)
+        columns, start = {}, 0
+        for role, module in modules.items():
+            columns[role] = slice(start, start + flat_size(module))
+            start = columns[role].stop
+        group = ParameterGroup([agent], columns, device=device)
+        for role, module in modules.items():
+            write(module, group.host[0][0, columns[role]])
+        group.host[1].copy_(group.host[0])
+        group.push()
+        groups.append(group)
+    return tuple(groups)
+
+
+class Networks:
+    """All networks at the current parameters, by role and agent: ``nets.target_critic[k](x)``.
+
+    Args:
+        make: Builds an agent's networks; only their structure is used.
+        parameters: Read in place.
+    """
+
+    def __init__(self, make: Make, parameters: GroupedParameters) -> None:
+        self.parameters = parameters
+        self._modules: dict[str, list[nn.Module]] = {}
+        for agent in sorted(parameters.place):
+            group, row = parameters.place[agent]
+            for role in roles(group.networks):
+                online = role.removeprefix("target_")
+                source = group.rows.online if role == online else group.rows.target
+                flat = source[row, group.networks[online]]
+                module = bind(lambda a=agent, r=online: make(a)[r], flat)  # type: ignore[misc]
+                self._modules.setdefault(role, []).append(module.requires_grad_(role == online))
+
+    def __getattr__(self, role: str) -> list[nn.Module]:
+        if role.startswith("_") or role not in self._modules:
+            raise AttributeError(f"there is no network {role!r}")
+        return self._modules[role]
+
+
+def shared_batches(agents: Sequence[AgentSpec], device: torch.device) -> BatchOf:
+    """The minibatch from replay, the same for every unit."""
+
+    def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
+        batch = Transitions(rows, agents, device=device)
+        return lambda unit, key: batch
+
+    return load
+
+
+class AutogradGradients:
+    """The contract is ``Gradients``.
+
+    Args:
+        losses: As ``ActorCritic.losses``.
+        nets: At the broadcast parameters.
+        batch_of: Where transitions come from.
+        agents: All agents.
+        clip_norm: L2 norm that each variable's gradient is clipped to; None: not here.
+        keyed_by_row: Whether every holder of a unit draws for itself.
+        seed: The run's.
+        device: Where parameters lie.
+    """
+
+    def __init__(
+        self,
+        losses: Losses,
+        nets: Networks,
+        batch_of: BatchOf,
+        agents: Sequence[AgentSpec],
+        *,
+        clip_norm: float | None,
+        keyed_by_row: bool,
+        seed: int,
+        device: torch.device,
+    ) -> None:
+        self._losses, self._nets, self._batch_of, self._agents = losses, nets, batch_of, agents
+        self._clip_norm, self._keyed_by_row = clip_norm, keyed_by_row
+        self._seed, self._device = seed, device
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each unit asked for, one after another; see ``Gradients.compute``."""
+        key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
+        batch_of = self._batch_of(batch)
+        draws = Draws(self._agents, seed=self._seed, key=key, device=self._device)
+        for unit in units:
+            check_cancelled()
+            data = batch_of(unit, key)
+            check_cancelled()
+            yield unit, self._update(unit, data, draws)
+
+    def _update(self, agent: int, batch: Any, draws: Draws) -> FloatArray:
+        """[gradient of each network's loss], clipped variable by variable, snapped."""
+        group, _ = self._nets.parameters.place[agent]
+        update = torch.zeros(group.size, device=self._device)
+        for role, loss in self._losses(agent, self._nets, batch, draws).items():
+            module = getattr(self._nets, role)[agent]
+            variables = [*views(module, update[group.networks[role]])]
+            gradients = torch.autograd.grad(
+                loss, [parameter for parameter, _ in variables], materialize_grads=True
+            )
+            for gradient, (_, out) in zip(gradients, variables, strict=True):
+                out.copy_(
+                    gradient if self._clip_norm is None else clipped(gradient, self._clip_norm)
+                )
+        return snap(update.cpu().numpy())
+
+    def fingerprint(self) -> str:
+        """Numeric identity of this process."""
+        return kernels.fingerprint(kernels.Kernel("default"), self._device)
+
+
+def clipped(gradient: Tensor, norm: float | None) -> Tensor:
+    """A gradient scaled by min(1, norm / its length); unchanged without a norm."""
+    if norm is None:
+        return gradient
+    length = torch.linalg.vector_norm(gradient).clamp_min(norm)
+    return torch.mul(gradient, norm / length)
+
+
+class ModuleActor:
+    """Plays any modules whose role is ``policy``; the contract is ``Actor``.
+
+    Args:
+        agents: All agents.
+        nets: With the current parameters.
+        noise: Standard deviation of continuous exploration, as a share of half the range.
+        seed: Keys the exploration.
+    """
+
+    def __init__(
+        self, agents: Sequence[AgentSpec], nets: Networks, *, noise: float, seed: int
+    ) -> None:
+        self._agents, self._nets, self._seed = agents, nets, seed
+        self._device = next(nets.policy[0].parameters()).device
+        self._heads = [
+            make_head(agent.action, noise=noise, device=self._device) for agent in agents
+        ]
+
+    def memory(self, copies: int) -> tuple[()]:
+        """Nothing."""
+        return ()
+
+    def act(
+        self,
+        observation: FloatArray,
+        memory: tuple[FloatArray, ...],
+        *,
+        iteration: int,
+        step: int,
+        alive: BoolArray,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
+        """Explore, keyed by (seed, iteration, step); see ``Actor.act``."""
+        generator = stream(self._seed, "act", iteration, step)
+        actions = [
+            head.explore(outputs, generator)
+            for head, outputs in zip(
+                self._heads, self._outputs(observation, available), strict=True
+            )
+        ]
+        sizes = [agent.action.size for agent in self._agents]
+        return self._joint(actions) * np.repeat(alive, sizes, axis=1), memory
+
+    def act_greedily(
+        self,
+        observation: FloatArray,
+        memory: tuple[FloatArray, ...],
+        *,
+        available: BoolArray | None = None,
+    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
+        """Take the likeliest actions as one-hot, or the means."""
+        outputs = self._outputs(observation, available)
+        modes = [head.mode(own) for head, own in zip(self._heads, outputs, strict=True)]
+        return self._joint(modes), memory
+
+    def _outputs(self, observation: FloatArray, available: BoolArray | None) -> list[Tensor]:
+        """Outputs of each policy as heads take them, shape (1, action size, copies)."""
+        sizes = [agent.observation_size for agent in self._agents]
+        joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
+        with torch.no_grad():
+            outputs = [
+                policy(own).t().unsqueeze(0).contiguous()
+                for policy, own in zip(self._nets.policy, torch.split(joint, sizes, 1), strict=True)
+            ]
+        if available is None:
+            return outputs
+        widths = [agent.action.size for agent in self._agents]
+        allowed = torch.split(torch.from_numpy(available).to(self._device), widths, 1)
+        return [
+            head.mask(own, mask.t().unsqueeze(0))
+            for head, own, mask in zip(self._heads, outputs, allowed, strict=True)
+        ]
+
+    @staticmethod
+    def _joint(actions: Sequence[Tensor]) -> FloatArray:
+        return np.ascontiguousarray(torch.cat([own[0] for own in actions]).t().cpu().numpy())
+
+    def policy(self, agent: int) -> tuple[FloatArray, ...]:
+        """The agent's policy, layer by layer; see ``Actor.policy``."""
+        layers = layers_of(self._nets.policy[agent])
+        if layers is None:
+            raise ConfigError(
+                "this policy is no perceptron with ReLU between its layers, which is what can be "
+                "exported; use its checkpoint, or make it one"
+            )
+        return tuple(
+            np.ascontiguousarray(
+                torch.cat([layer.weight, layer.bias[:, None]], 1).detach().cpu().numpy()
+            )
+            for layer in layers
+        )

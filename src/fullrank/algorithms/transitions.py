@@ -1,0 +1,54 @@
+"""A minibatch of transitions as a loss reads it, agent by agent."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+
+from fullrank.common.types import FloatArray
+from fullrank.environments.base import AgentSpec
+from fullrank.replay.layout import Layout
+
+
+class Transitions:
+    """B joint transitions; every sequence is indexed by the agent.
+
+    Args:
+        rows: Packed, shape (B, row_size) float32.
+        agents: All agents.
+        device: Where the tensors lie.
+
+    Attributes:
+        agents: As given.
+        observation: Of each agent, shape (B, observation size).
+        action: Of each agent, shape (B, action size); zero where it did not act.
+        next_observation: As ``observation``, after the step.
+        reward: Of each agent, shape (B,).
+        continues: 0 where the agent reached a terminal state, else 1, shape (B,).
+        acts_next: 1 where the agent acted and goes on, else 0, shape (B,).
+        weight: 1 / number of transitions in which the agent acted, where it did, else 0; a mean
+            over transitions is the sum of weighted terms.
+    """
+
+    def __init__(
+        self, rows: FloatArray, agents: Sequence[AgentSpec], *, device: torch.device
+    ) -> None:
+        self.agents, layout = agents, layout_of(agents)
+        batch = torch.from_numpy(np.require(rows, requirements="W")).to(device)
+        observed, acting = list(layout.observation_sizes), list(layout.action_sizes)
+        self.observation = torch.split(batch[:, layout.observation], observed, 1)
+        self.action = torch.split(batch[:, layout.action], acting, 1)
+        self.next_observation = torch.split(batch[:, layout.next_observation], observed, 1)
+        acted, continues = batch[:, layout.alive], 1.0 - batch[:, layout.terminated]
+        self.reward = batch[:, layout.reward].unbind(1)
+        self.continues = continues.unbind(1)
+        self.acts_next = (acted * continues).unbind(1)
+        self.weight = (acted / acted.sum(0).clamp_min(1.0)).unbind(1)
+
+
+def layout_of(agents: Sequence[AgentSpec]) -> Layout:
+    """The layout of the agents' transitions."""
+    return Layout(
+        observation_sizes=tuple(agent.observation_size for agent in agents),
+        action_sizes=tuple(agent.action.size for agent in agents),
+    )

@@ -1,0 +1,148 @@
+"""The update of DARL1N by hand, for many agents at once.
+
+The losses are those of ``fullrank.algorithms.darl1n``, whose autograd it is tested against.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.environments.neighbour_samples import Samples
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
+from fullrank.networks.fused.mlp import backward, upper
+from fullrank.networks.fused.neighbour_sampler import NeighbourSampler
+from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.unit_batch import UnitBatch
+
+
+class _ColumnBlock(NamedTuple):
+    """Some of the samples of a unit_batch's units, a column each, padded with zeros."""
+
+    span: slice
+    """Its columns among all."""
+    seen: Tensor
+    """What the critics see and ones, shape (units, inputs + 1, columns)."""
+    seen_next: Tensor
+    reward: Tensor
+    """Shape (units, 1, columns)."""
+    weight: Tensor
+    """1 / B, and 0 in padding, shape (units, 1, columns)."""
+
+
+class FusedDARL1N(FusedGradients):
+    """The contract is ``Gradients``.
+
+    Args:
+        group: All agents, which are of one shape in a world of neighbours.
+        sampler: Collects the transitions of a unit.
+        weights: Hyperparameters.
+        seed: The run's.
+        keyed_by_row: Whether every holder of a unit draws transitions of its own.
+    """
+
+    def __init__(
+        self,
+        group: NetworkGroup,
+        sampler: NeighbourSampler,
+        weights: LossWeights,
+        *,
+        seed: int,
+        keyed_by_row: bool,
+    ) -> None:
+        super().__init__([group], weights, seed=seed)
+        self._group, self._sampler, self._keyed_by_row = group, sampler, keyed_by_row
+        self._width = -(-weights.batch_size // self._columns) * self._columns
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each unit asked for; see ``Gradients.compute``.
+
+        One call at a time: a newer call takes over the buffers of an older one.
+        """
+        key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
+        return self._updates(units, key, check_cancelled)
+
+    def _updates(
+        self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Every draw is keyed by (purpose, *key, unit)."""
+        (batches,) = self._batches
+        for agents in batches.split(sorted(units), self._columns):
+            with self.kernel.active():
+                unit_batch = batches.take(agents, self._columns)
+                distinct = list(dict.fromkeys(agents))
+                samples = {}
+                for agent in distinct:
+                    check_cancelled()
+                    samples[agent] = self._sampler(agent, key)
+                blocks = self._blocks([samples[agent] for agent in agents])
+                gradient = self._gradient(unit_batch, blocks, key, check_cancelled)
+            for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
+                yield agent, snapped(update[: self._group.size])
+
+    def _blocks(self, made: Sequence[Samples]) -> list[_ColumnBlock]:
+        """Samples of units side by side, turned so that a column is one sample."""
+        size, inputs = self._weights.batch_size, self._group.critic.inputs
+        seen = np.zeros((2, len(made), inputs + 1, self._width), dtype=np.float32)
+        seen[:, :, -1] = 1.0
+        reward = np.zeros((len(made), 1, self._width), dtype=np.float32)
+        for unit, samples in enumerate(made):
+            seen[0, unit, :-1, :size] = samples.seen.T
+            seen[1, unit, :-1, :size] = samples.seen_next.T
+            reward[unit, 0, :size] = samples.reward
+        weight = np.zeros_like(reward)
+        weight[:, :, :size] = 1.0 / size
+        now, after, earned, share = (
+            torch.from_numpy(each).to(self._device) for each in (*seen, reward, weight)
+        )
+        spans = [slice(s, s + self._columns) for s in range(0, self._width, self._columns)]
+        return [
+            _ColumnBlock(each, *(part[:, :, each] for part in (now, after, earned, share)))
+            for each in spans
+        ]
+
+    def _gradient(
+        self,
+        unit_batch: UnitBatch,
+        blocks: Sequence[_ColumnBlock],
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+    ) -> Tensor:
+        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        size, observed = self._weights.batch_size, self._group.policy.inputs
+        noise = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
+        unit_batch.prepare()
+        for block in blocks:
+            beta = float(block is not blocks[0])
+            check_cancelled()
+            self._critic_gradient(unit_batch, block, beta=beta)
+            own = block.seen[:, :observed]
+            replayed = block.seen[:, observed : observed + self._group.policy.outputs]
+            part = noise[:, :, block.span]
+            self._policy_gradient(unit_batch, own, replayed, part, weight=block.weight, beta=beta)
+        check_cancelled()
+        return unit_batch.clipped()
+
+    def _critic_gradient(self, unit_batch: UnitBatch, block: _ColumnBlock, *, beta: float) -> None:
+        """Leaves the pre-activation of the critics' first layer in ``buffers.first``."""
+        buffers, activations = unit_batch.buffers, unit_batch.buffers.critic
+        torch.bmm(unit_batch.target_critic.affine, block.seen_next, out=activations.h1)
+        value = upper(unit_batch.target_critic, activations.h1, activations, buffers.value)
+        expected = torch.add(block.reward, value, alpha=self._weights.discount)
+        torch.bmm(unit_batch.critic.affine, block.seen, out=buffers.first)
+        value = upper(unit_batch.critic, buffers.first, activations, buffers.value)
+        error = value.sub_(expected).mul_(block.weight).mul_(2.0)
+        backward(unit_batch.critic, error, activations)
+        buffers.affine_gradient.baddbmm_(activations.below, block.seen.transpose(1, 2), beta=beta)
+        activations.upper_gradients(error, *buffers.critic_gradient, beta=beta)

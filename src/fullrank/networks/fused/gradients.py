@@ -1,0 +1,111 @@
+"""Base of the hand-written updates of actor-critics: noise, kernel, and the policy's gradient."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import snap
+from fullrank.networks.fused import kernels
+from fullrank.networks.fused.minibatch import block_columns
+from fullrank.networks.fused.mlp import accumulate, backward, forward, hidden
+from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.unit_batch import UnitBatch, UnitBatches
+
+SNAP_ENTRIES = 2**16
+"""Entries snapped at a time, which stay in cache."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossWeights:
+    """Hyperparameters that the losses name."""
+
+    batch_size: int
+    discount: float
+    clip_norm: float
+    logit_penalty: float
+
+
+class FusedGradients:
+    """Updates of many agents at once; extended by where the critics' inputs come from.
+
+    Args:
+        groups: All agents, with the broadcast parameters.
+        weights: Hyperparameters.
+        seed: The run's.
+    """
+
+    def __init__(self, groups: Sequence[NetworkGroup], weights: LossWeights, *, seed: int) -> None:
+        self._groups, self._weights, self._seed = groups, weights, seed
+        self._device = groups[0].rows.online.device
+        width = groups[0].policy.hidden
+        self._columns = block_columns(weights.batch_size, hidden=width, device=self._device)
+        self.kernel = kernels.choose(self._device, least_product=width * self._columns)
+        self._batches = [UnitBatches(group, clip_norm=weights.clip_norm) for group in groups]
+
+    def _noise(
+        self, unit_batch: UnitBatch, purpose: str, *key: int, size: int, width: int
+    ) -> Tensor:
+        """Draw the noise of each agent's actions, keyed by (purpose, *key, agent).
+
+        Returns:
+            Shape (units, actions, width), zeros from column ``size`` on.
+        """
+        generators = [stream(self._seed, purpose, *key, agent) for agent in unit_batch.agents]
+        group = unit_batch.group
+        drawn = group.head.draw(generators, (group.policy.outputs, size))
+        noise = torch.from_numpy(drawn).to(self._device)
+        return noise if width == size else torch.nn.functional.pad(noise, (0, width - size))
+
+    def _policy_gradient(
+        self,
+        unit_batch: UnitBatch,
+        own: Tensor,
+        replayed: Tensor,
+        noise: Tensor,
+        *,
+        weight: Tensor,
+        beta: float,
+    ) -> None:
+        """Only own actions differ from the critic's pass, so only their columns are computed.
+
+        Args:
+            unit_batch: Its buffers hold the pre-activation of the critics' first layer.
+            own: Own observations, shape (units, own, columns).
+            replayed: The own actions that the critics saw, shape (units, actions, columns).
+            noise: Of the new actions, of the same shape.
+            weight: Of each transition, (units, 1, columns).
+            beta: The gradients are added to so much of the present ones.
+        """
+        buffers, head = unit_batch.buffers, unit_batch.group.head
+        outputs = forward(unit_batch.policy, own, buffers.policy, buffers.outputs)
+        actions = head.sample(outputs, noise)
+        buffers.first.baddbmm_(buffers.action_weights, actions - replayed)
+        hidden(unit_batch.critic, buffers.first, buffers.critic)
+        backward(unit_batch.critic, -weight, buffers.critic)
+        below = buffers.critic.below
+        action_gradient = torch.bmm(buffers.action_weights.transpose(1, 2), below)
+        gradient = head.gradient(outputs, actions, action_gradient)
+        penalty = 2.0 * self._weights.logit_penalty / unit_batch.group.policy.outputs
+        gradient.addcmul_(outputs, weight, value=penalty)
+        backward(unit_batch.policy, gradient, buffers.policy)
+        first, second, third = buffers.policy_gradient
+        accumulate(first, buffers.policy.below, own.transpose(1, 2), beta=beta)
+        buffers.policy.upper_gradients(gradient, second, third, beta=beta)
+
+    def fingerprint(self) -> str:
+        """Numeric identity of this process."""
+        return kernels.fingerprint(self.kernel, self._device)
+
+
+def snapped(row: FloatArray) -> FloatArray:
+    """A snapped copy, made in blocks that stay in cache: twice as fast for millions of entries."""
+    copy = np.empty_like(row)
+    for start in range(0, row.size, SNAP_ENTRIES):
+        block = slice(start, start + SNAP_ENTRIES)
+        snap(row[block], out=copy[block])
+    return copy

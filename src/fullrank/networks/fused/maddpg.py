@@ -1,0 +1,180 @@
+"""The update of MADDPG, DDPG by sides and MFAC, by hand, for many agents at once.
+
+The losses are those of ``fullrank.algorithms.maddpg``, whose autograd it is tested against.
+"""
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.networks.fused.critic_input import CriticInput
+from fullrank.networks.fused.gradients import FusedGradients, LossWeights, snapped
+from fullrank.networks.fused.minibatch import ColumnBlock, Minibatch
+from fullrank.networks.fused.mlp import backward, forward, upper
+from fullrank.networks.fused.network_group import NetworkGroup
+from fullrank.networks.fused.unit_batch import UnitBatch
+from fullrank.replay.layout import Layout
+
+
+class FusedMADDPG(FusedGradients):
+    """The contract is ``Gradients``.
+
+    Args:
+        groups: All agents, with the broadcast parameters.
+        layout: Of a transition.
+        weights: Hyperparameters.
+        seed: The run's.
+    """
+
+    def __init__(
+        self,
+        groups: Sequence[NetworkGroup],
+        layout: Layout,
+        weights: LossWeights,
+        *,
+        seed: int,
+    ) -> None:
+        super().__init__(groups, weights, seed=seed)
+        self._layout, self._hidden = layout, groups[0].policy.hidden
+        self._local = {
+            agent
+            for group in groups
+            if group.critic_input is CriticInput.LOCAL
+            for agent in group.agents
+        }
+        self._minibatch: Minibatch | None = None
+
+    def _asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
+        """Agents whose target actions the units' updates read: all, or own ones in DDPG."""
+        return units if self._local.issuperset(units) else range(self._layout.agents)
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each unit asked for; see ``Gradients.compute``.
+
+        One call at a time: a newer call takes over the buffers of an older one.
+        """
+        with self.kernel.active():
+            data = self._load(batch)
+            self._target_actions(self._asked(units), data, iteration, check_cancelled)
+        for group, batches in zip(self._groups, self._batches, strict=True):
+            wanted = [row for row, agent in enumerate(group.agents) if agent in units]
+            for rows in batches.split(wanted, data.columns):
+                with self.kernel.active():
+                    unit_batch = batches.take(rows, data.columns)
+                    gradient = self._gradient(unit_batch, data, iteration, check_cancelled)
+                distinct = list(dict.fromkeys(unit_batch.agents))
+                for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
+                    yield agent, snapped(update[: group.size])
+
+    def _load(self, batch: FloatArray) -> Minibatch:
+        if self._minibatch is None or self._minibatch.size != len(batch):
+            self._minibatch = Minibatch(
+                self._layout, size=len(batch), hidden=self._hidden, device=self._device
+            )
+        self._minibatch.load(batch)
+        return self._minibatch
+
+    def _target_actions(
+        self,
+        agents: Collection[UnitIndex],
+        data: Minibatch,
+        iteration: int,
+        check_cancelled: Callable[[], None],
+    ) -> None:
+        """Target actions of the agents, into the joint input of the target critics."""
+        for group, batches in zip(self._groups, self._batches, strict=True):
+            wanted = [row for row, agent in enumerate(group.agents) if agent in agents]
+            for rows in batches.split(wanted, data.columns):
+                check_cancelled()
+                unit_batch = batches.take(rows, data.columns)
+                noise = self._noise(
+                    unit_batch, "target_action", iteration, size=data.size, width=data.width
+                )
+                buffers = unit_batch.buffers
+                for block, part in zip(
+                    data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True
+                ):
+                    own = unit_batch.own(block.next_joint)
+                    outputs = forward(
+                        unit_batch.target_policy, own, buffers.policy, buffers.outputs
+                    )
+                    actions = group.head.sample(outputs, part)
+                    actions *= unit_batch.agent_rows.of(block.acts_next)
+                    unit_batch.action_rows.put(block.next_joint, actions.flatten(0, 1))
+
+    def _gradient(
+        self,
+        unit_batch: UnitBatch,
+        data: Minibatch,
+        iteration: int,
+        check_cancelled: Callable[[], None],
+    ) -> Tensor:
+        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        noise = self._noise(
+            unit_batch, "policy_action", iteration, size=data.size, width=data.width
+        )
+        unit_batch.prepare()
+        for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
+            weight = unit_batch.agent_rows.of(block.weight)
+            beta = float(block is not data.blocks[0])
+            check_cancelled()
+            expected = self._expected_return(unit_batch, block)
+            check_cancelled()
+            self._critic_gradient(unit_batch, block, expected, weight, beta=beta)
+            check_cancelled()
+            own = unit_batch.own(block.joint)
+            replayed = unit_batch.action_rows.of(block.joint).view_as(unit_batch.buffers.outputs)
+            self._policy_gradient(unit_batch, own, replayed, part, weight=weight, beta=beta)
+        check_cancelled()
+        return unit_batch.clipped()
+
+    def _expected_return(self, unit_batch: UnitBatch, block: ColumnBlock) -> Tensor:
+        """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
+        critic, buffers = unit_batch.target_critic, unit_batch.buffers
+        self._first_layer(unit_batch, critic.affine, block.next_joint, out=buffers.critic.h1)
+        value = upper(critic, buffers.critic.h1, buffers.critic, buffers.value)
+        reward, continues = (
+            unit_batch.agent_rows.of(each) for each in (block.reward, block.continues)
+        )
+        return torch.addcmul(reward, continues, value, value=self._weights.discount)
+
+    def _critic_gradient(
+        self,
+        unit_batch: UnitBatch,
+        block: ColumnBlock,
+        expected: Tensor,
+        weight: Tensor,
+        *,
+        beta: float,
+    ) -> None:
+        """Leaves the pre-activation of the critics' first layer in ``buffers.first``."""
+        buffers = unit_batch.buffers
+        self._first_layer(unit_batch, unit_batch.critic.affine, block.joint, out=buffers.first)
+        value = upper(unit_batch.critic, buffers.first, buffers.critic, buffers.value)
+        error = value.sub_(expected).mul_(weight).mul_(2.0)
+        backward(unit_batch.critic, error, buffers.critic)
+        below, affine = buffers.critic.below, buffers.affine_gradient
+        if unit_batch.local:
+            affine.baddbmm_(below, buffers.seen.transpose(1, 2), beta=beta)
+        else:
+            self.kernel.shared_product(below, block.joint_rows, affine, beta=beta)
+        buffers.critic.upper_gradients(error, *buffers.critic_gradient, beta=beta)
+
+    def _first_layer(
+        self, unit_batch: UnitBatch, weights: Tensor, joint: Tensor, *, out: Tensor
+    ) -> None:
+        """Critics' pre-activation of their first layer."""
+        if unit_batch.local:
+            torch.bmm(weights, unit_batch.seen(joint), out=out)
+        else:
+            self.kernel.shared_product(weights, joint, out)

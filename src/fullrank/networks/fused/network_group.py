@@ -1,0 +1,141 @@
+"""Agents of one shape whose networks are perceptrons, and what their critics see.
+
+A row is [critic | policy], each a perceptron whose layers lie one after another, the bias as the
+last column of its layer.
+"""
+
+from collections.abc import Sequence
+
+import torch
+
+from fullrank.common.seeding import stream
+from fullrank.common.types import FloatArray
+from fullrank.environments.base import AgentSpec
+from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
+from fullrank.networks.fused.mlp import Mlp
+from fullrank.networks.heads import Head, make_head
+from fullrank.networks.parameters import ParameterGroup
+from fullrank.replay.layout import Layout
+
+
+def networks(
+    layout: Layout, agent: int, *, hidden: int, critic_input: CriticInput, neighbours: int = 0
+) -> tuple[Mlp, Mlp]:
+    """Place the agent's critic and policy in its row.
+
+    Args:
+        layout: Of a transition.
+        agent: Its index.
+        hidden: Width of the hidden layers.
+        critic_input: What the critic sees.
+        neighbours: How many neighbours' actions it sees.
+    """
+    own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
+    inputs = critic_inputs(critic_input, layout, agent, neighbours=neighbours)
+    critic = Mlp(0, inputs, hidden, 1)
+    return critic, Mlp(critic.end, own, hidden, actions)
+
+
+class NetworkGroup(ParameterGroup):
+    """Agents with equal observation size, equal action specification and equal kind of critic.
+
+    Attributes:
+        layout: Of a transition.
+        head: Makes their actions.
+        critic_input: What their critics see.
+        critic: Inputs: what it sees.
+        policy: Inputs: own observation.
+        observation_index: Own observation in a joint input, per agent.
+        action_index: Own action in a joint input, per agent.
+        critic_index: Own observation, own action and the row of ones in a joint input, per agent.
+    """
+
+    def __init__(
+        self,
+        agents: Sequence[int],
+        layout: Layout,
+        head: Head,
+        *,
+        hidden: int,
+        critic_input: CriticInput,
+        neighbours: int,
+        device: torch.device,
+    ) -> None:
+        self.layout, self.head, self.critic_input = layout, head, critic_input
+        self.critic, self.policy = networks(
+            layout, agents[0], hidden=hidden, critic_input=critic_input, neighbours=neighbours
+        )
+        columns = {
+            role: slice(network.start, network.end)
+            for role, network in (("critic", self.critic), ("policy", self.policy))
+        }
+        super().__init__(agents, columns, device=device)
+        every = torch.arange(layout.action.stop + 1, device=device)
+        observed = torch.stack([every[layout.observation_of(agent)] for agent in agents])
+        ones = every[-1:].expand(len(agents), 1)
+        self.observation_index = observed
+        self.action_index = torch.stack(
+            [every[layout.action][layout.action_of(agent)] for agent in agents]
+        )
+        self.critic_index = torch.cat([observed, self.action_index, ones], 1)
+
+    def initialise(self, seed: int) -> None:
+        """Draw Glorot-uniform weights keyed by (seed, agent); biases are zero, targets equal."""
+        online, target = self.host
+        for row, agent in enumerate(self.agents):
+            generator = stream(seed, "initialise", agent)
+            for layer in (*self.policy.layers, *self.critic.layers):
+                limit = (6.0 / (layer.inputs + layer.outputs)) ** 0.5
+                drawn = generator.uniform(-limit, limit, (layer.outputs, layer.inputs))
+                layer.of(online[row : row + 1])[0, :, :-1] = torch.from_numpy(drawn)
+        target.copy_(online)
+        self.push()
+
+    def policy_layers(self, row: int) -> tuple[FloatArray, ...]:
+        """The policy's layers [W | b] from the input up, in memory that NumPy shares."""
+        own = self.host[0][row : row + 1]
+        return tuple(layer.of(own)[0].numpy() for layer in self.policy.layers)
+
+
+def make_groups(
+    specs: Sequence[AgentSpec],
+    layout: Layout,
+    *,
+    critic_inputs: Sequence[CriticInput],
+    hidden: int,
+    noise: float,
+    device: torch.device,
+    seed: int,
+    neighbours: int = 0,
+) -> tuple[NetworkGroup, ...]:
+    """Group agents by shape, in the order of each shape's first agent, with initial parameters.
+
+    Args:
+        specs: All agents.
+        layout: Of a transition.
+        critic_inputs: What their critics see.
+        hidden: Width of the hidden layers.
+        noise: Of continuous actions.
+        device: Where parameters lie.
+        seed: Keys the initial parameters.
+        neighbours: How many neighbours' actions local critics see.
+    """
+    shapes: dict[object, list[int]] = {}
+    for agent, spec in enumerate(specs):
+        shape = (spec.observation_size, spec.action, critic_inputs[agent])
+        shapes.setdefault(shape, []).append(agent)
+    groups = tuple(
+        NetworkGroup(
+            agents,
+            layout,
+            make_head(specs[agents[0]].action, noise=noise, device=device),
+            hidden=hidden,
+            critic_input=critic_inputs[agents[0]],
+            neighbours=neighbours,
+            device=device,
+        )
+        for agents in shapes.values()
+    )
+    for group in groups:
+        group.initialise(seed)
+    return groups

@@ -1,0 +1,144 @@
+"""Units of one group that are computed together."""
+
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor
+
+from fullrank.networks.fused.buffers import Buffers
+from fullrank.networks.fused.critic_input import CriticInput, MeanField
+from fullrank.networks.fused.gather_index import GatherIndex, consecutive
+from fullrank.networks.fused.network_group import NetworkGroup
+
+ENTRIES = {"cpu": 280_000, "cuda": 2**25}
+"""Entries of one activation, units x hidden x columns, of which a core's cache holds several."""
+
+KEPT = 256
+"""UnitBatches kept at most: learners' rows change only with the code."""
+
+
+class UnitBatch:
+    """Everything about the chosen units that stays the same from iteration to iteration.
+
+    Making a view costs as much as a small product, so all of them are made once.
+
+    Attributes:
+        group: Of all its units.
+        agents: The units, one of them possibly repeated.
+        buffers: Buffers of this width, shared with other batches.
+        critic, policy, target_critic, target_policy: Their weights; ``affine`` of mean-field
+            critics as ``prepare`` spreads it.
+        agent_rows: Rows of the units in what all agents share.
+        action_rows: Rows of own actions in a joint input, flat.
+        action_columns: Own actions as columns of the critics' first layer, to gather with.
+        local: Whether the critics see own observations and some actions only.
+    """
+
+    def __init__(self, group: NetworkGroup, rows: tuple[int, ...], buffers: Buffers) -> None:
+        self.group, self.buffers = group, buffers
+        self.agents = tuple(group.agents[row] for row in rows)
+        self._index = torch.tensor(rows, device=group.rows.online.device)
+        self._copied = not consecutive(rows)
+        online, target = (
+            buffers.parameters
+            if self._copied
+            else (
+                part[rows[0] : rows[0] + len(rows)]
+                for part in (group.rows.online, group.rows.target)
+            )
+        )
+        self.critic, self.policy = group.critic.weights(online), group.policy.weights(online)
+        self.target_critic = group.critic.weights(target)
+        self.target_policy = group.policy.weights(target)
+        own_rows = group.observation_index[self._index].flatten()
+        self._own_rows = GatherIndex(own_rows.tolist(), online.device)
+        actions = group.action_index[self._index]
+        self.action_rows = GatherIndex(actions.flatten().tolist(), online.device)
+        self.agent_rows = GatherIndex(self.agents, online.device)
+        columns, self.local = actions, group.critic_input is CriticInput.LOCAL
+        if self.local:
+            self._critic_rows = group.critic_index[self._index].flatten()
+            inputs = torch.arange(group.critic.inputs, device=online.device)
+            own = slice(group.policy.inputs, group.policy.inputs + group.policy.outputs)
+            columns = inputs[own].expand(len(rows), -1)
+        self.action_columns = columns.unsqueeze(1).expand(-1, group.critic.hidden, -1)
+        self._mean_field: MeanField | None = None
+        if group.critic_input is CriticInput.MEAN_FIELD:
+            self._mean_field = MeanField(group.layout, self.agents, online.device)
+            self._tied = self.critic.affine, self.target_critic.affine
+            critic, target_critic = buffers.spread
+            self.critic = self.critic._replace(affine=critic)
+            self.target_critic = self.target_critic._replace(affine=target_critic)
+
+    def refresh(self) -> None:
+        """Take the current parameters, where they are copied."""
+        if self._copied:
+            online, target = self.buffers.parameters
+            torch.index_select(self.group.rows.online, 0, self._index, out=online)
+            torch.index_select(self.group.rows.target, 0, self._index, out=target)
+
+    def prepare(self) -> None:
+        """Bring the critics' first layers into the form that products take; no gradient yet."""
+        self.buffers.bias_gradient.zero_()
+        if self._mean_field is not None:
+            for tied, spread in zip(self._tied, self.buffers.spread, strict=True):
+                self._mean_field.spread(tied, out=spread)
+        torch.gather(self.critic.affine, 2, self.action_columns, out=self.buffers.action_weights)
+
+    def clipped(self) -> Tensor:
+        """The gradients in flat rows as the parameters', clipped variable by variable."""
+        if self._mean_field is not None:
+            self._mean_field.fold(self.buffers.affine_gradient, out=self.buffers.folded)
+        self.buffers.clipper.clip()
+        return self.buffers.gradient
+
+    def own(self, joint: Tensor) -> Tensor:
+        """Own observations out of a joint input, shape (units, own, columns)."""
+        return self._own_rows.of(joint).view(len(self.agents), -1, joint.shape[1])
+
+    def seen(self, joint: Tensor) -> Tensor:
+        """What local critics see of a joint input, and ones, (units, inputs + 1, columns)."""
+        flat = self.buffers.seen.view(-1, joint.shape[1])
+        torch.index_select(joint, 0, self._critic_rows, out=flat)
+        return self.buffers.seen
+
+
+class UnitBatches:
+    """Splits the units of a group into batches, and keeps batches and buffers for the next time."""
+
+    def __init__(self, group: NetworkGroup, *, clip_norm: float) -> None:
+        self._group, self._clip_norm = group, clip_norm
+        self._device = group.rows.online.device
+        self._buffers: dict[tuple[int, int], Buffers] = {}
+        self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
+
+    def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
+        """Cut rows into pieces that fit the cache, none narrower than the number of threads.
+
+        A product of fewer matrices than threads is split inside a matrix, which changes its bits;
+        so a narrow piece repeats its last row.
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        entries = self._group.critic.hidden * columns
+        width = max(ENTRIES[self._device.type] // entries, threads, 1)
+        for start in range(0, len(rows), width):
+            chosen = tuple(rows[start : start + width])
+            yield chosen + chosen[-1:] * (threads - len(chosen))
+
+    def take(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
+        """The unit_batch of these rows, with the current parameters."""
+        key = (rows, columns)
+        if key not in self._batches:
+            if len(self._batches) == KEPT:
+                self._batches.clear()
+            self._batches[key] = UnitBatch(self._group, rows, self._buffers_of(len(rows), columns))
+        self._batches[key].refresh()
+        return self._batches[key]
+
+    def _buffers_of(self, units: int, columns: int) -> Buffers:
+        key = (units, columns)
+        if key not in self._buffers:
+            self._buffers[key] = Buffers(
+                self._group, units=units, columns=columns, clip_norm=self._clip_norm
+            )
+        return self._buffers[key]

@@ -1,0 +1,185 @@
+"""A learner's computation: rows of C and a minibatch to coded vectors; no network, no clock."""
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.algorithms import Gradients, Problem
+from fullrank.codes import support
+from fullrank.common.types import FloatArray, UnitIndex, Vector
+from fullrank.common.updates import add_scaled, unit_digest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedRow:
+    """A row of C that a learner holds: its units and their coefficients."""
+
+    row: int
+    units: tuple[UnitIndex, ...]
+    coefficients: tuple[float, ...]
+
+    @classmethod
+    def of(cls, row: int, coefficients: Vector) -> "AssignedRow":
+        """A row whose coefficients of all units are given, shape (M,)."""
+        units = tuple(support(coefficients))
+        return cls(row=row, units=units, coefficients=tuple(map(float, coefficients[list(units)])))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """The rows' coded vectors, float64 of length P."""
+
+    coded: Mapping[int, Vector]
+    last: tuple[UnitIndex, bytes]
+    """The unit computed last and its digest, which need no message of their own."""
+
+
+class Worker:
+    """Computes on the calling thread; abandoned through ``check_cancelled``.
+
+    Args:
+        problem: Sizes and data mode.
+        gradients: At the broadcast parameters.
+    """
+
+    def __init__(self, problem: Problem, gradients: Gradients) -> None:
+        self._problem, self._gradients = problem, gradients
+
+    def compute(
+        self,
+        rows: Sequence[AssignedRow],
+        batch: FloatArray,
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+        report: Callable[[UnitIndex, bytes], None] = lambda unit, digest: None,
+    ) -> Computed:
+        """Compute the rows' units, report the digest of all but the last, and combine.
+
+        Raises:
+            Cancelled: ``check_cancelled`` raised it; no partial vector is returned.
+        """
+        coded = {row.row: np.zeros(self._problem.vector_size) for row in rows}
+        coefficients = {
+            (row.row, unit): coefficient
+            for row in rows
+            for unit, coefficient in zip(row.units, row.coefficients, strict=True)
+        }
+        last: tuple[UnitIndex, bytes] | None = None
+        for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
+            if last is not None:
+                report(*last)
+            last = (unit, unit_digest(update))
+            for row in sharing:
+                if (coefficient := coefficients.get((row.row, unit))) is not None:
+                    add_scaled(coded[row.row], coefficient, update)
+        if last is None:
+            raise ValueError("a row without a unit has no coded vector")
+        return Computed(coded=coded, last=last)
+
+    def _updates(
+        self,
+        rows: Sequence[AssignedRow],
+        batch: FloatArray,
+        iteration: int,
+        check_cancelled: Callable[[], None],
+    ) -> Iterator[tuple[Sequence[AssignedRow], UnitIndex, FloatArray]]:
+        """Every update with the rows that share it: all, unless holders draw for themselves."""
+        units = sorted({unit for row in rows for unit in row.units})
+        if self._problem.data.exact:
+            for unit, update in self._gradients.compute(
+                batch, units, iteration=iteration, check_cancelled=check_cancelled
+            ):
+                yield rows, unit, update
+            return
+        for row in rows:
+            for unit, update in self._gradients.compute(
+                batch,
+                row.units,
+                iteration=iteration,
+                row=row.row,
+                check_cancelled=check_cancelled,
+            ):
+                yield [row], unit, update
+
+
+class SharedGradients:
+    """Computes every unit of an iteration once, for simulated learners in one process.
+
+    Args:
+        gradients: Computes.
+        problem: Sizes.
+        frozen: Units that learn nothing: their updates are zero.
+        remember: Whether an update is kept for the next learner that asks.
+    """
+
+    def __init__(
+        self,
+        gradients: Gradients,
+        problem: Problem,
+        *,
+        frozen: Collection[UnitIndex] = (),
+        remember: bool,
+    ) -> None:
+        self._gradients, self._problem = gradients, problem
+        self._frozen, self._remember = frozenset(frozen), remember
+        self._iteration = -1
+        self._updates: dict[UnitIndex, FloatArray] = {}
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """See ``Gradients.compute``."""
+        if not self._remember or iteration != self._iteration:
+            self._updates = {
+                unit: np.zeros(self._problem.unit_sizes[unit], np.float32) for unit in self._frozen
+            }
+        self._iteration = iteration
+        missing = [unit for unit in units if unit not in self._updates]
+        self._updates.update(
+            self._gradients.compute(
+                batch, missing, iteration=iteration, row=row, check_cancelled=check_cancelled
+            )
+        )
+        return ((unit, self._updates[unit]) for unit in units)
+
+    def fingerprint(self) -> str:
+        """See ``Gradients.fingerprint``."""
+        return self._gradients.fingerprint()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probe:
+    """Digests of this process's updates on the run's own shapes."""
+
+    digests: tuple[bytes, ...]
+    stable: bool
+    """Whether a unit's bits were the same in every company."""
+
+
+def probe(problem: Problem, gradients: Gradients, batch: FloatArray) -> Probe:
+    """Compute units at widths 1, 2, 3 and all, and at several positions.
+
+    Args:
+        problem: Units.
+        gradients: At the initial parameters, before any section was written.
+        batch: Synthetic transitions, the same for every learner.
+    """
+    count = len(problem.units)
+    first, middle, last = 0, count // 2, count - 1
+    chosen = [range(count), {first}, {last}, {first, last}, {first, middle, last}]
+    digests: dict[UnitIndex, set[bytes]] = {unit: set() for unit in range(count)}
+    for units in chosen:
+        for unit, update in gradients.compute(batch, sorted(units), iteration=0):
+            digests[unit].add(unit_digest(update))
+    return Probe(
+        digests=tuple(min(digests[unit]) for unit in range(count)),
+        stable=all(len(variants) == 1 for variants in digests.values()),
+    )

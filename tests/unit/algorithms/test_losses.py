@@ -1,0 +1,77 @@
+"""Losses as algorithms state them: hand-written kernels and any modules compute what they say."""
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.algorithms import World
+from fullrank.algorithms.actor_critic import ActorCritic
+from fullrank.algorithms.autograd import AutogradGradients, Networks
+from fullrank.algorithms.darl1n import DARL1N
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.mfac import MFAC
+from fullrank.algorithms.transitions import layout_of
+from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
+from fullrank.environments.neighbourhood import make_neighbourhood
+
+AGENTS = (
+    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
+    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
+    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+)
+SEED = 11
+
+
+def minibatch(size: int) -> FloatArray:
+    """Transitions in which agents die and are dead."""
+    layout, generator = layout_of(AGENTS), np.random.default_rng(0)
+    rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
+    rows[:, layout.terminated] = generator.random((size, layout.agents)) < 0.2
+    rows[:, layout.alive] = generator.random((size, layout.agents)) < 0.8
+    return rows
+
+
+def readable(config: ActorCritic, world: World) -> AutogradGradients:
+    """The losses by autograd, at the parameters that the hand-written kernel starts from."""
+    fused = config.make(world, seed=SEED, device="cpu")
+    nets = Networks(lambda agent: config.networks(world, agent), fused.parameters)  # type: ignore[arg-type]
+    return config.autograd(world, nets, seed=SEED, device=torch.device("cpu"))
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1e3])
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_the_fused_kernel_computes_the_losses_that_the_algorithm_states(
+    kind: type[MADDPG], clip_norm: float
+) -> None:
+    config = kind(batch_size=100, hidden=33, ddpg_sides=("lone",), clip_norm=clip_norm)
+    world, rows = World(agents=AGENTS), minibatch(100)
+    fused = dict(
+        config.make(world, seed=SEED, device="cpu").gradients.compute(rows, range(4), iteration=3)
+    )
+    stated = dict(readable(config, world).compute(rows, range(4), iteration=3))
+    for agent in range(4):
+        scale = np.abs(stated[agent]).max()
+        assert scale > 1e-3
+        np.testing.assert_allclose(fused[agent], stated[agent], rtol=0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("samples", ["resets", "episodes"])
+@pytest.mark.parametrize("data", ["keyed", "independent"])
+def test_the_fused_kernel_of_darl1n_computes_its_losses(samples: str, data: str) -> None:
+    config = DARL1N(batch_size=40, hidden=20, samples=samples, data=data)  # type: ignore[arg-type]
+    agents = make_environment("food_collection", agents=4, copies=1).agents
+    world = World(
+        agents=tuple(agents), neighbourhoods=lambda: make_neighbourhood("food_collection", agents=4)
+    )
+    nothing = np.empty((0, layout_of(agents).row_size), np.float32)
+    fused = config.make(world, seed=SEED, device="cpu").gradients
+    stated = config.readable(world, seed=SEED, device="cpu")
+    for row in (0, 1):
+        kernel = dict(fused.compute(nothing, range(4), iteration=3, row=row))
+        losses = dict(stated.compute(nothing, range(4), iteration=3, row=row))
+        for agent in range(4):
+            scale = np.abs(losses[agent]).max()
+            assert scale > 1e-4
+            np.testing.assert_allclose(kernel[agent], losses[agent], rtol=0, atol=5e-5 * scale)
