@@ -1,14 +1,16 @@
-"""Clients of MonitorService: ``Monitor`` blocks, ``AsyncMonitor`` does not; both say the same."""
+"""Clients of MonitorService: ``AsyncMonitor``, and ``Monitor`` that blocks."""
 
-from collections.abc import AsyncGenerator, Callable, Iterable, Iterator
+import asyncio
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Self
+from threading import Thread
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
 from fullrank.common.errors import ServiceLost
 from fullrank.common.types import FloatArray
-from fullrank.rpc.channel import open_blocking_channel, open_channel
+from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
@@ -27,8 +29,10 @@ from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank.v1.monitor_pb2_grpc import MonitorServiceStub
 
+T = TypeVar("T")
+
 CALL_S = 10.0
-"""Deadline of a call that asks for what there is."""
+"""Deadline of a call that does not wait for new iterations."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -36,15 +40,15 @@ class Policies:
     """The policies of a checkpoint."""
 
     iteration: int
-    """The last one that they learnt from."""
+    """Last iteration whose update they contain."""
     term: int
-    """In which they were saved."""
+    """Term in which they were saved."""
     parameters: dict[int, FloatArray]
-    """Agent to flat parameters, laid out as monitor.proto says."""
+    """Flat parameters by agent, in the layout that monitor.proto describes."""
 
 
-def _nothing(lost: int) -> None:
-    """Nobody wants to know."""
+def _ignore(lost: int) -> None:
+    """Report lost iterations to no one."""
 
 
 def _records(response: pb.WatchResponse, on_lost: Callable[[int], None]) -> list[IterationRecord]:
@@ -63,90 +67,15 @@ def _policies(responses: Iterable[pb.GetPoliciesResponse]) -> Policies:
             assemblers[chunk.array] = Assembler(parameters[chunk.array], array_id=chunk.array)
         assemblers[chunk.array].add(chunk)
     if not all(assembler.complete for assembler in assemblers.values()):
-        raise ServiceLost("the policies are not whole; ask again")
+        raise ServiceLost("the policies are incomplete; ask again")
     return Policies(iteration=iteration, term=term, parameters=parameters)
 
 
-class Monitor:
-    """Watches a run; a context manager.
-
-    Every method raises ``ServiceLost`` where the controller does not answer, and ``NotFound`` where
-    what is asked for is not there yet.
-
-    Args:
-        address: ``host:port`` of the controller's monitor.
-        security: How to dial it.
-    """
-
-    def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
-        self._channel = open_blocking_channel(address, trust=security.towards(Role.CONTROLLER))
-        self._stub = MonitorServiceStub(self._channel)
-        self._peer = f"monitor {address}"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def close(self) -> None:
-        """Hang up."""
-        self._channel.close()
-
-    def status(self) -> RunStatus:
-        """Where the run stands at this moment."""
-        with translated(self._peer):
-            request = controller_pb2.GetStatusRequest()
-            return decode_status(self._stub.GetStatus(request, timeout=CALL_S))
-
-    def watch(
-        self,
-        from_iteration: int = 0,
-        *,
-        seen_term: int = 0,
-        until_now: bool = False,
-        on_lost: Callable[[int], None] = _nothing,
-    ) -> Iterator[IterationRecord]:
-        """The committed iterations, those that there are and then each new one, to the run's end.
-
-        An iteration that comes again under a later term supersedes it and all after it.
-
-        Args:
-            from_iteration: The first one wanted.
-            seen_term: Term of the iteration before it, if that was seen.
-            until_now: End when all that is committed now has come.
-            on_lost: Called with the number of iterations that are left out because we read slowly.
-        """
-        request = pb.WatchRequest(
-            from_iteration=from_iteration, seen_term=seen_term, until_now=until_now
-        )
-        call = self._stub.Watch(request, timeout=CALL_S if until_now else None)
-        try:
-            with translated(self._peer):
-                for response in call:
-                    yield from _records(response, on_lost)
-        finally:
-            call.cancel()
-
-    def code(self) -> CodeInUse:
-        """C, who holds its rows, and the planner's reasons."""
-        with translated(self._peer):
-            return decode_code(self._stub.GetCode(pb.GetCodeRequest(), timeout=CALL_S))
-
-    def setup(self) -> Setup:
-        """What is trained, and how."""
-        with translated(self._peer):
-            request = pb.GetConfigurationRequest()
-            return decode_setup(self._stub.GetConfiguration(request, timeout=CALL_S))
-
-    def policies(self) -> Policies:
-        """The policies of the newest checkpoint."""
-        with translated(self._peer):
-            return _policies(self._stub.GetPolicies(pb.GetPoliciesRequest(), timeout=CALL_S))
-
-
 class AsyncMonitor:
-    """``Monitor`` for an event loop; an asynchronous context manager.
+    """A client of a run's monitor; an asynchronous context manager.
+
+    Every method raises ``ServiceLost`` if the controller does not answer, and ``NotFound`` if the
+    run does not have the answer yet.
 
     Args:
         address: ``host:port`` of the controller's monitor.
@@ -165,11 +94,11 @@ class AsyncMonitor:
         await self.close()
 
     async def close(self) -> None:
-        """Hang up."""
+        """Close the channel."""
         await self._channel.close()
 
     async def status(self) -> RunStatus:
-        """As ``Monitor.status``."""
+        """Current status of the run."""
         with translated(self._peer):
             request = controller_pb2.GetStatusRequest()
             return decode_status(await self._stub.GetStatus(request, timeout=CALL_S))
@@ -180,9 +109,18 @@ class AsyncMonitor:
         *,
         seen_term: int = 0,
         until_now: bool = False,
-        on_lost: Callable[[int], None] = _nothing,
+        on_lost: Callable[[int], None] = _ignore,
     ) -> AsyncGenerator[IterationRecord, None]:
-        """As ``Monitor.watch``."""
+        """The committed iterations: the existing ones, then each new one until the run ends.
+
+        An iteration that comes again under a later term supersedes it and all after it.
+
+        Args:
+            from_iteration: First iteration.
+            seen_term: Term of the iteration before it, if the caller has that iteration.
+            until_now: End with the last iteration committed at the time of the call.
+            on_lost: Called with the number of iterations left out because the caller reads slowly.
+        """
         request = pb.WatchRequest(
             from_iteration=from_iteration, seen_term=seen_term, until_now=until_now
         )
@@ -196,18 +134,101 @@ class AsyncMonitor:
             call.cancel()
 
     async def code(self) -> CodeInUse:
-        """As ``Monitor.code``."""
+        """C, the holders of its rows, and the planner's forecasts."""
         with translated(self._peer):
             return decode_code(await self._stub.GetCode(pb.GetCodeRequest(), timeout=CALL_S))
 
     async def setup(self) -> Setup:
-        """As ``Monitor.setup``."""
+        """Configuration and agents of the run."""
         with translated(self._peer):
             request = pb.GetConfigurationRequest()
             return decode_setup(await self._stub.GetConfiguration(request, timeout=CALL_S))
 
     async def policies(self) -> Policies:
-        """As ``Monitor.policies``."""
+        """Policies of the newest checkpoint."""
         with translated(self._peer):
             call = self._stub.GetPolicies(pb.GetPoliciesRequest(), timeout=CALL_S)
             return _policies([response async for response in call])
+
+
+class Monitor:
+    """``AsyncMonitor`` for programs without an event loop; a context manager.
+
+    Each method blocks until its counterpart of ``AsyncMonitor`` has returned, on a thread of its
+    own.
+
+    Args:
+        address: ``host:port`` of the controller's monitor.
+        security: How to dial it.
+    """
+
+    def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def dial() -> AsyncMonitor:
+            return AsyncMonitor(address, security=security)
+
+        self._monitor = self._wait(dial())
+
+    def _wait(self, call: Coroutine[Any, Any, T]) -> T:
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
+        try:
+            return future.result()
+        finally:
+            future.cancel()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the channel and end the thread."""
+        if self._loop.is_closed():
+            return
+        self._wait(self._monitor.close())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def status(self) -> RunStatus:
+        """See ``AsyncMonitor.status``."""
+        return self._wait(self._monitor.status())
+
+    def watch(
+        self,
+        from_iteration: int = 0,
+        *,
+        seen_term: int = 0,
+        until_now: bool = False,
+        on_lost: Callable[[int], None] = _ignore,
+    ) -> Iterator[IterationRecord]:
+        """See ``AsyncMonitor.watch``."""
+        records = self._monitor.watch(
+            from_iteration, seen_term=seen_term, until_now=until_now, on_lost=on_lost
+        )
+
+        async def following() -> IterationRecord | None:
+            return await anext(records, None)
+
+        try:
+            while (record := self._wait(following())) is not None:
+                yield record
+        finally:
+            if not self._loop.is_closed():
+                self._wait(records.aclose())
+
+    def code(self) -> CodeInUse:
+        """See ``AsyncMonitor.code``."""
+        return self._wait(self._monitor.code())
+
+    def setup(self) -> Setup:
+        """See ``AsyncMonitor.setup``."""
+        return self._wait(self._monitor.setup())
+
+    def policies(self) -> Policies:
+        """See ``AsyncMonitor.policies``."""
+        return self._wait(self._monitor.policies())
