@@ -17,6 +17,7 @@ from fullrank.rpc.run_status import (
     RunState,
     RunStatus,
     Setup,
+    Unit,
 )
 from fullrank.rpc.security import Security
 from fullrank.runs.record import IterationRecord
@@ -36,4 +37,5 @@ __all__ = [
     "Security",
     "Setup",
     "TlsSettings",
+    "Unit",
 ]

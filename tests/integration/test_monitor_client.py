@@ -15,7 +15,7 @@ from tests.waiting import WAIT_S, eventually
 
 from fullrank.cli import main
 from fullrank.cli import top as top_module
-from fullrank.client import AsyncMonitor, Monitor, RunState
+from fullrank.client import AsyncMonitor, Monitor, RunState, Unit
 from fullrank.codes import make_code
 from fullrank.common.errors import NotFound, ServiceLost
 from fullrank.rpc.addresses import resolve
@@ -68,6 +68,7 @@ async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
         await asyncio.to_thread(blocking)
     assert records == cluster.records()
     assert (told[0].state, told[0].committed) == (RunState.FINISHED, 6)
+    assert told[0].unit_list == tuple(Unit(agent=index, part=0) for index in range(3))
     assert told[1].config == cluster.config
     assert np.array_equal(code.matrix, make_code("cyclic", rows=4, units=3).matrix)
     assert (policies.iteration, policies.term) == (5, 1)

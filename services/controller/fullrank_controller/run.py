@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Self
 
 from fullrank.config import RunConfig
+from fullrank.rpc.messages import unit_messages
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity, TermGuard
@@ -75,6 +76,7 @@ class Run:
             message=self.status.message,
             rank=opened.round.rank if opened else 0,
             units=self.identity.units,
+            unit_list=unit_messages(self.identity.units),
             caveats=self.status.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import grpc
 
+from fullrank import __version__
 from fullrank.common.errors import (
     DeadlinePassed,
     InvalidContribution,
@@ -22,6 +23,7 @@ from fullrank.replay.limits import rows_per_minibatch
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.messages import run_term_of, sample_of
+from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import (
@@ -74,13 +76,14 @@ class ReplayServicer:
                 request.table and request.row_size and request.capacity and request.run_term.run
             ):
                 raise InvalidContribution("table, row_size, capacity and run_term must be given")
+            check_version(request.version, peer="controller", own="replay service")
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
             await _shielded(self._locked(partial(self._truncate, request, table)))
             self._minibatches.clear()  # a resumed run may write other rows to these positions
             self._limiters[request.table] = RateLimiter(window=table.capacity)
-            return pb.OpenTableResponse(tail=table.tail, head=table.head)
+            return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
     def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
         self._fence.raise_to(request.table, run_term_of(request.run_term))

@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.durable import replace_file
-from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed, VersionMismatch
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
 from fullrank.replay.limits import rows_per_append
@@ -34,7 +34,8 @@ _POPULATE_READ = 22
 _PAGE = 4096
 _HEADER = struct.Struct("<8sQQQ")
 """Mark, entries of a row, capacity, slots."""
-_MARK = b"FRTABLE1"
+_MARK, _FORMAT = b"FRTABLE", b"1"
+"""First bytes of a table's file, and the version of its format in the byte after them."""
 _CURSOR = struct.Struct("<QQQQ")
 """Number of the cursor, tail, head, and the head that is known to be on disk."""
 _CRC = struct.Struct("<I")
@@ -94,7 +95,7 @@ class RingFile:
         """
         layout = _Layout(row_size=row_size, slots=capacity + rows_per_append(4 * row_size))
         with replace_file(path) as file:
-            file.write(_sealed(_HEADER.pack(_MARK, row_size, capacity, layout.slots)))
+            file.write(_sealed(_HEADER.pack(_MARK + _FORMAT, row_size, capacity, layout.slots)))
             for place in _CURSORS_AT:
                 file.seek(place)
                 file.write(_sealed(_CURSOR.pack(0, 0, 0, 0)))
@@ -249,8 +250,14 @@ def _opened(content: bytes) -> bytes | None:
 
 
 def _read_header(path: Path, page: bytes) -> tuple[int, int, int]:
+    mark, version = page[: len(_MARK)], page[len(_MARK) : len(_MARK) + 1]
+    if mark == _MARK and version != _FORMAT:
+        raise VersionMismatch(
+            f"{path} has format {version.decode(errors='replace')}, this version of Fullrank reads "
+            f"format {_FORMAT.decode()}; use the version that wrote it"
+        )
     header = _opened(page[: _HEADER.size + _CRC.size])
-    if header is None or not header.startswith(_MARK):
+    if header is None or mark != _MARK:
         raise _damaged(path, "its header is not that of a table")
     _, row_size, capacity, slots = _HEADER.unpack(header)
     return row_size, capacity, slots

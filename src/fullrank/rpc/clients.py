@@ -7,6 +7,7 @@ from typing import TypeAlias, TypeVar
 
 import grpc
 
+from fullrank import __version__
 from fullrank.common.errors import Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE
@@ -16,6 +17,7 @@ from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import PLAINTEXT, Security
+from fullrank.rpc.version import check_version
 from fullrank.v1 import common_pb2, replay_pb2
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
@@ -65,15 +67,22 @@ class ReplayClient:
 
         Raises:
             StaleTerm: This term has opened the table already, or a later one has.
+            VersionMismatch: The service runs another version.
         """
         self._run_term = run_term_message(run_term)
         request = replay_pb2.OpenTableRequest(
-            table=TABLE, row_size=row_size, capacity=capacity, head=head, run_term=self._run_term
+            table=TABLE,
+            row_size=row_size,
+            capacity=capacity,
+            head=head,
+            run_term=self._run_term,
+            version=__version__,
         )
         with translated(self._peer):
             response = await self._stub.OpenTable(
                 request, timeout=self._deadline_s, wait_for_ready=True
             )
+        check_version(response.version, peer="replay service", own="controller")
         return response.tail, response.head
 
     async def append(self, first_position: int, rows: FloatArray) -> int:

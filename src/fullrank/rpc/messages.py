@@ -38,6 +38,11 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
     return Priority(first=message.first, count=message.count, gain=message.gain)
 
 
+def unit_messages(units: int) -> list[common_pb2.Unit]:
+    """The units of a run by index: unit i is the whole update of agent i."""
+    return [common_pb2.Unit(agent=index, part=0) for index in range(units)]
+
+
 def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
     """A run term as a message."""
     return common_pb2.RunTerm(run=run_term.run, term=run_term.term)

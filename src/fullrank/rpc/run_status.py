@@ -1,4 +1,4 @@
-"""What a monitor tells, as data without messages."""
+"""Status, code and configuration of a run, decoded from the monitor's messages."""
 
 import json
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from fullrank.v1 import monitor_pb2 as pb
 
 
 class RunState(StrEnum):
-    """Where a run stands."""
+    """Phase of a run."""
 
     STARTING = auto()
     RUNNING = auto()
@@ -32,23 +32,33 @@ _STATES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """A unit of work: a column of C."""
+
+    agent: int | None
+    """The agent whose update it contributes to; None if it contributes to all."""
+    part: int
+    """0-based part of that update."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerStatus:
-    """A learner that is attached."""
+    """An attached learner."""
 
     learner: LearnerId
     host: str
     rows: tuple[int, ...]
     """Rows held; none for a spare."""
     answered: bool
-    """One of them has come in the current iteration."""
+    """Whether one of its rows has arrived in the current iteration."""
     silent_s: float
-    """Since it was heard of, seconds."""
+    """Seconds since its last message or heartbeat."""
     quarantined: str
-    """Why it holds no row any more; empty where nothing was wrong."""
+    """Reason of its quarantine; empty without one."""
     fingerprint: str
 
     def activity(self, now: "RunStatus") -> str:
-        """What it is at in a word, when the run stands like this."""
+        """Its activity in a word, given the status of the run."""
         if self.quarantined:
             return f"quarantined: {self.quarantined}"
         if not self.rows:
@@ -60,45 +70,48 @@ class LearnerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
-    """A run at one moment; by default one whose controller does not answer yet."""
+    """Status of a run at one moment; by default of one whose controller does not answer yet."""
 
     run: str = ""
     term: int = 0
     epoch: int = 0
     state: RunState = RunState.STARTING
     message: str = ""
-    """What it waits for."""
+    """The reason for which it waits."""
     committed: int = 0
     """Iterations committed, of ``iterations``."""
     iterations: int = 0
     rank: int = 0
-    """Of the rows received in the current iteration, of ``units``."""
+    """Rank of the rows received in the current iteration, of ``units``."""
     units: int = 0
+    """M."""
+    unit_list: tuple[Unit, ...] = ()
+    """The M units, by index."""
     round_s: float = 0.0
-    """Since the first assignment of the current iteration, seconds; 0 between iterations."""
+    """Seconds since the first assignment of the current iteration; 0 between iterations."""
     caveats: tuple[str, ...] = ()
-    """What the run does not promise."""
+    """Guarantees that the run does not give."""
     learners: tuple[LearnerStatus, ...] = ()
 
     @property
     def awaited(self) -> list[LearnerId]:
-        """Learners whose rows have not come in the current iteration."""
-        return [each.learner for each in self.learners if each.rows and not each.answered]
+        """Learners whose rows have not arrived in the current iteration."""
+        return [status.learner for status in self.learners if status.rows and not status.answered]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Forecast:
-    """What the planner expects of a code."""
+    """The planner's forecast for a code."""
 
     code: str
     mean_s: float
     cautious_s: float
-    """One standard error above the mean: what codes are compared by."""
+    """One standard error above the mean, by which codes are compared."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the planner said last."""
+    """The planner's last decision."""
 
     code: str
     reason: str
@@ -107,7 +120,7 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class CodeInUse:
-    """C and who holds its rows."""
+    """C and the holders of its rows."""
 
     epoch: int
     name: str
@@ -123,7 +136,7 @@ class CodeInUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What is trained."""
+    """Configuration and agents of a run."""
 
     run: str
     version: str
@@ -143,6 +156,10 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         iterations=message.iterations,
         rank=message.rank,
         units=message.units,
+        unit_list=tuple(
+            Unit(agent=unit.agent if unit.HasField("agent") else None, part=unit.part)
+            for unit in message.unit_list
+        ),
         round_s=message.round_s,
         caveats=tuple(message.caveats),
         learners=tuple(
@@ -186,7 +203,7 @@ def _decode_plan(message: pb.Plan) -> Plan:
 
 
 def decode_setup(message: pb.GetConfigurationResponse) -> Setup:
-    """What is trained, from its message."""
+    """A configuration from its message."""
     return Setup(
         run=message.run,
         version=message.version,

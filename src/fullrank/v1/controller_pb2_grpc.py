@@ -55,33 +55,33 @@ class ControllerServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def Work(self, request_iterator, context):
-        """One learner's life. The learner dials; the stream is its lease on a learner index.
+        """Serve one learner for as long as it lives. The stream is its lease on a learner index.
 
         learner:    Hello                       I run this version.
         controller: Welcome                     You are learner j of run r; this is what we train.
-        learner:    Ready                       My probe of the mathematics gave these digests.
+        learner:    Ready                       My numerical probe has these digests.
         then, for every iteration in which the learner holds a row:
         controller: Assignment, chunks...       Compute these units at these parameters (sections).
         learner:    units...                    Unit i is computed; its digest is this.
         learner:    Coded, chunks...            My row's combination y_j = sum_i c_ji u_i.
-        controller: Commit                      Enough rows have come; drop whatever you still do.
-        Said only to those whose row had not come.
+        controller: Commit                      Enough rows have come; abandon this iteration. Sent
+        only to learners whose row has not come.
 
         A newer Assignment replaces an older one, as a Commit does: the learner stops at its next
-        cancellation point, drops what it has not sent and never sends a partial sum. What arrives
-        after its iteration was committed is answered with Refused and otherwise ignored.
+        cancellation point, discards unsent work and never sends a partial sum. A contribution that
+        arrives after its iteration was committed is answered with Refused and otherwise ignored.
 
-        The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has served
-        a later term, INVALID_ARGUMENT if a message
-        is malformed (its text names the field), DEADLINE_EXCEEDED if Hello or Ready does not come or
-        the learner takes no message in time, UNAVAILABLE if it was silent or the controller stops.
+        The stream ends with FAILED_PRECONDITION if the versions differ, ABORTED if the learner has
+        served a later term, INVALID_ARGUMENT if a message is malformed (the details name the field),
+        DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
+        UNAVAILABLE if the learner was silent or the controller stops.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Heartbeat(self, request, context):
-        """A sign of life that never waits behind bulk data. NOT_FOUND means that the lease has ended: dial
+        """Renew a lease; never queued behind bulk data. NOT_FOUND means that the lease has ended: dial
         Work again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -89,7 +89,7 @@ class ControllerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetStatus(self, request, context):
-        """Where the run stands.
+        """Report the status of the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

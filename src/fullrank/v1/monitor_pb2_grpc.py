@@ -27,12 +27,12 @@ if _version_not_supported:
 
 
 class MonitorServiceStub(object):
-    """The controller serves it on a port of its own, with health and reflection, so that any gRPC client
-    can list and call it without these files. Watching never delays the run: nobody is waited for.
+    """The controller serves it on a port of its own, with health and reflection, so that any gRPC
+    client can list and call it without these files. Watching never delays the run.
 
-    Learners, rows, units (agents) and iterations are 0-based numbers. Durations are seconds; those
-    named `..._s` of an iteration count from its first assignment unless they say otherwise. A field
-    marked optional is absent where it is not known.
+    Learners, rows, units and iterations are 0-based numbers; GetStatus lists the units. Durations
+    are seconds; those named `..._s` of an iteration count from its first assignment unless they say
+    otherwise. A field marked optional is absent where it is not known.
 
     A call ends with UNAVAILABLE when the controller stops: dial again, with growing pauses.
     """
@@ -71,67 +71,67 @@ class MonitorServiceStub(object):
 
 
 class MonitorServiceServicer(object):
-    """The controller serves it on a port of its own, with health and reflection, so that any gRPC client
-    can list and call it without these files. Watching never delays the run: nobody is waited for.
+    """The controller serves it on a port of its own, with health and reflection, so that any gRPC
+    client can list and call it without these files. Watching never delays the run.
 
-    Learners, rows, units (agents) and iterations are 0-based numbers. Durations are seconds; those
-    named `..._s` of an iteration count from its first assignment unless they say otherwise. A field
-    marked optional is absent where it is not known.
+    Learners, rows, units and iterations are 0-based numbers; GetStatus lists the units. Durations
+    are seconds; those named `..._s` of an iteration count from its first assignment unless they say
+    otherwise. A field marked optional is absent where it is not known.
 
     A call ends with UNAVAILABLE when the controller stops: dial again, with growing pauses.
     """
 
     def GetStatus(self, request, context):
-        """Where the run stands at this moment, and who is attached.
+        """Report the status of the run, its units and its learners.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Watch(self, request, context):
-        """The committed iterations from `from_iteration` on: first those that there are, then each one
-        within half a second of its commit, in order, without a gap and without repetition. The stream
-        ends with OK after the run's last iteration.
+        """Send the committed iterations from `from_iteration` on: first the existing ones, then each new
+        one within half a second of its commit, in order, without gaps or repetitions. The stream ends
+        with OK after the last iteration of the run.
 
-        The order is that of (term, iteration). A term begins at every start of the controller, and
-        iterations that were not yet durable, or are taken back, are committed again under the new
-        one: an iteration with a number that was sent before supersedes that iteration and all after
-        it. What is superseded is not sent to those who come later.
+        The order is that of (term, iteration). A term begins at every start of the controller.
+        Iterations that were not yet durable, or were rolled back, are committed again under the new
+        term: an iteration with a number that was sent before supersedes that iteration and all after
+        it. Superseded iterations are not sent to later callers.
 
-        To go on after a broken stream, ask from the number after the last iteration that was seen, and
-        name its term: nothing is repeated but what a later term has superseded meanwhile.
+        To resume a broken stream, ask for the iteration after the last one received and name its term:
+        only iterations superseded by a later term are repeated.
 
-        Who reads too slowly is not waited for. A stream that had caught up and is more than 4096
-        iterations behind goes on with the newest one and says how many it left out (`lost`). They can
-        be had by another call.
+        The run does not wait for slow readers. A stream that had caught up and falls more than 4096
+        iterations behind continues with the newest one and reports how many it left out (`lost`);
+        another call can fetch them.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetCode(self, request, context):
-        """The assignment matrix C, who holds its rows, and what the planner thinks of other codes.
-        NOT_FOUND before the first learners have come.
+        """Report the assignment matrix C, the holders of its rows, and the planner's forecasts for other
+        codes. NOT_FOUND before the first learners have joined.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetConfiguration(self, request, context):
-        """What is trained, and how.
+        """Report the configuration and the agents of the run.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetPolicies(self, request, context):
-        """The policies of the newest checkpoint, agent by agent: for each the chunks of one array of
+        """Send the policies of the newest checkpoint, agent by agent: for each the chunks of one array of
         float32 (`array` = agent). NOT_FOUND before the first checkpoint.
 
-        The parameters lie as the algorithm keeps them. For `maddpg` a policy is a perceptron with two
-        hidden layers and ReLU between; each of its three layers is one matrix [W | b] of shape
-        (outputs, inputs + 1), stored row by row, one after the other from the input up. Its outputs
-        are logits where the action is Discrete, and before tanh and the range where it is Continuous.
+        The layout is that of the algorithm. For `maddpg` a policy is a perceptron with two hidden
+        layers and ReLU between; each of its three layers is one matrix [W | b] of shape (outputs,
+        inputs + 1), stored row by row, one after the other from the input up. Its outputs are logits
+        where the action is Discrete, and before tanh and the range where it is Continuous.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -174,12 +174,12 @@ def add_MonitorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class MonitorService(object):
-    """The controller serves it on a port of its own, with health and reflection, so that any gRPC client
-    can list and call it without these files. Watching never delays the run: nobody is waited for.
+    """The controller serves it on a port of its own, with health and reflection, so that any gRPC
+    client can list and call it without these files. Watching never delays the run.
 
-    Learners, rows, units (agents) and iterations are 0-based numbers. Durations are seconds; those
-    named `..._s` of an iteration count from its first assignment unless they say otherwise. A field
-    marked optional is absent where it is not known.
+    Learners, rows, units and iterations are 0-based numbers; GetStatus lists the units. Durations
+    are seconds; those named `..._s` of an iteration count from its first assignment unless they say
+    otherwise. A field marked optional is absent where it is not known.
 
     A call ends with UNAVAILABLE when the controller stops: dial again, with growing pauses.
     """

@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"{\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\"/\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\"\x9b\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.ChunkJ\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"8\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\"7\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk2\x8f\x02\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\x8c\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x9b\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.ChunkJ\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"8\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\"7\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk2\x8f\x02\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,18 +40,18 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLAYSERVICE'].methods_by_name['Append']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['GetSamples']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['GetSamples']._serialized_options = b'\212\265\030\004\n\002\001\002'
-  _globals['_OPENTABLEREQUEST']._serialized_start=119
-  _globals['_OPENTABLEREQUEST']._serialized_end=242
-  _globals['_OPENTABLERESPONSE']._serialized_start=244
-  _globals['_OPENTABLERESPONSE']._serialized_end=291
-  _globals['_APPENDREQUEST']._serialized_start=294
-  _globals['_APPENDREQUEST']._serialized_end=449
-  _globals['_APPENDRESPONSE']._serialized_start=451
-  _globals['_APPENDRESPONSE']._serialized_end=499
-  _globals['_GETSAMPLESREQUEST']._serialized_start=501
-  _globals['_GETSAMPLESREQUEST']._serialized_end=557
-  _globals['_GETSAMPLESRESPONSE']._serialized_start=559
-  _globals['_GETSAMPLESRESPONSE']._serialized_end=614
-  _globals['_REPLAYSERVICE']._serialized_start=617
-  _globals['_REPLAYSERVICE']._serialized_end=888
+  _globals['_OPENTABLEREQUEST']._serialized_start=120
+  _globals['_OPENTABLEREQUEST']._serialized_end=260
+  _globals['_OPENTABLERESPONSE']._serialized_start=262
+  _globals['_OPENTABLERESPONSE']._serialized_end=326
+  _globals['_APPENDREQUEST']._serialized_start=329
+  _globals['_APPENDREQUEST']._serialized_end=484
+  _globals['_APPENDRESPONSE']._serialized_start=486
+  _globals['_APPENDRESPONSE']._serialized_end=534
+  _globals['_GETSAMPLESREQUEST']._serialized_start=536
+  _globals['_GETSAMPLESREQUEST']._serialized_end=592
+  _globals['_GETSAMPLESRESPONSE']._serialized_start=594
+  _globals['_GETSAMPLESRESPONSE']._serialized_end=649
+  _globals['_REPLAYSERVICE']._serialized_start=652
+  _globals['_REPLAYSERVICE']._serialized_end=923
 # @@protoc_insertion_point(module_scope)

@@ -27,15 +27,18 @@ class OpenTableRequest(_message.Message):
     CAPACITY_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
     RUN_TERM_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     row_size: _builtins.int
     """float32 entries of one row."""
     capacity: _builtins.int
     """Rows held at most; older ones are evicted."""
     head: _builtins.int
-    """Position from which the run goes on: rows at and beyond it are forgotten, for a resumed run
-    writes them again.
+    """Position from which the run continues: rows at and beyond it are discarded, because a resumed
+    run writes them again.
     """
+    version: _builtins.str
+    """Version of the caller's Fullrank; must equal the service's."""
     @_builtins.property
     def run_term(self) -> _common_pb2.RunTerm: ...
     def __init__(
@@ -46,10 +49,11 @@ class OpenTableRequest(_message.Message):
         capacity: _builtins.int = ...,
         head: _builtins.int = ...,
         run_term: _common_pb2.RunTerm | None = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["run_term", b"run_term"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "run_term", b"run_term", "table", b"table"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["capacity", b"capacity", "head", b"head", "row_size", b"row_size", "run_term", b"run_term", "table", b"table", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -61,19 +65,23 @@ class OpenTableResponse(_message.Message):
 
     TAIL_FIELD_NUMBER: _builtins.int
     HEAD_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
     tail: _builtins.int
     """Oldest position held."""
     head: _builtins.int
     """One past the newest position."""
+    version: _builtins.str
+    """Version of the service's Fullrank."""
     def __init__(
         self,
         *,
         tail: _builtins.int = ...,
         head: _builtins.int = ...,
+        version: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "tail", b"tail", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -125,7 +133,7 @@ class AppendResponse(_message.Message):
     head: _builtins.int
     """One past the newest acknowledged position."""
     repeated: _builtins.int
-    """Rows of this table that were sent again and not stored again, since the service started."""
+    """Rows of this table that were sent more than once since the service started."""
     def __init__(
         self,
         *,

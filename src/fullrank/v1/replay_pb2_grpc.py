@@ -55,11 +55,13 @@ class ReplayServiceServicer(object):
     """Missing associated documentation comment in .proto file."""
 
     def OpenTable(self, request, context):
-        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
-        now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
-        opened it before: each controller opens it once.
-        FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
-        it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
+        """Create a table, or open an existing one and discard its rows from `head` on. From then on only
+        the caller may write to it.
+
+        ABORTED if this term of the run, or a later one, has opened the table before: each controller
+        opens it once. FAILED_PRECONDITION if the versions differ, if the table exists with another row
+        size or capacity, or if there is no room for it. INVALID_ARGUMENT if its name has other
+        characters than letters, digits, - and _.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -83,12 +85,15 @@ class ReplayServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetSamples(self, request_iterator, context):
-        """One learner's minibatches, a sample after the other over one stream: for each request the
-        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
-        head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
-        metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
-        it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
+        """Send the minibatches of one learner, one after the other over one stream: for each request the
+        chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
+        acknowledged yet waits for it.
+
+        The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
+        minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
+        OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
+        if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
+        not have, NOT_FOUND if there is no such table.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

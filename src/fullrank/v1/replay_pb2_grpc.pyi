@@ -32,11 +32,13 @@ class ReplayServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ReplayServiceAsyncStub: ...
     OpenTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]
-    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
-    now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
-    opened it before: each controller opens it once.
-    FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
-    it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
+    """Create a table, or open an existing one and discard its rows from `head` on. From then on only
+    the caller may write to it.
+
+    ABORTED if this term of the run, or a later one, has opened the table before: each controller
+    opens it once. FAILED_PRECONDITION if the versions differ, if the table exists with another row
+    size or capacity, or if there is no room for it. INVALID_ARGUMENT if its name has other
+    characters than letters, digits, - and _.
     """
     Append: _grpc.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]
     """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
@@ -52,23 +54,28 @@ class ReplayServiceStub:
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
-    """One learner's minibatches, a sample after the other over one stream: for each request the
-    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
-    head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
-    metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
-    it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
+    """Send the minibatches of one learner, one after the other over one stream: for each request the
+    chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
+    acknowledged yet waits for it.
+
+    The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
+    minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
+    OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
+    if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
+    not have, NOT_FOUND if there is no such table.
     """
 
 @_typing.type_check_only
 class ReplayServiceAsyncStub(ReplayServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     OpenTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.OpenTableRequest, _replay_pb2.OpenTableResponse]  # type: ignore[assignment]
-    """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
-    now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
-    opened it before: each controller opens it once.
-    FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
-    it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
+    """Create a table, or open an existing one and discard its rows from `head` on. From then on only
+    the caller may write to it.
+
+    ABORTED if this term of the run, or a later one, has opened the table before: each controller
+    opens it once. FAILED_PRECONDITION if the versions differ, if the table exists with another row
+    size or capacity, or if there is no room for it. INVALID_ARGUMENT if its name has other
+    characters than letters, digits, - and _.
     """
     Append: _aio.StreamUnaryMultiCallable[_replay_pb2.AppendRequest, _replay_pb2.AppendResponse]  # type: ignore[assignment]
     """Store rows, sent in chunks, so that a row may be larger than a message. Atomic: the rows are
@@ -84,12 +91,15 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
-    """One learner's minibatches, a sample after the other over one stream: for each request the
-    chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
-    head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
-    metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
-    it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-    the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
+    """Send the minibatches of one learner, one after the other over one stream: for each request the
+    chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
+    acknowledged yet waits for it.
+
+    The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
+    minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
+    OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
+    if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
+    not have, NOT_FOUND if there is no such table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -99,11 +109,13 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _replay_pb2.OpenTableRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_replay_pb2.OpenTableResponse, _abc.Awaitable[_replay_pb2.OpenTableResponse]]:
-        """Make sure that a table exists and holds nothing from `head` on; tells where it then stands. From
-        now on only the caller may write to it. ABORTED if this term of the run, or a later one, has
-        opened it before: each controller opens it once.
-        FAILED_PRECONDITION if it exists with another row size or capacity, or if there is no room for
-        it, INVALID_ARGUMENT if its name has other characters than letters, digits, - and _.
+        """Create a table, or open an existing one and discard its rows from `head` on. From then on only
+        the caller may write to it.
+
+        ABORTED if this term of the run, or a later one, has opened the table before: each controller
+        opens it once. FAILED_PRECONDITION if the versions differ, if the table exists with another row
+        size or capacity, or if there is no room for it. INVALID_ARGUMENT if its name has other
+        characters than letters, digits, - and _.
         """
 
     @_abc_1.abstractmethod
@@ -131,12 +143,15 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_replay_pb2.GetSamplesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
-        """One learner's minibatches, a sample after the other over one stream: for each request the
-        chunks of the minibatch that it means (`array` = 0, float32, size x row_size). A sample whose
-        head is not acknowledged yet waits for it. The stream ends with RESOURCE_EXHAUSTED and trailing
-        metadata `retry-after-s` if there is no room for the minibatch beside others, DEADLINE_EXCEEDED if
-        it is not read, with OUT_OF_RANGE if a head is not acknowledged yet or a tail was evicted, INVALID_ARGUMENT if
-        the minibatch exceeds 1 GiB and is more than one row, or its priority names no entries of these rows, NOT_FOUND if there is no such table.
+        """Send the minibatches of one learner, one after the other over one stream: for each request the
+        chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
+        acknowledged yet waits for it.
+
+        The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
+        minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
+        OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
+        if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
+        not have, NOT_FOUND if there is no such table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -26,8 +26,8 @@ if _version_not_supported:
 
 
 class StragglerServiceStub(object):
-    """The control port of a proxy that stands between learners and their controller. Whatever passes it
-    is passed on as it is, but for the coded vectors of the learners that the injection names.
+    """Control port of a proxy between learners and their controller. The proxy forwards everything
+    unchanged, except coded vectors that the injection applies to.
     """
 
     def __init__(self, channel):
@@ -49,21 +49,21 @@ class StragglerServiceStub(object):
 
 
 class StragglerServiceServicer(object):
-    """The control port of a proxy that stands between learners and their controller. Whatever passes it
-    is passed on as it is, but for the coded vectors of the learners that the injection names.
+    """Control port of a proxy between learners and their controller. The proxy forwards everything
+    unchanged, except coded vectors that the injection applies to.
     """
 
     def GetInjection(self, request, context):
-        """What is injected now.
+        """Report the current injection.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetInjection(self, request, context):
-        """Change what is injected, without ending a stream. The change is atomic: all of it is taken or,
-        with INVALID_ARGUMENT naming the field, nothing. It holds for every vector that has not left
-        the proxy: one that is held is due as if the new model had delayed it from the start.
+        """Change the injection without ending a stream. The change is atomic: all of it is applied, or
+        none with INVALID_ARGUMENT naming the field. It applies to every vector that has not left the
+        proxy: a vector in the proxy is due as if the new model had delayed it from the start.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -91,8 +91,8 @@ def add_StragglerServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class StragglerService(object):
-    """The control port of a proxy that stands between learners and their controller. Whatever passes it
-    is passed on as it is, but for the coded vectors of the learners that the injection names.
+    """Control port of a proxy between learners and their controller. The proxy forwards everything
+    unchanged, except coded vectors that the injection applies to.
     """
 
     @staticmethod

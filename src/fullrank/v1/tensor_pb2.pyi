@@ -18,9 +18,8 @@ DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
 class Chunk(_message.Message):
-    """A piece of an array that is sent in pieces of at most 1 MiB, in order, without gaps. The element
-    type is fixed by what is sent (sections and transitions: float32; coded vectors: float64), always
-    little-endian and row-major.
+    """A piece, at most 1 MiB, of an array that is sent in order and without gaps. Sections and
+    transitions are float32, coded vectors float64; all are little-endian and row-major.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -31,7 +30,7 @@ class Chunk(_message.Message):
     CRC32C_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     array: _builtins.int
-    """Which array of the stream: a section id, or the row of a coded vector."""
+    """Number of the array within the stream: a section id, or the row of a coded vector."""
     offset: _builtins.int
     """First byte of this piece within the array."""
     total: _builtins.int

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed
+from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.replay import RingFile, Table, limits
 
@@ -299,3 +299,11 @@ def test_a_file_that_was_not_finished_is_no_table(tmp_path: Path) -> None:
         made(path, sync=True)
     assert not path.exists()
     assert made(path, sync=True).head == 0
+
+
+def test_a_file_of_another_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "t.table"
+    made(path, sync=True)
+    path.write_bytes(path.read_bytes().replace(b"FRTABLE1", b"FRTABLE2", 1))
+    with pytest.raises(VersionMismatch, match=r"has format 2, .* reads format 1"):
+        RingFile(path, sync=True)

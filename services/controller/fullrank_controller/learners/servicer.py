@@ -7,18 +7,17 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from fullrank import __version__
 from fullrank.common.errors import (
     DeadlinePassed,
     FullrankError,
     InvalidContribution,
     NotFound,
     ServiceLost,
-    VersionMismatch,
 )
 from fullrank.rpc.errors import statuses
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.tasks import first
+from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.contributions import ContributionParser
@@ -86,12 +85,7 @@ class ControllerServicer:
 
     async def _greet(self, requests: Requests) -> pb.Hello:
         message = await _next(requests, within_s=HELLO_S, kind="hello")
-        version = message.hello.version
-        if version != __version__:
-            raise VersionMismatch(
-                f"version {version[:32] or 'unknown'} of the learner differs from the "
-                f"controller's {__version__}; install the same version on both"
-            )
+        check_version(message.hello.version, peer="learner", own="controller")
         self._run.term_guard.check_term(run_term_of(message.hello.served))
         return message.hello
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.errors import ConfigError, StaleTerm, VersionMismatch
 from fullrank.common.types import RunTerm
 from fullrank_replay.fence import FILE, Fence
 
@@ -29,8 +29,19 @@ def test_tables_are_fenced_each_on_its_own(tmp_path: Path) -> None:
     fence.check("b", RunTerm("run", 1))
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{", '{"t": 1}', '{"t": ["run"]}'])
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"format": 1}', '{"format": 1, "tables": {"t": ["run"]}}']
+)
 def test_a_damaged_fence_is_an_error(tmp_path: Path, content: str) -> None:
     (tmp_path / FILE).write_text(content)
     with pytest.raises(ConfigError, match="damaged"):
+        Fence(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "version"), [('{"t": ["run", 1]}', 0), ('{"format": 2}', 2)])
+def test_a_fence_of_another_format_is_refused_with_both_versions(
+    tmp_path: Path, content: str, version: int
+) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(VersionMismatch, match=f"has format {version}, .* reads format 1"):
         Fence(tmp_path)

@@ -1,6 +1,7 @@
 """ReplayService over a real server: every refusal has its status, and the service still answers."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -11,15 +12,18 @@ import numpy as np
 import pytest
 from tests.waiting import WAIT_S
 
+from fullrank import __version__
 from fullrank.common.errors import (
     FullrankError,
     InvalidContribution,
     NotFound,
     OutOfRange,
     StaleTerm,
+    VersionMismatch,
 )
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample, Table
+from fullrank.rpc import clients
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
 from fullrank.rpc.clients import ReplayClient, append_requests
 from fullrank.rpc.codec import CHUNK_BYTES
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
     from fullrank.v1.replay_pb2_grpc import ReplayServiceAsyncStub
 
 ROW_SIZE, CAPACITY = 3, 10
+VERSION = re.escape(__version__)
 RUN_TERM, SUCCESSOR = RunTerm("run", 1), RunTerm("run", 2)
 
 
@@ -381,11 +386,24 @@ async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) 
         row_size=ROW_SIZE + 1,
         capacity=CAPACITY,
         run_term=run_term_message(SUCCESSOR),
+        version=__version__,
     )
     with pytest.raises(grpc.aio.AioRpcError) as raised:
         await replay.stub.OpenTable(request, timeout=WAIT_S)
     assert raised.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     assert "use another run directory" in (raised.value.details() or "")
+
+
+async def test_a_controller_and_a_service_of_other_versions_refuse_each_other(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "__version__", "0.0.1")
+    with pytest.raises(VersionMismatch, match=rf"version 0\.0\.1 of the controller .* {VERSION};"):
+        await reopened(replay.client, SUCCESSOR, head=0)
+    monkeypatch.setattr(clients, "__version__", __version__)
+    monkeypatch.setattr(servicer, "__version__", "0.0.1")
+    with pytest.raises(VersionMismatch, match=rf"version 0\.0\.1 of the replay .* {VERSION};"):
+        await reopened(replay.client, SUCCESSOR, head=0)
 
 
 async def test_a_controller_that_was_followed_by_another_appends_nothing_more(
