@@ -94,6 +94,7 @@ def test_an_environment_that_raises_mid_episode_is_named_and_the_run_kept(
     assert processes_of(run_dir) == []
 
 
+@pytest.mark.smoke
 def test_a_taken_port_is_one_line(run_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

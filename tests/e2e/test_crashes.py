@@ -117,7 +117,11 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 @pytest.mark.parametrize(
     ("point", "lag"),
-    [*((point, 0) for point in POINTS), ("row.arrived:8", 1), ("journal.synced:7", 1)],
+    [
+        *((point, 0) for point in POINTS),
+        ("row.arrived:8", 1),
+        pytest.param("journal.synced:7", 1, marks=pytest.mark.smoke),
+    ],
 )
 def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     services: Services, tmp_path: Path, point: str, lag: int

@@ -16,6 +16,7 @@ from tests.waiting import WAIT_S, wait_until
 pytestmark = pytest.mark.e2e
 
 
+@pytest.mark.smoke
 def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

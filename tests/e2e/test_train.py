@@ -41,6 +41,7 @@ def clean_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.mark.smoke
 def test_a_run_ends_whole_and_leaves_nothing_running(clean_run: Path) -> None:
     lines = records(clean_run)
     assert [record.iteration for record in lines] == list(range(ITERATIONS))
@@ -56,6 +57,7 @@ def test_the_logs_of_a_clean_run_hold_no_traceback(clean_run: Path) -> None:
     assert tracebacks(clean_run) == []
 
 
+@pytest.mark.smoke
 def test_a_run_commits_the_bits_of_the_centralised_reference(clean_run: Path) -> None:
     assert digests(clean_run) == centralised(clean_run)
 
@@ -88,6 +90,7 @@ def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
     assert "iteration 2/2  return " in outcome.output
 
 
+@pytest.mark.smoke
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 5, what="five iterations")
@@ -136,6 +139,7 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
+@pytest.mark.smoke
 def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 3, what="three iterations")

@@ -115,6 +115,7 @@ async def test_a_learner_of_other_mathematics_is_a_spare(tmp_path: Path, fault: 
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+@pytest.mark.smoke
 async def test_a_stalled_learner_is_not_waited_for_within_the_tolerance(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
         cluster.replay()

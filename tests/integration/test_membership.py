@@ -42,6 +42,7 @@ async def test_a_leave_is_borne_and_a_newcomer_takes_the_vacant_row(tmp_path: Pa
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+@pytest.mark.smoke
 async def test_a_spare_takes_over_the_row_of_a_learner_that_dies(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
         cluster.replay()
@@ -103,6 +104,7 @@ async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: 
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+@pytest.mark.smoke
 async def test_a_restarted_controller_finds_its_learners_and_goes_on(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved(*UNCODED, "checkpoint.every=100")) as cluster:
         cluster.replay()

@@ -43,6 +43,7 @@ def fullrank(*words: str) -> int:
     return 0
 
 
+@pytest.mark.smoke
 async def test_both_clients_see_the_run_and_agree(tmp_path: Path) -> None:
     async with Cluster(tmp_path, resolved("iterations=6")) as cluster:
         cluster.replay()

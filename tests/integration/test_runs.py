@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 @pytest.mark.parametrize(
     "settings",
     [
-        ("code.name=cyclic", "learners=4"),
+        pytest.param(("code.name=cyclic", "learners=4"), marks=pytest.mark.smoke),
         ("code.name=uncoded", "learners=3"),
         ("code.name=mds", "learners=5"),
         ("code.name=replication", "learners=6"),

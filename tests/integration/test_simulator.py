@@ -70,6 +70,7 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
     return records
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("code", ["uncoded", "cyclic"])
 def test_every_round_takes_as_long_as_predicted(tmp_path: Path, code: str) -> None:
     settings = (

@@ -113,6 +113,7 @@ def named(seed: int) -> list[tuple[int, ...]]:
     return [(int(model.delays(seed=seed, iteration=t, learners=4).argmax()),) for t in range(4)]
 
 
+@pytest.mark.smoke
 async def test_the_sidecar_delays_whom_the_keyed_model_names_and_no_one_else(
     tmp_path: Path,
 ) -> None:
