@@ -22,8 +22,8 @@ from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.collector import Collector
-from fullrank_controller.rounds.deadline import RoundTimes
 from fullrank_controller.rounds.round_runner import RoundResult, RoundRunner
+from fullrank_controller.rounds.round_times import RoundTimes
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 

@@ -1,4 +1,4 @@
-"""The deadline of a round, from measured round times."""
+"""Durations of the last rounds, and the deadline that follows from them."""
 
 from collections import deque
 from statistics import median
