@@ -1,4 +1,4 @@
-"""Certificates for tests: a run's own, and those that must not work."""
+"""Certificates for tests: valid ones, and ones that must be refused."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -21,12 +21,12 @@ def certify(folder: Path, *, run: str = RUN) -> Path:
 
 
 def security(folder: Path, role: Role) -> Security:
-    """Whoever holds a role's certificate."""
+    """The credentials of a role."""
     return Security(credentials=Credentials.load(folder, role))
 
 
 def named(folder: Path, *uris: str, role: Role, age_days: int = 0) -> Security:
-    """Whoever holds a certificate for other URIs, or an old one, of the folder's authority."""
+    """Credentials for other URIs, or expired ones, signed by the folder's authority."""
     names: list[x509.GeneralName] = [x509.DNSName(Identity(run=RUN, role=role).server_name)]
     names += [x509.UniformResourceIdentifier(uri) for uri in uris]
     issued = today() - timedelta(days=age_days)

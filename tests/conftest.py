@@ -1,4 +1,4 @@
-"""Settings that every test shares."""
+"""Settings shared by all tests."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""What a process does with signals, as the system tells."""
+"""Signal dispositions of a process, read from the system."""
 
 from pathlib import Path
 from typing import Literal

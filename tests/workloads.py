@@ -83,7 +83,7 @@ def option_of(container: Manifest, option: str) -> str:
 
 
 def config_of(container: Manifest) -> RunConfig:
-    """What a container's settings resolve to: its TOML file under its variables."""
+    """The resolved settings of a container: its TOML file under its variables."""
     file = Path(option_of(container, "--config"))
     mounts = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     assert mounts[str(file.parent)]["name"] == "configuration"

@@ -28,8 +28,8 @@ pytestmark = pytest.mark.e2e
 
 ITERATIONS = 12
 
-SLOW = settings("iterations=30", "compute.emulate_unit_s=0.03", "checkpoint.every=7")
-"""Long enough to be interrupted: rounds of 30 ms and more."""
+SLOW = settings("iterations=30", "compute.emulate_unit_s=0.06", "checkpoint.every=7")
+"""Long enough to be interrupted: rounds of 60 ms and more."""
 
 
 @pytest.fixture(scope="module")

@@ -67,7 +67,7 @@ async def test_calls_beyond_the_rate_of_one_connection_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "BURST", 5.0)
-    monkeypatch.setattr(limits, "PER_S", 2.0)
+    monkeypatch.setattr(limits, "PER_S", 0.25)
     async with controller(tmp_path) as cluster:
         address = await cluster.address()
         hasty, calm = ControllerClient(address), ControllerClient(address)

@@ -1,0 +1,6 @@
+"""A learner that speaks Work by hand and misbehaves in every way the controller must survive."""
+
+from tests.fakes.faults import Fault
+from tests.fakes.learner import Ending, FakeLearner
+
+__all__ = ["Ending", "FakeLearner", "Fault"]

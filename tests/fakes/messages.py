@@ -1,0 +1,56 @@
+"""Messages on a Work stream, whole or broken off."""
+
+from collections.abc import Sequence
+
+import google_crc32c
+from tests.fakes.faults import Fault
+
+from fullrank.common.types import Vector
+from fullrank.rpc.clients import WorkCall
+from fullrank.rpc.codec import LEARNER_CHUNKS, Field, bundle, encode_chunks
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import Ids
+from fullrank_learner.session import Contribution
+
+
+async def say(
+    call: WorkCall, *, hello: pb.Hello | None = None, ready: pb.Ready | None = None
+) -> None:
+    await call.write(pb.LearnerMessage(hello=hello, ready=ready).SerializeToString())
+
+
+async def hear(call: WorkCall) -> pb.ControllerMessage | None:
+    message = await call.read()
+    return message if isinstance(message, pb.ControllerMessage) else None
+
+
+async def contribute(
+    call: WorkCall,
+    ids: Ids,
+    row: int,
+    coded: Vector,
+    computed: Contribution,
+    units: Sequence[pb.UnitDone],
+) -> None:
+    header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
+    first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
+    for message in bundle(
+        [Field(first), *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]
+    ):
+        await call.write(message)
+
+
+async def break_off(call: WorkCall, fault: Fault, header: pb.Coded, coded: Vector) -> None:
+    message = pb.LearnerMessage(coded=header)
+    for field_ in encode_chunks(coded, array_id=header.row, field=LEARNER_CHUNKS):
+        message.MergeFromString(bytes(field_))
+    if fault is Fault.BAD_CRC:
+        message.chunks[0].crc32c ^= 1
+    elif fault is Fault.CHUNKS_FIRST:
+        message.ClearField("coded")
+    elif fault in (Fault.DIE_MID_STREAM, Fault.HANG_MID_STREAM):
+        message.chunks[0].data = message.chunks[0].data[: len(message.chunks[0].data) // 2]
+        message.chunks[0].crc32c = google_crc32c.value(message.chunks[0].data)
+    await call.write(message.SerializeToString())
+    if fault is Fault.DIE_MID_STREAM:
+        call.cancel()
