@@ -30,18 +30,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--directory", type=Path, help="keeps results, to continue from them")
     directory = parser.parse_args().directory
-    effort = PAPER.effort
+    budget = PAPER.budget
     with tempfile.TemporaryDirectory() as scratch:
-        cells = wireless.cells(effort, time.process_time)
+        cells = wireless.cells(budget, time.process_time)
         results = run(cells, directory or Path(scratch))
-    print(wireless.said(effort))
-    print(f"\n{wireless.of_wireless(results, effort)}\n")
-    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(results, effort)}))
-    draw_wireless(results, effort, PICTURE)
+    print(wireless.said(budget))
+    print(f"\n{wireless.of_wireless(results, budget)}\n")
+    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(results, budget)}))
+    draw_wireless(results, budget, PICTURE)
     few, many = wireless.DEADLINES
     leads = (
-        wireless.lead(results, effort, few, of=wireless.SAC, over=wireless.RANDOM),
-        wireless.lead(results, effort, many, of=DARL1N, over=wireless.SAC),
+        wireless.lead(results, budget, few, of=wireless.SAC, over=wireless.RANDOM),
+        wireless.lead(results, budget, many, of=DARL1N, over=wireless.SAC),
     )
     return not all(lead.low > 0.0 for lead in leads)
 

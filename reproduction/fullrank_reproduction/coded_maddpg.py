@@ -8,7 +8,7 @@ from fullrank.common.types import JSON
 from fullrank_reproduction import claims, figures, learning, page, timing, verdicts, wang21
 from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.claims import Table
-from fullrank_reproduction.learning import Effort
+from fullrank_reproduction.learning import Budget
 from fullrank_reproduction.timing import Clock, Setting, Train
 from fullrank_reproduction.verdicts import Verdict
 
@@ -20,7 +20,7 @@ class Scale:
     """How much of the paper is run."""
 
     name: str
-    effort: Effort
+    budget: Budget
     repeats: int
     """Of each measurement of computing time."""
     real: tuple[Setting, ...]
@@ -30,7 +30,7 @@ class Scale:
 
 SMOKE = Scale(
     name="smoke",
-    effort=Effort(iterations=60, compared=15, seeds=2, batch=128, warmup=2560),
+    budget=Budget(iterations=60, compared=15, seeds=2, batch=128, warmup=2560),
     repeats=5,
     real=tuple(
         timing.settings(
@@ -45,7 +45,7 @@ SMOKE = Scale(
 
 PAPER = Scale(
     name="paper",
-    effort=Effort(iterations=4000, compared=400, seeds=5, batch=1024, warmup=25_600),
+    budget=Budget(iterations=4000, compared=400, seeds=5, batch=1024, warmup=25_600),
     repeats=30,
     real=tuple(timing.settings()),
     real_rounds=51,
@@ -70,7 +70,7 @@ def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
             for agents in wang21.AGENTS
         ),
         *(timing.real(each, rounds=scale.real_rounds, train=train) for each in scale.real),
-        *(cell for task in wang21.TASKS for cell in learning.cells(task, scale.effort)),
+        *(cell for task in wang21.TASKS for cell in learning.cells(task, scale.budget)),
     ]
 
 
@@ -112,7 +112,7 @@ def reproduce(
     found = run(cells(scale, train, clock), directory, done=done)
     found |= run(predictions(found), directory, done=done)
     tables = _tables(scale, found)
-    figures.draw_learning(found, seeds=scale.effort.seeds, path=directory / "learning.png")
+    figures.draw_learning(found, seeds=scale.budget.seeds, path=directory / "learning.png")
     _draw_times(tables, directory)
     judged = {
         "published": claims.judge_times(tables["published"], rounds=claims.LEAST_ROUNDS),
@@ -120,7 +120,7 @@ def reproduce(
         "this machine": claims.judge_times(tables["this machine"], rounds=timing.ROUNDS),
         "processes": claims.judge_times(tables["processes"], rounds=scale.real_rounds),
         "runs": [
-            claims.judge_learning(found, task, seeds=scale.effort.seeds) for task in wang21.TASKS
+            claims.judge_learning(found, task, seeds=scale.budget.seeds) for task in wang21.TASKS
         ],
     }
     text = _page(scale, found, tables=tables, judged=judged)
@@ -181,7 +181,16 @@ def _page(
     tables: Mapping[str, Table],
     judged: Mapping[str, Sequence[Verdict]],
 ) -> str:
-    effort = scale.effort
+    sections = (
+        _introduction(scale, judged),
+        _learning(scale.budget, found),
+        _times(scale, tables),
+        _probabilities(),
+    )
+    return "".join(sections)
+
+
+def _introduction(scale: Scale, judged: Mapping[str, Sequence[Verdict]]) -> str:
     return f"""# Coded MADDPG, reproduced ({scale.name} scale)
 
 `fullrank reproduce coded-maddpg --scale {scale.name}`. Tasks in the `openai` variant (dynamics and
@@ -195,10 +204,14 @@ adversaries in the competitive ones, N = {wang21.LEARNERS}; an uncoded run has M
 Times count as equal within {claims.SLACK:.0%} of the delay. *Published* judges the authors' own
 numbers by the same rules.
 
-## Fig. 3: what is learnt
+"""
 
-{effort.seeds} seeds, {effort.iterations} iterations centralised and `cyclic`, {effort.compared}
-with each other code (first seed), batch {effort.batch}. Every coded run is a run of its own with k
+
+def _learning(budget: Budget, found: Mapping[str, JSON]) -> str:
+    return f"""## Fig. 3: what is learnt
+
+{budget.seeds} seeds, {budget.iterations} iterations centralised and `cyclic`, {budget.compared}
+with each other code (first seed), batch {budget.batch}. Every coded run is a run of its own with k
 stragglers in every iteration; the curves lie on each other because the bits are the same.
 
 ![Learning curves](learning.png)
@@ -207,7 +220,11 @@ A code that cannot be exact is measured by what it decodes in the state of the c
 
 {page.distances(found)}
 
-## Figs. 4 and 5: time against stragglers
+"""
+
+
+def _times(scale: Scale, tables: Mapping[str, Table]) -> str:
+    return f"""## Figs. 4 and 5: time against stragglers
 
 Seconds for {wang21.TOTALLED} iterations, cells by k.
 
@@ -229,7 +246,11 @@ which it gets to know the learners, are left out.
 ![Measured times](times-processes.png)
 {page.times(tables)}
 
-## P(decodable | k)
+"""
+
+
+def _probabilities() -> str:
+    return f"""## P(decodable | k)
 
 Exact, over all sets of k lost rows of {wang21.LEARNERS}; `cyclic` with tolerance 2.
 

@@ -33,7 +33,7 @@ UNIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
+class Budget:
     """How much is run."""
 
     iterations: int
@@ -45,17 +45,17 @@ class Effort:
     warmup: int
 
 
-def cells(task: Task, effort: Effort) -> list[Cell]:
+def cells(task: Task, budget: Budget) -> list[Cell]:
     """The runs of one task."""
     found = []
-    for seed in range(effort.seeds):
+    for seed in range(budget.seeds):
         for code in (CENTRALISED, *EXACT):
             whole = code in (CENTRALISED, "cyclic")
             if whole or seed == 0:
-                length = effort.iterations if whole else effort.compared
-                config = _config(task, effort, code=code, seed=seed, iterations=length)
+                length = budget.iterations if whole else budget.compared
+                config = _config(task, budget, code=code, seed=seed, iterations=length)
                 found.append(_cell(f"{task.name}-{code}-seed{seed}", config, code))
-    config = _config(task, effort, code=INEXACT, seed=0, iterations=effort.compared)
+    config = _config(task, budget, code=INEXACT, seed=0, iterations=budget.compared)
     settings = {"run": as_tables(config)}
     name = f"{task.name}-{INEXACT}-distance"
     found.append(Cell(name=name, settings=settings, compute=partial(_distance, config)))
@@ -68,7 +68,7 @@ def _cell(name: str, config: RunConfig, code: str) -> Cell:
     return Cell(name=name, settings=settings, compute=partial(_curve, config, coded=coded))
 
 
-def _config(task: Task, effort: Effort, *, code: str, seed: int, iterations: int) -> RunConfig:
+def _config(task: Task, budget: Budget, *, code: str, seed: int, iterations: int) -> RunConfig:
     competitive = [f"environment.adversaries={wang21.ADVERSARIES}"] if task.competitive else []
     overrides = [
         f"seed={seed}",
@@ -77,8 +77,8 @@ def _config(task: Task, effort: Effort, *, code: str, seed: int, iterations: int
         f"environment.name={task.name}",
         f"environment.agents={AGENTS}",
         *competitive,
-        f"algorithm.batch_size={effort.batch}",
-        f"collect.warmup={effort.warmup}",
+        f"algorithm.batch_size={budget.batch}",
+        f"collect.warmup={budget.warmup}",
         f"code.name={'uncoded' if code == CENTRALISED else code}",
         *(["code.tolerance=2"] if code == "cyclic" else []),
         "stragglers.name=fixed_k",

@@ -1,4 +1,4 @@
-"""The page that says what was run, what came out, and which claims held."""
+"""Tables of the page on [Wang21]."""
 
 from collections.abc import Mapping, Sequence
 
@@ -40,7 +40,7 @@ def _cell(values: Sequence[float | None]) -> str:
 
 
 def agreement(found: Table, published: Table) -> str:
-    """How far predicted times lie from the published ones."""
+    """Distance of predicted times from the published ones, in words."""
     keys = [key for key in published if key in found]
     errors = np.array([abs(found[key] / published[key] - 1.0) for key in keys])
     own = np.array([key[0] != "keep_away" for key in keys])
@@ -75,7 +75,7 @@ def _made(code: str, agents: int) -> Code:
 
 
 def distances(runs: Mapping[str, JSON]) -> str:
-    """What ``vandermonde`` decodes, against the true updates."""
+    """Errors of updates decoded with ``vandermonde``."""
     lines = [
         "| task | median relative error | largest | refused by the certificate |",
         "|---|---|---|---|",

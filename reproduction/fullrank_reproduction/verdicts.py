@@ -1,4 +1,4 @@
-"""Verdicts: how the claims of a paper fared, each with its reason."""
+"""Verdicts on the claims of a paper, each with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Held(StrEnum):
-    """How a claim fared."""
+    """Outcome of a claim."""
 
     HELD = "held"
     NOT_HELD = "not held"
@@ -15,7 +15,7 @@ class Held(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """One claim, judged."""
+    """The verdict on one claim."""
 
     claim: str
     held: Held
@@ -23,14 +23,14 @@ class Verdict:
 
 
 def judge(claim: str, against: Sequence[str], *, grounds: str) -> Verdict:
-    """Held for the ``grounds`` given, unless something speaks against it."""
+    """Held for the given ``grounds``, unless there is evidence ``against`` it."""
     if against:
         return Verdict(claim=claim, held=Held.NOT_HELD, reason="; ".join(against))
     return Verdict(claim=claim, held=Held.HELD, reason=grounds)
 
 
 def as_table(judged: Mapping[str, Sequence[Verdict]]) -> str:
-    """The lines of a page: claims by the source that was judged."""
+    """Markdown table of the claims by source."""
     lines = ["| judged | claim | verdict | reason |", "|---|---|---|---|"]
     for source, found in judged.items():
         for each in found:

@@ -9,11 +9,11 @@ from fullrank_reproduction import timing, wang21
 from fullrank_reproduction.cells import Cell, Origin
 from fullrank_reproduction.cli import train
 from fullrank_reproduction.coded_maddpg import Scale, reproduce
-from fullrank_reproduction.learning import Effort
+from fullrank_reproduction.learning import Budget
 
 SLICE = Scale(
     name="slice",
-    effort=Effort(iterations=4, compared=2, seeds=2, batch=32, warmup=128),
+    budget=Budget(iterations=4, compared=2, seeds=2, batch=32, warmup=128),
     repeats=2,
     real=tuple(timing.settings(wang21.TASKS[:1], agents=[8], codes=("uncoded", "cyclic")))[1:5:3],
     real_rounds=4,

@@ -7,11 +7,11 @@ from typer.testing import CliRunner
 
 from fullrank_reproduction import darl1n
 from fullrank_reproduction.cli import app
-from fullrank_reproduction.darl1n.training import Effort
+from fullrank_reproduction.darl1n.training import Budget
 
 SLICE = darl1n.Scale(
     name="slice",
-    effort=Effort(
+    budget=Budget(
         sizes=1,
         iterations=4,
         every=2,

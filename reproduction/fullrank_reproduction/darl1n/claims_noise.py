@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from fullrank_reproduction.darl1n import noise
 from fullrank_reproduction.darl1n.published import AGENTS
-from fullrank_reproduction.darl1n.readings import Found, at
+from fullrank_reproduction.darl1n.results import Results, at
 from fullrank_reproduction.verdicts import Verdict, judge
 
 RECOVERED = 18
@@ -14,7 +14,7 @@ DROWNED, CLEAR = 10.0, 2.0
 up to here."""
 
 
-def judge_noise(found: Found) -> list[Verdict]:
+def judge_noise(found: Results) -> list[Verdict]:
     """What the study shows."""
     first, then = (
         [(name, median(found, name, size)) for name in noise.DENSE] for size in (AGENTS, RECOVERED)
@@ -39,12 +39,12 @@ def judge_noise(found: Found) -> list[Verdict]:
     ]
 
 
-def median(found: Found, name: str, size: int) -> float:
+def median(found: Results, name: str, size: int) -> float:
     """Of the mean variance, over sets that decode; a dense code's always do."""
     return float(at(found, name, size)["noise"][1])
 
 
-def _below_the_bound(found: Found) -> Iterator[str]:
+def _below_the_bound(found: Results) -> Iterator[str]:
     for name in noise.CODES:
         for size in noise.SIZES:
             least = at(found, name, size)["least"]

@@ -20,8 +20,8 @@ from fullrank_reproduction.darl1n.published import (
     Row,
     Scheme,
 )
-from fullrank_reproduction.darl1n.readings import Found, overhead, success, variance
-from fullrank_reproduction.darl1n.straggling import Straggling, undisturbed
+from fullrank_reproduction.darl1n.results import Results, overhead, success, variance
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel, success_probability
 from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
 from fullrank_reproduction.verdicts import Verdict, judge
 
@@ -34,17 +34,17 @@ DRAWS = 10
 ENOUGH = "at every |J| at which enough sets decode"
 
 
-def judge_published(found: Found) -> list[Verdict]:
+def judge_published(found: Results) -> list[Verdict]:
     """How the published numbers were made."""
     return [
         judge(
             "Stragglers follow Assumption 4: each learner with probability eta.",
-            list(_unlike(Straggling.BERNOULLI)),
+            list(_unlike(StragglerModel.BERNOULLI)),
             grounds="all rates with a closed form agree",
         ),
         judge(
             "Exactly round(eta N) learners straggle.",
-            list(_unlike(Straggling.FIXED)),
+            list(_unlike(StragglerModel.FIXED)),
             grounds=f"all rates with a closed form agree within {CLOSE}",
         ),
         judge(
@@ -65,7 +65,7 @@ def judge_published(found: Found) -> list[Verdict]:
     ]
 
 
-def judge_table(found: Found) -> list[Verdict]:
+def judge_table(found: Results) -> list[Verdict]:
     """What the paper reads off the table, by our numbers."""
     return [
         judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
@@ -102,10 +102,10 @@ def judge_table(found: Found) -> list[Verdict]:
     ]
 
 
-def _unlike(straggling: Straggling) -> Iterator[str]:
+def _unlike(model: StragglerModel) -> Iterator[str]:
     for name, row in TABLE_V.items():
         for rate, said in zip(RATES, row.success, strict=True):
-            closed = undisturbed(name, straggling, rate)
+            closed = success_probability(name, model, rate)
             if closed is not None and abs(closed - said) > CLOSE:
                 yield f"{name} at eta = {rate}: published {said:.3g}, must be {closed:.3f}"
 
@@ -121,34 +121,34 @@ def _unlikely_overheads() -> Iterator[str]:
             yield f"{scheme.name}: published {said:g}, must be {mean:.2f} ± {error:.2f}"
 
 
-def _unlike_variance(found: Found, scheme: Scheme, published: Row) -> Iterator[str]:
+def _unlike_variance(found: Results, scheme: Scheme, published: Row) -> Iterator[str]:
     for received, said in zip(RECEIVED, published.variance, strict=True):
         ours, error = variance(found, scheme, received)
         if abs(ours - said) > ERRORS * error + CLOSE:
             yield f"with {received} rows: published {said:g}, must be {ours:.2f}"
 
 
-def _outside(found: Found) -> Iterator[str]:
+def _outside(found: Results) -> Iterator[str]:
     least, most = overhead(found, UNCODED), overhead(found, MDS)
     for scheme in SCHEMES:
         if not least <= overhead(found, scheme) <= most:
             yield f"{scheme.name}: {overhead(found, scheme):.2f}"
 
 
-def _more_resilient(found: Found) -> Iterator[str]:
-    for scheme, straggling, rate in product(SCHEMES, Straggling, RATES):
-        ours = success(found, MDS, straggling, rate)
-        its = success(found, scheme, straggling, rate)
+def _more_resilient(found: Results) -> Iterator[str]:
+    for scheme, model, rate in product(SCHEMES, StragglerModel, RATES):
+        ours = success(found, MDS, model, rate)
+        its = success(found, scheme, model, rate)
         if its["value"] > ours["value"] + ERRORS * _together(ours, its):
-            yield f"{scheme.name} at eta = {rate} ({straggling}): {its['value']:.3f}"
+            yield f"{scheme.name} at eta = {rate} ({model}): {its['value']:.3f}"
 
 
-def _not_rising(found: Found, schemes: Sequence[Scheme]) -> Iterator[str]:
+def _not_rising(found: Results, schemes: Sequence[Scheme]) -> Iterator[str]:
     for thinner, denser in pairwise(schemes):
         if overhead(found, denser) <= overhead(found, thinner):
             yield f"{denser.name} computes no more than {thinner.name}"
-        for straggling, rate in product(Straggling, RATES):
-            less, more = (success(found, each, straggling, rate) for each in (thinner, denser))
+        for model, rate in product(StragglerModel, RATES):
+            less, more = (success(found, each, model, rate) for each in (thinner, denser))
             if more["value"] < less["value"] - ERRORS * _together(less, more):
                 yield f"{denser.name} survives less than {thinner.name} at eta = {rate}"
 
@@ -158,7 +158,7 @@ def _together(one: JSON, other: JSON) -> float:
     return math.hypot(one["standard_error"], other["standard_error"])
 
 
-def _beaten(found: Found, first: Scheme, *, sign: int) -> Iterator[str]:
+def _beaten(found: Results, first: Scheme, *, sign: int) -> Iterator[str]:
     """Where another scheme's V is larger (``sign`` 1) or smaller (-1) than the first's, by most."""
     for received in RECEIVED:
         ours, error = variance(found, first, received)
@@ -169,7 +169,7 @@ def _beaten(found: Found, first: Scheme, *, sign: int) -> Iterator[str]:
             yield f"with {received} rows: {first.name} {ours:.2f}, {name} {its:.2f}"
 
 
-def _quieter_sparse(found: Found) -> Iterator[str]:
+def _quieter_sparse(found: Results) -> Iterator[str]:
     for received in RECEIVED:
         sparse, ldgm = (
             sum(variance(found, scheme, received)[0] for scheme in schemes) / len(schemes)

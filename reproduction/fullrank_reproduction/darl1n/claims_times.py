@@ -15,8 +15,8 @@ from fullrank_reproduction.darl1n.published import (
     UNCODED,
     Scheme,
 )
-from fullrank_reproduction.darl1n.readings import Found, seconds
-from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.results import Results, seconds
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 from fullrank_reproduction.darl1n.times import Machines
 from fullrank_reproduction.verdicts import Held, Verdict, judge
 
@@ -30,18 +30,18 @@ LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
 LATE = RATES[1:]
 
 
-def judge_figure(found: Found, straggling: Straggling) -> list[Verdict]:
+def judge_figure(found: Results, model: StragglerModel) -> list[Verdict]:
     """Fig. 7, for one kind of stragglers."""
-    wins, pairs = _light_wins(found, straggling)
+    wins, pairs = _light_wins(found, model)
     return [
         judge(
             "Without stragglers uncoded is fastest, MDS and sparse slowest.",
-            list(_disordered(found, straggling)),
+            list(_disordered(found, model)),
             grounds="all others lie between",
         ),
         judge(
             "Repetition and LDGM slow down less than uncoded.",
-            list(_as_fragile(found, straggling)),
+            list(_as_fragile(found, model)),
             grounds="at both rates and delays",
         ),
         judge(
@@ -51,18 +51,18 @@ def judge_figure(found: Found, straggling: Straggling) -> list[Verdict]:
         ),
         judge(
             "MDS and sparse do not grow much as Delta goes from 1 to 4.",
-            list(_growing(found, straggling)),
+            list(_growing(found, model)),
             grounds=f"by a factor below {FLAT}",
         ),
         judge(
             "MDS and sparse are quickest where delay and rate are largest.",
-            list(_quicker_than_dense(found, straggling)),
+            list(_quicker_than_dense(found, model)),
             grounds=f"Delta = {DELAYS_S[-1]:g} s, eta = {LATE[-1]}",
         ),
     ]
 
 
-def judge_convergence(found: Found, machines: Machines) -> list[Verdict]:
+def judge_convergence(found: Results, machines: Machines) -> list[Verdict]:
     """Table VI, with independent stragglers."""
     return [
         judge(
@@ -83,8 +83,8 @@ def judge_convergence(found: Found, machines: Machines) -> list[Verdict]:
     ]
 
 
-def _disordered(found: Found, straggling: Straggling) -> Iterator[str]:
-    calm = {each.name: seconds(found, each, straggling, DELAYS_S[0], 0.0) for each in TIMED}
+def _disordered(found: Results, model: StragglerModel) -> Iterator[str]:
+    calm = {each.name: seconds(found, each, model, DELAYS_S[0], 0.0) for each in TIMED}
     if calm[UNCODED.name] > min(calm.values()) * 1.01:
         yield f"uncoded takes {calm[UNCODED.name]:.2f} s of {min(calm.values()):.2f} s"
     quickest = min(calm[each.name] for each in DENSE)
@@ -94,53 +94,53 @@ def _disordered(found: Found, straggling: Straggling) -> Iterator[str]:
 
 
 def _growth(
-    found: Found, scheme: Scheme, straggling: Straggling, delay_s: float, rate: float
+    found: Results, scheme: Scheme, model: StragglerModel, delay_s: float, rate: float
 ) -> float:
-    calm = seconds(found, scheme, straggling, delay_s, 0.0)
-    return seconds(found, scheme, straggling, delay_s, rate) - calm
+    calm = seconds(found, scheme, model, delay_s, 0.0)
+    return seconds(found, scheme, model, delay_s, rate) - calm
 
 
-def _as_fragile(found: Found, straggling: Straggling) -> Iterator[str]:
+def _as_fragile(found: Results, model: StragglerModel) -> Iterator[str]:
     for scheme, delay_s, rate in product(LIGHT, DELAYS_S, LATE):
-        share = _growth(found, scheme, straggling, delay_s, rate) / _growth(
-            found, UNCODED, straggling, delay_s, rate
+        share = _growth(found, scheme, model, delay_s, rate) / _growth(
+            found, UNCODED, model, delay_s, rate
         )
         if share > SLOWER:
             yield f"{scheme.name} at eta = {rate}, Delta = {delay_s:g}: {share:.0%} of its growth"
 
 
-def _light_wins(found: Found, straggling: Straggling) -> tuple[int, int]:
+def _light_wins(found: Results, model: StragglerModel) -> tuple[int, int]:
     """Comparisons that repetition and LDGM win, and all."""
     outcomes = [
-        seconds(found, light, straggling, *case) < seconds(found, dense, straggling, *case)
+        seconds(found, light, model, *case) < seconds(found, dense, model, *case)
         for light, dense in product(LIGHT, DENSE)
         for case in product(DELAYS_S, RATES)
     ]
     return sum(outcomes), len(outcomes)
 
 
-def _growing(found: Found, straggling: Straggling) -> Iterator[str]:
+def _growing(found: Results, model: StragglerModel) -> Iterator[str]:
     for scheme, rate in product(DENSE, LATE):
-        short, long = (seconds(found, scheme, straggling, delay, rate) for delay in DELAYS_S)
+        short, long = (seconds(found, scheme, model, delay, rate) for delay in DELAYS_S)
         if long > FLAT * short:
             yield f"{scheme.name} at eta = {rate}: from {short:.2f} to {long:.2f} s"
 
 
-def _quicker_than_dense(found: Found, straggling: Straggling) -> Iterator[str]:
-    slowest = max(_hardest(found, DENSE, straggling))
-    for scheme, taken in zip(TIMED, _hardest(found, TIMED, straggling), strict=True):
+def _quicker_than_dense(found: Results, model: StragglerModel) -> Iterator[str]:
+    slowest = max(_hardest(found, DENSE, model))
+    for scheme, taken in zip(TIMED, _hardest(found, TIMED, model), strict=True):
         if scheme not in DENSE and taken < slowest:
             yield f"{scheme.name} takes {taken:.2f} s, they {slowest:.2f} s"
 
 
-def _hardest(found: Found, schemes: Sequence[Scheme], straggling: Straggling) -> list[float]:
-    return [seconds(found, each, straggling, DELAYS_S[-1], LATE[-1]) for each in schemes]
+def _hardest(found: Results, schemes: Sequence[Scheme], model: StragglerModel) -> list[float]:
+    return [seconds(found, each, model, DELAYS_S[-1], LATE[-1]) for each in schemes]
 
 
-def _before_ldgm(found: Found) -> Iterator[str]:
+def _before_ldgm(found: Results) -> Iterator[str]:
     for rate in LATE:
         times = {
-            each.name: seconds(found, each, Straggling.BERNOULLI, DELAYS_S[0], rate)
+            each.name: seconds(found, each, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
             for each in TIMED
         }
         first = min(times, key=times.__getitem__)
@@ -148,10 +148,10 @@ def _before_ldgm(found: Found) -> Iterator[str]:
             yield f"at eta = {rate} {first} does"
 
 
-def _elsewhere(found: Found, machines: Machines) -> Iterator[str]:
+def _elsewhere(found: Results, machines: Machines) -> Iterator[str]:
     for scheme in TIMED:
         for rate, said in zip(RATES, CONVERGENCE_S[scheme.name], strict=True):
-            iteration_s = seconds(found, scheme, Straggling.BERNOULLI, DELAYS_S[0], rate)
+            iteration_s = seconds(found, scheme, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
             ratio = said / (machines.iterations * iteration_s)
             if abs(ratio - 1.0) > NEAR:
                 yield f"{scheme.name} at eta = {rate}: {ratio:.2f} times as many"

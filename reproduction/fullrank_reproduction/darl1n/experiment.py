@@ -9,7 +9,7 @@ from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.darl1n import (
     figures,
     noise,
-    resilience,
+    table_v,
     tables,
     times,
     training,
@@ -19,9 +19,9 @@ from fullrank_reproduction.darl1n.claims_noise import judge_noise
 from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank_reproduction.darl1n.published import AGENTS, LEARNERS, OURS, SCHEMES, TOTALLED
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.straggling import Straggling
-from fullrank_reproduction.darl1n.training import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel
+from fullrank_reproduction.darl1n.training import Budget
 from fullrank_reproduction.timing import Clock
 from fullrank_reproduction.verdicts import Verdict
 
@@ -33,7 +33,7 @@ class Scale:
     """How much is sampled and trained."""
 
     name: str
-    effort: Effort
+    budget: Budget
     trials: int
     """Of each probability in Table V."""
     sets: int
@@ -50,7 +50,7 @@ class Scale:
 
 SMOKE = Scale(
     name="smoke",
-    effort=Effort(
+    budget=Budget(
         sizes=1,
         iterations=200,
         every=10,
@@ -71,7 +71,7 @@ SMOKE = Scale(
 
 PAPER = Scale(
     name="paper",
-    effort=Effort(
+    budget=Budget(
         sizes=4,
         iterations=3_000,
         every=30,
@@ -97,7 +97,7 @@ def cells(scale: Scale) -> list[Cell]:
     """All that is computed of codes."""
     machines = times.published_machines()
     return [
-        *(resilience.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
+        *(table_v.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
         vandermonde.cell(sets=scale.exact_sets),
         *noise.cells(samples=scale.samples),
         *(
@@ -109,7 +109,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 def work(scale: Scale) -> float:
     """The weight of all cells."""
-    return sum(each.weight for each in cells(scale)) + training.work(scale.effort)
+    return sum(each.weight for each in cells(scale)) + training.work(scale.budget)
 
 
 def reproduce(
@@ -123,32 +123,42 @@ def reproduce(
         clock: Measures computing.
         done: Told of each cell as it is there.
     """
-    first = [*cells(scale), *training.first_cells(scale.effort, directory, clock)]
+    first = [*cells(scale), *training.first_cells(scale.budget, directory, clock)]
     found = run(first, directory, done=done)
-    found |= run(training.later_cells(scale.effort, found, directory, clock), directory, done=done)
+    found |= run(training.later_cells(scale.budget, found, directory, clock), directory, done=done)
     figures.draw_noise(found, directory / "noise.png")
     figures.draw_times(found, directory / "times.png")
-    training.draw(found, scale.effort, directory)
+    training.draw(found, scale.budget, directory)
     path = directory / PAGE
     path.write_text(_page(scale, found), encoding="utf-8")
     return path
 
 
-def _judged(scale: Scale, found: Found) -> Mapping[str, Sequence[Verdict]]:
+def _judged(scale: Scale, found: Results) -> Mapping[str, Sequence[Verdict]]:
     """By what was judged."""
     return {
         "published numbers": judge_published(found),
         "Table V, ours": judge_table(found),
         "noise": judge_noise(found),
-        "Fig. 7, independent stragglers": judge_figure(found, Straggling.BERNOULLI),
-        "Fig. 7, fixed number": judge_figure(found, Straggling.FIXED),
+        "Fig. 7, independent stragglers": judge_figure(found, StragglerModel.BERNOULLI),
+        "Fig. 7, fixed number": judge_figure(found, StragglerModel.FIXED),
         "Table VI": judge_convergence(found, times.published_machines()),
-        **training.judged(found, scale.effort),
+        **training.judged(found, scale.budget),
     }
 
 
-def _page(scale: Scale, found: Found) -> str:
-    machines = times.published_machines()
+def _page(scale: Scale, found: Results) -> str:
+    sections = (
+        _introduction(scale, found),
+        _codes(scale, found),
+        _noise(scale, found),
+        _times(scale, found),
+        training.text(found, scale.budget),
+    )
+    return "".join(sections)
+
+
+def _introduction(scale: Scale, found: Results) -> str:
     return f"""# DARL1N and Coded DARL1N, reproduced ({scale.name} scale)
 
 `fullrank reproduce darl1n --scale {scale.name}`: codes with M = {AGENTS} agents and N = {LEARNERS}
@@ -161,7 +171,11 @@ nodes.
 
 {verdicts.as_table(_judged(scale, found))}
 
-## Table V: overhead and success
+"""
+
+
+def _codes(scale: Scale, found: Results) -> str:
+    return f"""## Table V: overhead and success
 
 {tables.of_success(found)}
 
@@ -174,11 +188,15 @@ random.
 {tables.of_variance(found)}
 
 V = ln det of the covariance of what least squares decodes (eq. 16), over {scale.sets} random sets J
-that decode at most; "-" where fewer than {resilience.LEAST_SETS} of {scale.trials} random sets do.
+that decode at most; "-" where fewer than {table_v.LEAST_SETS} of {scale.trials} random sets do.
 `vandermonde` has the nodes of the authors' earlier code (0.1 to 0.5): over {scale.exact_sets} sets
 in rational arithmetic, since float64 cannot decode it.
 
-## Noise against rows received
+"""
+
+
+def _noise(scale: Scale, found: Results) -> str:
+    return f"""## Noise against rows received
 
 The variance of the decoded gradients, mean over the units, in that of one learner's own gradient;
 generalised least squares over all rows received. **Median** over those of {scale.samples} random
@@ -188,7 +206,12 @@ sets J that decode, the middle 80 %, median condition, and the share that decode
 
 {tables.of_noise(found)}
 
-## Fig. 7: time against stragglers
+"""
+
+
+def _times(scale: Scale, found: Results) -> str:
+    machines = times.published_machines()
+    return f"""## Fig. 7: time against stragglers
 
 Virtual time: a learner needs {machines.unit_s:.3f} s for a unit, and {machines.shared_s:.2f} s of
 each iteration do not depend on the code. Both, and the {machines.iterations:.0f} iterations of
@@ -215,4 +238,4 @@ is of the rows that were there at the commit.
 
 {tables.of_convergence(found, machines)}
 
-{training.text(found, scale.effort)}"""
+"""

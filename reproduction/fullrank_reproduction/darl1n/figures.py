@@ -8,13 +8,13 @@ from matplotlib.axes import Axes
 from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n import noise, times
 from fullrank_reproduction.darl1n.published import AGENTS, DELAYS_S, TOTALLED, Scheme
-from fullrank_reproduction.darl1n.readings import Found, at, seconds
-from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.results import Results, at, seconds
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 
-_STYLES = {Straggling.BERNOULLI: "-", Straggling.FIXED: ":"}
+_STYLES = {StragglerModel.BERNOULLI: "-", StragglerModel.FIXED: ":"}
 
 
-def draw_noise(found: Found, path: Path) -> None:
+def draw_noise(found: Results, path: Path) -> None:
     """Mean variance (median; dotted: nine in ten sets are below) and the share that decodes."""
     figure = pictures.blank(width=11, height=4.8)
     left, right = figure.subplots(1, 2)
@@ -38,20 +38,20 @@ def draw_noise(found: Found, path: Path) -> None:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_noise_of(axes: Axes, found: Found, name: str) -> None:
+def _draw_noise_of(axes: Axes, found: Results, name: str) -> None:
     sizes = [size for size in noise.SIZES if at(found, name, size)["noise"] is not None]
     _, middle, high = np.array([at(found, name, size)["noise"] for size in sizes]).T
     axes.plot(sizes, high, ":", color=_colour(name), linewidth=1.2)
     axes.plot(sizes, middle, color=_colour(name), linewidth=1.8, label=name)
 
 
-def draw_times(found: Found, path: Path) -> None:
+def draw_times(found: Results, path: Path) -> None:
     """Fig. 7: one panel for each delay; dotted with a fixed number of stragglers."""
     figure = pictures.blank(width=11, height=4.8)
     for axes, delay_s in zip(figure.subplots(1, 2), DELAYS_S, strict=True):
         for scheme in times.SCHEMES:
-            for straggling in Straggling:
-                _draw_times_of(axes, found, scheme, straggling, delay_s)
+            for model in StragglerModel:
+                _draw_times_of(axes, found, scheme, model, delay_s)
         axes.set_title(f"Δ = {delay_s:g} s", fontsize=11)
         axes.set_xlabel("rate of stragglers η; dotted: exactly round(ηN) of them")
         axes.set_ylabel(f"s for {TOTALLED} iterations")
@@ -63,11 +63,11 @@ def draw_times(found: Found, path: Path) -> None:
 
 
 def _draw_times_of(
-    axes: Axes, found: Found, scheme: Scheme, straggling: Straggling, delay_s: float
+    axes: Axes, found: Results, scheme: Scheme, model: StragglerModel, delay_s: float
 ) -> None:
-    taken = [TOTALLED * seconds(found, scheme, straggling, delay_s, rate) for rate in times.GRID]
-    label = scheme.name if straggling is Straggling.BERNOULLI else None
-    style, colour = _STYLES[straggling], _colour(scheme.name)
+    taken = [TOTALLED * seconds(found, scheme, model, delay_s, rate) for rate in times.GRID]
+    label = scheme.name if model is StragglerModel.BERNOULLI else None
+    style, colour = _STYLES[model], _colour(scheme.name)
     axes.plot(times.GRID, taken, style, color=colour, linewidth=1.8, marker=".", label=label)
 
 

@@ -24,7 +24,7 @@ from fullrank_reproduction.darl1n.published import (
     SPARSE,
     Scheme,
 )
-from fullrank_reproduction.darl1n.resilience import LEAST_SETS
+from fullrank_reproduction.darl1n.table_v import LEAST_SETS
 
 SIZES = tuple(range(AGENTS, LEARNERS + 1))
 """|J|."""

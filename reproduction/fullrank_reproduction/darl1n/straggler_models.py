@@ -1,4 +1,4 @@
-"""The two ways in which a share eta of learners may straggle: the paper's text, and its Table V."""
+"""The two straggler models of the paper: that of its text, and that of its Table V."""
 
 import math
 from enum import StrEnum
@@ -7,8 +7,8 @@ from fullrank.stragglers import Bernoulli, DelayModel, FixedK
 from fullrank_reproduction.darl1n.published import AGENTS, LEARNERS, MDS, REPETITION, UNCODED
 
 
-class Straggling(StrEnum):
-    """How many learners straggle."""
+class StragglerModel(StrEnum):
+    """Distribution of the number of stragglers at a rate eta."""
 
     BERNOULLI = "bernoulli"
     """Each with probability eta (Assumption 4)."""
@@ -16,8 +16,8 @@ class Straggling(StrEnum):
     """Exactly round(eta N)."""
 
     def model(self, rate: float, *, delay_s: float) -> DelayModel:
-        """Who is late in an iteration."""
-        if self is Straggling.BERNOULLI:
+        """The delay model."""
+        if self is StragglerModel.BERNOULLI:
             return Bernoulli(probability=rate, delay_s=delay_s)
         return FixedK(k=stragglers(rate), delay_s=delay_s)
 
@@ -27,14 +27,14 @@ def stragglers(rate: float) -> int:
     return round(rate * LEARNERS)
 
 
-def undisturbed(scheme: str, straggling: Straggling, rate: float) -> float | None:
-    """Closed form of P(the others suffice); None where the matrix is a draw.
+def success_probability(scheme: str, model: StragglerModel, rate: float) -> float | None:
+    """Closed form of P(decodable); None for random matrices.
 
     Independent stragglers: [DARL1N, Propositions 2 to 4]. A fixed number k: the ways to choose k
     learners such that all M of ``uncoded`` (one of each pair in ``replication``, N - k >= M in
     ``mds``) are left, among all ways.
     """
-    if straggling is Straggling.FIXED:
+    if model is StragglerModel.FIXED:
         return _fixed(scheme, stragglers(rate))
     if scheme == UNCODED.name:
         return (1.0 - rate) ** AGENTS
@@ -49,7 +49,7 @@ def undisturbed(scheme: str, straggling: Straggling, rate: float) -> float | Non
 
 
 def _fixed(scheme: str, k: int) -> float | None:
-    """For N = 2 M."""
+    """The same for a fixed number k, N = 2 M."""
     every = math.comb(LEARNERS, k)
     if scheme == UNCODED.name:
         return math.comb(LEARNERS - AGENTS, k) / every

@@ -1,7 +1,7 @@
-"""Table V of [DARL1N]: overhead, success in spite of stragglers, and V, by Monte Carlo.
+"""Table V of [DARL1N] by Monte Carlo: overhead, success rates under stragglers, and V.
 
-A scheme whose matrix is random is drawn anew for every trial, so that the numbers are of the scheme
-and not of one matrix.
+Random matrices are drawn anew for every trial, so that the numbers describe the scheme and not one
+matrix.
 """
 
 from dataclasses import asdict
@@ -15,19 +15,19 @@ from fullrank.codes.conditions import random_patterns
 from fullrank.common.types import JSON, BoolArray, IntArray
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.published import LEARNERS, RATES, RECEIVED, Scheme
-from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 
 LEAST_SETS = 30
-"""Fewer sets that decode say nothing about a mean."""
+"""Least number of decodable sets for a mean."""
 
 
 def cell(scheme: Scheme, *, trials: int, sets: int) -> Cell:
     """The scheme's row of the table.
 
     Args:
-        scheme: Whose.
-        trials: Of each probability.
-        sets: J that decode, at most, behind each average V.
+        scheme: The scheme.
+        trials: Trials of each probability.
+        sets: Largest number of decodable sets J behind each average V.
     """
     return Cell(
         name=f"table-v-{scheme.name}",
@@ -48,24 +48,24 @@ def _row(scheme: Scheme, trials: int, sets: int) -> JSON:
     return {
         "overhead": np.mean([computation_overhead(code) for code in made]),
         "success": {
-            straggling: [asdict(_success(codes, straggling, rate)) for rate in RATES]
-            for straggling in Straggling
+            model: [asdict(_success(codes, model, rate)) for rate in RATES]
+            for model in StragglerModel
         },
         "variance": [_average(codes, received, sets) for received in RECEIVED],
     }
 
 
-def _success(codes: list[Code], straggling: Straggling, rate: float) -> Probability:
-    """P(those who do not straggle decode), one trial for each matrix."""
-    model = straggling.model(rate, delay_s=1.0)
+def _success(codes: list[Code], model: StragglerModel, rate: float) -> Probability:
+    """P(the other learners decode), one trial for each matrix."""
+    delays = model.model(rate, delay_s=1.0)
     late = [
-        model.delays(seed=0, iteration=trial, learners=LEARNERS) > 0 for trial in range(len(codes))
+        delays.delays(seed=0, iteration=trial, learners=LEARNERS) > 0 for trial in range(len(codes))
     ]
     return _share(_decode(codes, ~np.array(late)))
 
 
 def _decode(codes: list[Code], received: BoolArray) -> BoolArray:
-    """Whether the rows received of each matrix have rank M; shape (trials,)."""
+    """True where the received rows of a matrix have rank M, shape (trials,)."""
     stack = np.array([code.matrix for code in codes])
     return np.asarray(np.linalg.matrix_rank(stack * received[..., None]) == stack.shape[-1])
 

@@ -20,8 +20,8 @@ from fullrank_reproduction.darl1n.published import (
     VARIANCE,
     Scheme,
 )
-from fullrank_reproduction.darl1n.readings import Found, at, overhead, seconds, success, variance
-from fullrank_reproduction.darl1n.straggling import Straggling, undisturbed
+from fullrank_reproduction.darl1n.results import Results, at, overhead, seconds, success, variance
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel, success_probability
 from fullrank_reproduction.darl1n.times import Machines, point, quiet_point
 from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
 
@@ -30,7 +30,7 @@ _SHOWN = (12, 13, 14, 16, 18, 20, 24)
 """|J| in the table of noise."""
 
 
-def of_success(found: Found) -> str:
+def of_success(found: Results) -> str:
     """Table V, the first two parts."""
     rates = ", ".join(map(str, _LATE))
     lines = [
@@ -45,23 +45,23 @@ def of_success(found: Found) -> str:
             f"{overhead(found, scheme):.2f}",
             " / ".join(f"{value:g}" for value in said.success[1:]),
         ]
-        for straggling in (Straggling.FIXED, Straggling.BERNOULLI):
-            cells += [_rates(found, scheme, straggling), _closed(scheme, straggling)]
+        for model in (StragglerModel.FIXED, StragglerModel.BERNOULLI):
+            cells += [_rates(found, scheme, model), _closed(scheme, model)]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return f"At eta = {rates}:\n\n" + "\n".join(lines)
 
 
-def _rates(found: Found, scheme: Scheme, straggling: Straggling) -> str:
-    entries = [success(found, scheme, straggling, rate) for rate in _LATE]
+def _rates(found: Results, scheme: Scheme, model: StragglerModel) -> str:
+    entries = [success(found, scheme, model, rate) for rate in _LATE]
     return " / ".join(f"{each['value']:.3f} ± {each['standard_error']:.3f}" for each in entries)
 
 
-def _closed(scheme: Scheme, straggling: Straggling) -> str:
-    values = [undisturbed(scheme.name, straggling, rate) for rate in _LATE]
+def _closed(scheme: Scheme, model: StragglerModel) -> str:
+    values = [success_probability(scheme.name, model, rate) for rate in _LATE]
     return " / ".join("-" if value is None else f"{value:.3f}" for value in values)
 
 
-def of_variance(found: Found) -> str:
+def of_variance(found: Results) -> str:
     """Table V, average V."""
     heads = [rf"\|J\| = {size}: published | ours" for size in RECEIVED]
     lines = ["| scheme | " + " | ".join(heads) + " |", "|---|" + "---|---|" * len(RECEIVED)]
@@ -78,7 +78,7 @@ def of_variance(found: Found) -> str:
     return "\n".join(lines)
 
 
-def of_noise(found: Found) -> str:
+def of_noise(found: Results) -> str:
     """Median mean variance, the middle 80 %, condition, and the share of sets that decode."""
     lines = [
         r"| \|J\| | M / \|J\| | " + " | ".join(noise.CODES) + " |",
@@ -90,7 +90,7 @@ def of_noise(found: Found) -> str:
     return "\n".join(lines)
 
 
-def _noise(found: Found, name: str, size: int) -> str:
+def _noise(found: Results, name: str, size: int) -> str:
     entry = at(found, name, size)
     if entry["noise"] is None:
         return f"- ({entry['decodable']:.0%})"
@@ -101,26 +101,23 @@ def _noise(found: Found, name: str, size: int) -> str:
     )
 
 
-def of_times(found: Found) -> str:
+def of_times(found: Results) -> str:
     """Fig. 7 in numbers."""
-    heads = [
-        f"{straggling}, Delta = {delay_s:g}" for straggling in Straggling for delay_s in DELAYS_S
-    ]
+    heads = [f"{model}, Delta = {delay_s:g}" for model in StragglerModel for delay_s in DELAYS_S]
     lines = ["| scheme | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
     for scheme in (*TIMED, OURS):
         cells = [
             " / ".join(
-                f"{TOTALLED * seconds(found, scheme, straggling, delay_s, rate):.1f}"
-                for rate in RATES
+                f"{TOTALLED * seconds(found, scheme, model, delay_s, rate):.1f}" for rate in RATES
             )
-            for straggling in Straggling
+            for model in StragglerModel
             for delay_s in DELAYS_S
         ]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def of_waiting(found: Found) -> str:
+def of_waiting(found: Results) -> str:
     """Seconds of an iteration and mean rows of it, committed at rank M and when it is quiet."""
     lines = [
         "| scheme | bernoulli: rank M | quiet | fixed: rank M | quiet |",
@@ -129,8 +126,8 @@ def of_waiting(found: Found) -> str:
     for scheme in (*TIMED, OURS):
         cells = [
             _waited(found[f"times-{scheme.name}"], key)
-            for straggling in Straggling
-            for key in (partial(point, straggling, DELAYS_S[0]), partial(quiet_point, straggling))
+            for model in StragglerModel
+            for key in (partial(point, model, DELAYS_S[0]), partial(quiet_point, model))
         ]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -142,7 +139,7 @@ def _waited(played: JSON, key: Callable[[float], str]) -> str:
     return f"{_three(taken, '{:.2f}')} ({_three(rows, '{:.1f}')})"
 
 
-def of_convergence(found: Found, machines: Machines) -> str:
+def of_convergence(found: Results, machines: Machines) -> str:
     """Table VI: times and V."""
     lines = [
         "| scheme | published | bernoulli | fixed | V: published | bernoulli | fixed |",
@@ -153,17 +150,17 @@ def of_convergence(found: Found, machines: Machines) -> str:
         cells += [
             _three(
                 [
-                    machines.iterations * seconds(found, scheme, straggling, DELAYS_S[0], rate)
+                    machines.iterations * seconds(found, scheme, model, DELAYS_S[0], rate)
                     for rate in RATES
                 ],
                 "{:.0f}",
             )
-            for straggling in Straggling
+            for model in StragglerModel
         ]
         cells.append(_three(VARIANCE[scheme.name], "{:.2f}"))
-        for straggling in Straggling:
+        for model in StragglerModel:
             played = found[f"times-{scheme.name}"]
-            values = [played[point(straggling, DELAYS_S[0], rate)]["variance"] for rate in RATES]
+            values = [played[point(model, DELAYS_S[0], rate)]["variance"] for rate in RATES]
             cells.append(_three(values, "{:.2f}"))
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)

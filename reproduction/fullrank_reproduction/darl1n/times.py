@@ -35,7 +35,7 @@ from fullrank_reproduction.darl1n.published import (
     UNCODED,
     Scheme,
 )
-from fullrank_reproduction.darl1n.straggling import Straggling
+from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 
 SCHEMES = (*TIMED, OURS)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
@@ -68,7 +68,7 @@ def published_machines() -> Machines:
 
 
 def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell:
-    """Seconds of an iteration by straggling, delay and rate, and V at the commit.
+    """Seconds of an iteration by model, delay and rate, and V at the commit.
 
     Args:
         scheme: Whose.
@@ -97,15 +97,13 @@ def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
     codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
     play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
     return {
-        point(straggling, delay_s, rate): play(straggling.model(rate, delay_s=delay_s))
-        for straggling in Straggling
+        point(model, delay_s, rate): play(model.model(rate, delay_s=delay_s))
+        for model in StragglerModel
         for delay_s in DELAYS_S
         for rate in GRID
     } | {
-        quiet_point(straggling, rate): play(
-            straggling.model(rate, delay_s=DELAYS_S[0]), max_variance=QUIET
-        )
-        for straggling in Straggling
+        quiet_point(model, rate): play(model.model(rate, delay_s=DELAYS_S[0]), max_variance=QUIET)
+        for model in StragglerModel
         for rate in RATES
     }
 
@@ -134,11 +132,11 @@ def _played(
     }
 
 
-def point(straggling: Straggling, delay_s: float, rate: float) -> str:
+def point(model: StragglerModel, delay_s: float, rate: float) -> str:
     """Key of a point of Fig. 7 in a cell."""
-    return f"{straggling}-{delay_s:g}-{rate:g}"
+    return f"{model}-{delay_s:g}-{rate:g}"
 
 
-def quiet_point(straggling: Straggling, rate: float) -> str:
+def quiet_point(model: StragglerModel, rate: float) -> str:
     """Key of a point at which learners are waited for until the noise is low."""
-    return f"quiet-{straggling}-{rate:g}"
+    return f"quiet-{model}-{rate:g}"

@@ -10,24 +10,28 @@ import pytest
 from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
 from fullrank.common.types import JSON
 from fullrank_reproduction.cells import run
-from fullrank_reproduction.darl1n import Scale, noise, published, resilience, times
+from fullrank_reproduction.darl1n import Scale, noise, published, table_v, times
 from fullrank_reproduction.darl1n.claims_noise import judge_noise
 from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank_reproduction.darl1n.experiment import cells
 from fullrank_reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.straggling import Straggling, stragglers, undisturbed
-from fullrank_reproduction.darl1n.training import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.straggler_models import (
+    StragglerModel,
+    stragglers,
+    success_probability,
+)
+from fullrank_reproduction.darl1n.training import Budget
 from fullrank_reproduction.darl1n.vandermonde import exact_variance
 from fullrank_reproduction.verdicts import Held, Verdict
 
-NO_TRAINING = Effort(
+NO_TRAINING = Budget(
     sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1, draws=0, episodes=0
 )
 TINY = Scale(
     name="tiny",
-    effort=NO_TRAINING,
+    budget=NO_TRAINING,
     trials=400,
     sets=60,
     exact_sets=2,
@@ -39,7 +43,7 @@ MACHINES = times.published_machines()
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(cells(TINY), tmp_path_factory.mktemp("darl1n"))
 
 
@@ -47,15 +51,15 @@ def held(verdicts: list[Verdict]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 
-def independent(found: Found) -> list[Verdict]:
-    return judge_figure(found, Straggling.BERNOULLI)
+def independent(found: Results) -> list[Verdict]:
+    return judge_figure(found, StragglerModel.BERNOULLI)
 
 
-def fixed(found: Found) -> list[Verdict]:
-    return judge_figure(found, Straggling.FIXED)
+def fixed(found: Results) -> list[Verdict]:
+    return judge_figure(found, StragglerModel.FIXED)
 
 
-def convergence(found: Found) -> list[Verdict]:
+def convergence(found: Results) -> list[Verdict]:
     return judge_convergence(found, MACHINES)
 
 
@@ -66,16 +70,18 @@ def test_with_a_fixed_number_of_stragglers_the_closed_form_counts_all_sets(
     rate = 0.1
     exact = decodable_given_losses(scheme.make_code(), stragglers(rate))
     assert exact.standard_error == 0.0
-    assert undisturbed(scheme.name, Straggling.FIXED, rate) == pytest.approx(exact.value)
+    assert success_probability(scheme.name, StragglerModel.FIXED, rate) == pytest.approx(
+        exact.value
+    )
 
 
-def test_monte_carlo_agrees_with_the_closed_forms(found: Found) -> None:
+def test_monte_carlo_agrees_with_the_closed_forms(found: Results) -> None:
     compared = 0
     for scheme in published.SCHEMES:
-        for straggling in Straggling:
-            sampled = found[f"table-v-{scheme.name}"]["success"][straggling]
+        for model in StragglerModel:
+            sampled = found[f"table-v-{scheme.name}"]["success"][model]
             for rate, entry in zip(RATES, sampled, strict=True):
-                closed = undisturbed(scheme.name, straggling, rate)
+                closed = success_probability(scheme.name, model, rate)
                 if closed is not None:
                     compared += 1
                     error = math.sqrt(closed * (1.0 - closed) / TINY.trials)
@@ -84,7 +90,7 @@ def test_monte_carlo_agrees_with_the_closed_forms(found: Found) -> None:
 
 
 def test_random_matrices_are_drawn_anew_for_each_trial() -> None:
-    row = resilience.cell(LDGM[1], trials=5, sets=5).compute()
+    row = table_v.cell(LDGM[1], trials=5, sets=5).compute()
     overheads = [computation_overhead(LDGM[1].make_code(seed)) for seed in range(5)]
     assert len(set(overheads)) > 1
     assert row["overhead"] == pytest.approx(sum(overheads) / 5)
@@ -95,29 +101,29 @@ def test_rational_and_floating_arithmetic_agree_where_both_can() -> None:
     assert exact_variance(code.matrix) == pytest.approx(variance(code, range(24)), abs=1e-9)
 
 
-def test_no_average_is_given_where_too_few_sets_decode(found: Found) -> None:
+def test_no_average_is_given_where_too_few_sets_decode(found: Results) -> None:
     entry = found[f"table-v-{REPETITION.name}"]["variance"][0]
-    assert entry["sets"] < resilience.LEAST_SETS
+    assert entry["sets"] < table_v.LEAST_SETS
     assert entry["mean"] is None
 
 
 @pytest.mark.parametrize(("scheme", "rate"), [(UNCODED, 0.0), (UNCODED, 0.2), (MDS, 0.0)])
 def test_the_machines_take_the_times_that_they_were_solved_from(
-    found: Found, scheme: published.Scheme, rate: float
+    found: Results, scheme: published.Scheme, rate: float
 ) -> None:
-    point = found[f"times-{scheme.name}"][times.point(Straggling.BERNOULLI, 1.0, rate)]
+    point = found[f"times-{scheme.name}"][times.point(StragglerModel.BERNOULLI, 1.0, rate)]
     said = published.CONVERGENCE_S[scheme.name][RATES.index(rate)]
     assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.03)
 
 
-def test_three_published_times_predict_the_fourth_of_uncoded(found: Found) -> None:
-    point = found[f"times-{UNCODED.name}"][times.point(Straggling.BERNOULLI, 1.0, 0.5)]
+def test_three_published_times_predict_the_fourth_of_uncoded(found: Results) -> None:
+    point = found[f"times-{UNCODED.name}"][times.point(StragglerModel.BERNOULLI, 1.0, 0.5)]
     said = published.CONVERGENCE_S[UNCODED.name][2]
     assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.01)
 
 
 def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
-    found: Found,
+    found: Results,
 ) -> None:
     whole = found[f"noise-{REPETITION.name}"]
     assert whole["24"]["least"] == pytest.approx(1.0)
@@ -125,15 +131,15 @@ def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
 
 
 def test_dense_codes_wait_for_more_rows_until_they_are_quiet_and_light_ones_do_not(
-    found: Found,
+    found: Results,
 ) -> None:
     more: dict[str, float] = {}
     for scheme in times.SCHEMES:
         played = found[f"times-{scheme.name}"]
-        for straggling in Straggling:
+        for model in StragglerModel:
             ranked, quiet = (
-                played[times.point(straggling, 1.0, 0.2)],
-                played[times.quiet_point(straggling, 0.2)],
+                played[times.point(model, 1.0, 0.2)],
+                played[times.quiet_point(model, 0.2)],
             )
             assert quiet["seconds"] >= ranked["seconds"]
             more[scheme.name] = quiet["rows"] - ranked["rows"]
@@ -141,7 +147,7 @@ def test_dense_codes_wait_for_more_rows_until_they_are_quiet_and_light_ones_do_n
     assert min(more[MDS.name], more[SPARSE[2].name]) > 2.0
 
 
-def test_the_verdicts_are_those_of_the_page(found: Found) -> None:
+def test_the_verdicts_are_those_of_the_page(found: Results) -> None:
     yes, no, open_ = Held.HELD, Held.NOT_HELD, Held.NOT_TESTABLE
     assert held(judge_published(found)) == [no, yes, no, no, no]
     assert held(judge_table(found)) == [yes, yes, yes, yes, no, yes, yes]
@@ -189,8 +195,8 @@ def late(
     scheme: published.Scheme, delay_s: float, rate: float
 ) -> Callable[[dict[str, JSON]], None]:
     def take_long(found: dict[str, JSON]) -> None:
-        for straggling in Straggling:
-            found[f"times-{scheme.name}"][times.point(straggling, delay_s, rate)]["seconds"] = 99.0
+        for model in StragglerModel:
+            found[f"times-{scheme.name}"][times.point(model, delay_s, rate)]["seconds"] = 99.0
 
     return take_long
 
@@ -218,8 +224,8 @@ def heavy(found: dict[str, JSON]) -> None:
     ],
 )
 def test_what_speaks_against_a_claim_is_found(
-    found: Found,
-    judge: Callable[[Found], list[Verdict]],
+    found: Results,
+    judge: Callable[[Results], list[Verdict]],
     claim: int,
     change: Callable[[dict[str, JSON]], None],
 ) -> None:

@@ -15,23 +15,23 @@ from fullrank.environments import Environment, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc import best, train
 from fullrank_reproduction.cells import run
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training import contests, crossplay, growing
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training import crossplay, epc_contests, epc_runs
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import policies_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, EPC, EPISODES, GRASSLAND, Task
 from fullrank_reproduction.darl1n.training.trials import Trial
 
-TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
+TINY = Budget(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 TWO = dataclasses.replace(TINY, sizes=2)
 
 
-def adversaries_found(effort: Effort, task: Task) -> dict[str, JSON]:
+def adversaries_found(budget: Budget, task: Task) -> dict[str, JSON]:
     """Both sides of runs that learnt nothing."""
     found = {}
-    for size in task.sizes[: effort.sizes]:
-        for seed in range(effort.seeds):
-            trial = Trial(task=task, size=size, method=EPC, effort=effort, seed=seed)
+    for size in task.sizes[: budget.sizes]:
+        for seed in range(budget.seeds):
+            trial = Trial(task=task, size=size, method=EPC, budget=budget, seed=seed)
             before = trial.adversaries
             assert before is not None
             world = make_environment(task.name, agents=size.agents, copies=1, **trial.world())
@@ -56,11 +56,11 @@ def test_a_team_is_judged_in_the_episodes_and_by_the_adversaries_that_others_mee
     task: Task, tmp_path: Path
 ) -> None:
     found = adversaries_found(TINY, task)
-    curriculum = contests.contest(TINY, found, task)
+    curriculum = epc_contests.contest(TINY, found, task)
     (trained,) = train(curriculum, tmp_path, clock=time.process_time)
     team = curriculum.team(6)
     team.begin(trained.parameters)
-    other = Trial(task=task, size=task.sizes[0], method="maddpg", effort=TINY)
+    other = Trial(task=task, size=task.sizes[0], method="maddpg", budget=TINY)
     specs = make_environment(task.name, agents=6, copies=1, **other.evaluated()).agents
     frozen = side_of(specs[:3], list(other.met(found).values()), seed=0)
     act = together(Greedy(frozen.actor), Greedy(team))
@@ -69,8 +69,8 @@ def test_a_team_is_judged_in_the_episodes_and_by_the_adversaries_that_others_mee
 
 
 def test_a_run_meets_the_adversaries_of_the_seed_of_its_number() -> None:
-    effort = dataclasses.replace(TINY, seeds=2)
-    curriculum = contests.contest(effort, adversaries_found(effort, BATTLE), BATTLE)
+    budget = dataclasses.replace(TINY, seeds=2)
+    curriculum = epc_contests.contest(budget, adversaries_found(budget, BATTLE), BATTLE)
 
     def after_a_step(number: int) -> bytes:
         court = curriculum.court(6, run=number)
@@ -83,7 +83,7 @@ def test_a_run_meets_the_adversaries_of_the_seed_of_its_number() -> None:
 
 
 def test_adversaries_explore_where_teams_learn_and_not_where_they_are_judged() -> None:
-    curriculum = contests.contest(TINY, adversaries_found(TINY, BATTLE), BATTLE)
+    curriculum = epc_contests.contest(TINY, adversaries_found(TINY, BATTLE), BATTLE)
     copies = curriculum.practice.copies
 
     def thrusts(make: Callable[..., Environment], copies: int) -> int:
@@ -107,8 +107,8 @@ def test_other_adversaries_make_another_curriculum_and_those_of_later_stages_do_
     cells, others = (
         [
             cell
-            for cell in contests.cells(TWO, each | grassland(), Path(), time.process_time)
-            if cell.name in {growing.names(BATTLE, size)[EPC] for size in (first, second)}
+            for cell in epc_contests.cells(TWO, each | grassland(), Path(), time.process_time)
+            if cell.name in {epc_runs.names(BATTLE, size)[EPC] for size in (first, second)}
         ]
         for each in (found, changed)
     )
@@ -139,15 +139,15 @@ def test_a_contest_that_was_killed_goes_on_to_the_same_returns(tmp_path: Path) -
     assert results(found, tmp_path / "broken", lambda: 0.0) == whole
 
 
-def results(found: Found, directory: Path, clock: Callable[[], float]) -> list[JSON]:
+def results(found: Results, directory: Path, clock: Callable[[], float]) -> list[JSON]:
     """Of all teams in the battle."""
-    cells = contests.cells(TWO, found, directory, clock)
-    sought = [growing.names(BATTLE, size)[EPC] for size in BATTLE.sizes[:2]]
+    cells = epc_contests.cells(TWO, found, directory, clock)
+    sought = [epc_runs.names(BATTLE, size)[EPC] for size in BATTLE.sizes[:2]]
     return [cell.compute() for cell in cells if cell.name in sought]
 
 
 def test_teams_play_as_long_as_the_paper_s_of_their_size() -> None:
-    curriculum = contests.contest(TWO, adversaries_found(TWO, BATTLE), BATTLE)
+    curriculum = epc_contests.contest(TWO, adversaries_found(TWO, BATTLE), BATTLE)
     for size in BATTLE.sizes[:2]:
         world = curriculum.court(size.agents, run=0)
         world.reset(range(EPISODES), range(EPISODES))
@@ -163,7 +163,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, JSON], P
     """Both sides of all methods."""
     directory = tmp_path_factory.mktemp("sides")
     trials = crossplay.trials(TINY)
-    grown = contests.sides(trials.pop(EPC), directory, time.process_time)
+    grown = epc_contests.sides(trials.pop(EPC), directory, time.process_time)
     cells = [grown, *(trial.cell({}, time.process_time) for trial in trials.values())]
     return run(cells, directory), directory
 
@@ -183,8 +183,8 @@ def test_every_good_side_meets_every_adversary_side(
 def test_in_cross_play_a_team_plays_as_it_learnt_to(learnt: tuple[dict[str, JSON], Path]) -> None:
     found, directory = learnt
     trial = crossplay.trials(TINY)[EPC]
-    curriculum = growing.curriculum(TINY, BATTLE, BATTLE.sizes[:1], both=True)
-    place = growing.place(curriculum, directory)
+    curriculum = epc_runs.curriculum(TINY, BATTLE, BATTLE.sizes[:1], both=True)
+    place = epc_runs.place(curriculum, directory)
     (chosen,) = best(list(train(curriculum, place, clock=time.process_time)), 1)
     team = curriculum.team(6)
     team.begin(chosen.parameters)

@@ -16,37 +16,37 @@ from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc import train
 from fullrank_reproduction.cells import Cell, Origin, run
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
     claims,
     crossplay,
-    distances,
-    growing,
+    epc_runs,
+    neighbour_distance,
     tables,
     wireless,
 )
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
 from fullrank_reproduction.darl1n.training.crossplay import PLAYED
-from fullrank_reproduction.darl1n.training.effort import Effort
-from fullrank_reproduction.darl1n.training.plan import adversaries, learners, teams
 from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
+from fullrank_reproduction.darl1n.training.runs import adversaries, learners, teams
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
 from fullrank_reproduction.verdicts import Held
 
-TINY = Effort(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
-WHOLE = Effort(
+TINY = Budget(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
+WHOLE = Budget(
     sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3, draws=5, episodes=2_000
 )
 
 
 def trial(**changes: object) -> Trial:
-    made = Trial(task=GRASSLAND, size=GRASSLAND.sizes[0], method="darl1n", effort=TINY)
+    made = Trial(task=GRASSLAND, size=GRASSLAND.sizes[0], method="darl1n", budget=TINY)
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")
-def sides() -> Found:
+def sides() -> Results:
     before = trial().adversaries
     assert before is not None
     return {before.name: before.cell({}, time.process_time).compute()}
@@ -56,7 +56,7 @@ def without_seconds(result: JSON) -> JSON:
     return {key: value for key, value in result.items() if key != "seconds"}
 
 
-def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Found) -> None:
+def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Results) -> None:
     cell = trial().cell(sides, time.process_time)
     first, second = cell.compute(), cell.compute()
     assert first["iterations"] == [0, 1, 2]
@@ -65,7 +65,7 @@ def test_a_curve_begins_untrained_and_is_a_function_of_its_settings(sides: Found
     assert np.all(np.diff(first["seconds"]) > 0)
 
 
-def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Found) -> None:
+def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Results) -> None:
     before = trial().adversaries
     assert before is not None
     learnt = adversaries_in(sides[before.name])
@@ -84,7 +84,7 @@ def test_adversaries_play_what_they_learnt_before_and_learn_no_more(sides: Found
         )
 
 
-def test_other_adversaries_make_another_run(sides: Found, tmp_path: Path) -> None:
+def test_other_adversaries_make_another_run(sides: Results, tmp_path: Path) -> None:
     (name,) = sides
     other = {name: {**sides[name], "policies": sides[name]["policies"][::-1]}}
     cells = [trial().cell(found, time.process_time) for found in (sides, other)]
@@ -143,12 +143,12 @@ def test_the_fixed_return_lies_nine_tenths_up_from_the_lowest_beginning_to_the_b
     assert math.isinf(curve([0.0]).second(None))
 
 
-def sweep(*, pace: float, end: float) -> Found:
+def sweep(*, pace: float, end: float) -> Results:
     """Curves of all distances, the largest of which has another pace and end."""
     found: dict[str, JSON] = {}
-    for distance in distances.DISTANCES:
-        last = distance == distances.DISTANCES[-1]
-        for each in distances.trials(WHOLE, distance):
+    for distance in neighbour_distance.DISTANCES:
+        last = distance == neighbour_distance.DISTANCES[-1]
+        for each in neighbour_distance.trials(WHOLE, distance):
             found[each.name] = {
                 "iterations": [0, 90],
                 "seconds": [0.0, pace if last else 1.0],
@@ -158,22 +158,22 @@ def sweep(*, pace: float, end: float) -> Found:
 
 
 def test_more_neighbours_cost_time_and_gain_reward_or_the_claims_do_not_hold() -> None:
-    both = distances.judge_distances(sweep(pace=2.0, end=2.0), WHOLE)
-    neither = distances.judge_distances(sweep(pace=0.5, end=0.5), WHOLE)
+    both = neighbour_distance.judge_distances(sweep(pace=2.0, end=2.0), WHOLE)
+    neither = neighbour_distance.judge_distances(sweep(pace=0.5, end=0.5), WHOLE)
     assert [each.held for each in both] == [Held.HELD] * 2
     assert [each.held for each in neither] == [Held.NOT_HELD] * 2
     short = dataclasses.replace(WHOLE, iterations=200)
-    verdicts = distances.judge_distances(sweep(pace=2.0, end=2.0), short)
+    verdicts = neighbour_distance.judge_distances(sweep(pace=2.0, end=2.0), short)
     assert [each.held for each in verdicts] == [Held.HELD, Held.NOT_TESTABLE]
 
 
 def test_the_distance_is_all_that_a_sweep_changes() -> None:
-    few, many = (distances.trials(TINY, d)[0] for d in distances.DISTANCES[:2])
+    few, many = (neighbour_distance.trials(TINY, d)[0] for d in neighbour_distance.DISTANCES[:2])
     assert {key for key in few.world() if few.world()[key] != many.world()[key]} == {"distance"}
     assert few.adversaries == many.adversaries
 
 
-def draws_with(leads: Sequence[float]) -> Found:
+def draws_with(leads: Sequence[float]) -> Results:
     """What SAC and DARL1N earn on each draw, alike for both z but for the sign."""
     found: dict[str, JSON] = {}
     for deadline, sign in zip(wireless.DEADLINES, (-1.0, 1.0), strict=True):
@@ -209,7 +209,7 @@ def test_both_methods_learn_from_equally_many_transitions() -> None:
     assert sampled == sac.settings["episodes"] * wireless.USERS * 25
 
 
-def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Found:
+def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Results:
     """Returns of a side that depend on who trained it alone."""
     return {
         crossplay.CELL: {
@@ -240,8 +240,8 @@ TWO = dataclasses.replace(TINY, sizes=2)
 
 
 def test_teams_grow_in_all_tasks_and_begin_from_scratch_in_ising() -> None:
-    alone = {cell.name for cell in growing.cells(WHOLE, Path(), time.process_time)}
-    sought = {name for team in teams(WHOLE) for name in growing.names(*team).values()}
+    alone = {cell.name for cell in epc_runs.cells(WHOLE, Path(), time.process_time)}
+    sought = {name for team in teams(WHOLE) for name in epc_runs.names(*team).values()}
     assert alone == {name for name in sought if "grassland" not in name and "battle" not in name}
     assert len(alone) == 4 + 3 + 4
     assert len(sought) == len(alone) + 4 + 4
@@ -249,7 +249,7 @@ def test_teams_grow_in_all_tasks_and_begin_from_scratch_in_ising() -> None:
 
 def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None:
     asked = itertools.count()
-    first, second, *_ = growing.cells(TWO, tmp_path, lambda: float(next(asked)))
+    first, second, *_ = epc_runs.cells(TWO, tmp_path, lambda: float(next(asked)))
     small = first.compute()
     spent = next(asked)
     grown = second.compute()
@@ -262,15 +262,15 @@ def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None
 def test_teams_of_another_effort_are_none_to_go_on_from(tmp_path: Path) -> None:
     longer = dataclasses.replace(TINY, iterations=3)
     lengths = [
-        growing.cells(effort, tmp_path, time.process_time)[0].compute()["runs"][0]["iterations"]
-        for effort in (TINY, longer)
+        epc_runs.cells(budget, tmp_path, time.process_time)[0].compute()["runs"][0]["iterations"]
+        for budget in (TINY, longer)
     ]
     assert lengths == [[0, 1, 2], [0, 1, 2, 3]]
 
 
 def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: Path) -> None:
     (other,) = (each for each in learners(TINY) if each.task is FOOD and each.method == "maddpg")
-    curriculum = growing.curriculum(TINY, FOOD, FOOD.sizes[:1])
+    curriculum = epc_runs.curriculum(TINY, FOOD, FOOD.sizes[:1])
     (run,) = train(curriculum, tmp_path, clock=time.process_time)
     team = curriculum.team(other.size.agents)
     team.begin(run.parameters)
@@ -280,10 +280,10 @@ def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: 
 
 @pytest.mark.parametrize("seeds", [1, 3])
 def test_a_team_that_grows_has_as_many_runs_as_there_are_seeds(seeds: int, tmp_path: Path) -> None:
-    effort = dataclasses.replace(TWO, seeds=seeds)
-    cells = growing.cells(effort, tmp_path, time.process_time)
+    budget = dataclasses.replace(TWO, seeds=seeds)
+    cells = epc_runs.cells(budget, tmp_path, time.process_time)
     for size in FOOD.sizes[:2]:
-        name = growing.names(FOOD, size)["epc"]
+        name = epc_runs.names(FOOD, size)["epc"]
         (cell,) = (each for each in cells if each.name == name)
         assert len(cell.compute()["runs"]) == seeds
 
@@ -307,7 +307,7 @@ def found_with(**returns: list[float]) -> dict[str, JSON]:
     for each in learners(WHOLE):
         found[each.name] = points(learnt.get(each.method), pace=PACES[each.method])
     for team in teams(WHOLE):
-        for method, name in growing.names(team.task, team.size).items():
+        for method, name in epc_runs.names(team.task, team.size).items():
             pace = PACES[method] if team.task is ISING else 5.0
             first = team.size == team.task.sizes[0]
             runs = [points(learnt.get(method), pace=pace)] * 3

@@ -1,4 +1,4 @@
-"""How much of the paper is trained."""
+"""Training budgets."""
 
 from dataclasses import dataclass
 
@@ -6,37 +6,37 @@ from fullrank_reproduction.darl1n.training.published import SEEDS, Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Effort:
-    """How much is trained."""
+class Budget:
+    """A training budget."""
 
     sizes: int
-    """Teams of each table, from the smallest on."""
+    """Teams of each table, smallest first."""
     iterations: int
-    """At most; the authors' numbers where those are smaller."""
+    """Iterations of a run; the authors' number where that is smaller."""
     every: int
-    """Iterations from one evaluation to the next, likewise."""
+    """Iterations between evaluations, likewise."""
     batch: int
     seeds: int
     timed: int
-    """Iterations behind each time of an iteration."""
+    """Timed iterations behind each iteration time."""
     draws: int
-    """Of the wireless world's probabilities."""
+    """Draws of the success probabilities of the wireless task."""
     episodes: int
-    """That tabular learners play there."""
+    """Episodes of tabular learners in the wireless task."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
-    """M for which iterations are timed, ascending."""
+    """M of the timed teams, ascending."""
 
     @property
     def said(self) -> str:
-        """In words."""
+        """The budget in words."""
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return f"{seeds}, at most {self.iterations} iterations, batch {self.batch}"
 
     @property
     def short(self) -> str:
-        """Why runs cannot be judged that are not ``whole``."""
+        """Reason why claims about smaller runs are not testable."""
         return f"needs longer runs, larger teams or more seeds: {self.said}"
 
     def whole(self, size: Size) -> bool:
-        """Whether a team is trained as long, and from as many seeds, as the paper's."""
+        """True if a team trains as long, and from as many seeds, as the paper's."""
         return size.iterations <= self.iterations and self.seeds >= SEEDS

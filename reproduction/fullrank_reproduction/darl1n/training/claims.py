@@ -3,14 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import scaling
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return
 from fullrank_reproduction.darl1n.training.crossplay import judge_crossplay
-from fullrank_reproduction.darl1n.training.distances import judge_distances
-from fullrank_reproduction.darl1n.training.effort import Effort
-from fullrank_reproduction.darl1n.training.plan import Team, curves, teams
+from fullrank_reproduction.darl1n.training.neighbour_distance import judge_distances
 from fullrank_reproduction.darl1n.training.published import DARL1N, EPC, FOOD, ISING, OURS
+from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 from fullrank_reproduction.darl1n.training.wireless import judge_wireless
 from fullrank_reproduction.verdicts import Held, Verdict, judge
@@ -25,20 +25,20 @@ Against: TypeAlias = Callable[[Curves], list[str]]
 """What of a team's curves speaks against a claim."""
 
 
-def judged(found: Found, effort: Effort) -> dict[str, list[Verdict]]:
+def judged(found: Results, budget: Budget) -> dict[str, list[Verdict]]:
     """By what was judged."""
     return {
-        "Tables I to IV": judge_learning(found, effort),
-        "Fig. 2": judge_scaling(effort.timed_teams, found[scaling.CELL]),
-        "Fig. 4(b)": judge_crossplay(found, effort),
-        "Fig. 5": judge_wireless(found, effort),
-        "Fig. 6": judge_distances(found, effort),
+        "Tables I to IV": judge_learning(found, budget),
+        "Fig. 2": judge_scaling(budget.timed_teams, found[scaling.CELL]),
+        "Fig. 4(b)": judge_crossplay(found, budget),
+        "Fig. 5": judge_wireless(found, budget),
+        "Fig. 6": judge_distances(found, budget),
     }
 
 
-def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
+def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
     """Tables I to IV."""
-    every = teams(effort)
+    every = teams(budget)
     ising = [team for team in every if team.task is ISING]
     food = [team for team in every if team.task is FOOD]
     claims: list[tuple[str, Sequence[Team], Against]] = [
@@ -75,7 +75,7 @@ def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
         ),
     ]
     return [
-        *(_in_full(found, effort, *each) for each in claims),
+        *(_in_full(found, budget, *each) for each in claims),
         Verdict(
             claim="Grassland and Adversarial Battle: the rewards of the tables.",
             held=Held.NOT_TESTABLE,
@@ -86,16 +86,16 @@ def judge_learning(found: Found, effort: Effort) -> list[Verdict]:
 
 
 def _in_full(
-    found: Found, effort: Effort, claim: str, judged: Sequence[Team], against: Against
+    found: Results, budget: Budget, claim: str, judged: Sequence[Team], against: Against
 ) -> Verdict:
     """Judged of the teams that were trained as the paper's."""
-    whole = [team for team in judged if effort.whole(team.size)]
+    whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
-        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=effort.short)
+        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
     speaking = [
-        f"{team}: {text}" for team in whole for text in against(curves(found, effort, team))
+        f"{team}: {text}" for team in whole for text in against(curves(found, budget, team))
     ]
-    return judge(claim, speaking, grounds=f"{len(whole)} teams, {effort.seeds} seeds")
+    return judge(claim, speaking, grounds=f"{len(whole)} teams, {budget.seeds} seeds")
 
 
 def _alike(learnt: Curves) -> list[str]:

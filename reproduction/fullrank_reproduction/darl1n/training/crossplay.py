@@ -15,8 +15,8 @@ from fullrank.environments import AgentSpec, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, DARL1N, EPC, EPISODES
 from fullrank_reproduction.darl1n.training.trials import Trial
@@ -34,18 +34,18 @@ JUDGED = 48
 _EVALUATION_SEED = 1000
 
 
-def trials(effort: Effort) -> dict[str, Trial]:
+def trials(budget: Budget) -> dict[str, Trial]:
     """Both sides of each method, on the largest team that is trained."""
-    size = BATTLE.sizes[: effort.sizes][-1]
+    size = BATTLE.sizes[: budget.sizes][-1]
     return {
-        method: Trial(task=BATTLE, size=size, method=method, effort=effort, both=True)
+        method: Trial(task=BATTLE, size=size, method=method, budget=budget, both=True)
         for method in PLAYED
     }
 
 
-def cell(found: Found, effort: Effort) -> Cell:
+def cell(found: Results, budget: Budget) -> Cell:
     """Returns by side, good side's method, adversaries' method, and episode."""
-    sides = trials(effort)
+    sides = trials(budget)
     learnt = {method: found[trial.name]["policies"] for method, trial in sides.items()}
     return Cell(
         name=CELL,
@@ -105,7 +105,7 @@ def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
     return {side: played.side_returns[side].tolist() for side in SIDES}
 
 
-def normalised(found: Found, side: str) -> dict[str, NDArray[np.float64]]:
+def normalised(found: Results, side: str) -> dict[str, NDArray[np.float64]]:
     """Every episode of a side from 0 to 1, by the method that trained the side."""
     returns = np.array([[found[CELL][side][good][other] for other in PLAYED] for good in PLAYED])
     spread = returns.max() - returns.min()
@@ -114,15 +114,15 @@ def normalised(found: Found, side: str) -> dict[str, NDArray[np.float64]]:
     return {method: rows.ravel() for method, rows in zip(PLAYED, own, strict=True)}
 
 
-def judge_crossplay(found: Found, effort: Effort) -> list[Verdict]:
+def judge_crossplay(found: Results, budget: Budget) -> list[Verdict]:
     """Fig. 4(b)."""
     claims = {
         "Both sides that DARL1N trains do better than all others.": (DARL1N, PLAYED),
         "Both sides that EPC trains do better than those of MADDPG and MFAC.": (EPC, WEAK),
     }
-    agents = trials(effort)[DARL1N].size.agents
+    agents = trials(budget)[DARL1N].size.agents
     if agents < JUDGED:
-        reason = f"M = {agents} where the paper has {JUDGED}; {effort.short}"
+        reason = f"M = {agents} where the paper has {JUDGED}; {budget.short}"
         return [Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
     return [
         judge(claim, _as_good(found, *compared), grounds="means over all opponents")
@@ -130,7 +130,7 @@ def judge_crossplay(found: Found, effort: Effort) -> list[Verdict]:
     ]
 
 
-def _as_good(found: Found, own: str, others: Collection[str]) -> list[str]:
+def _as_good(found: Results, own: str, others: Collection[str]) -> list[str]:
     """Others of whom a side does as well as a method's, or better."""
     against = []
     for side in SIDES:
@@ -143,7 +143,7 @@ def _as_good(found: Found, own: str, others: Collection[str]) -> list[str]:
     return against
 
 
-def of_crossplay(found: Found) -> str:
+def of_crossplay(found: Results) -> str:
     """A line for each method: mean and standard deviation over opponents and episodes."""
     lines = ["| trained by | good side | adversaries |", "|---|---|---|"]
     for method in PLAYED:

@@ -15,9 +15,9 @@ from fullrank.environments import Environment
 from fullrank.training.evaluation import Greedy
 from fullrank_reproduction.baselines.epc import Curriculum, best, train
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training import growing
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training import epc_runs
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import digest_of, exploring, side_of, text_of
 from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Task
 from fullrank_reproduction.darl1n.training.trials import Trial
@@ -69,47 +69,47 @@ class Contest(Curriculum):
         )
 
 
-def contest(effort: Effort, found: Found, task: Task) -> Curriculum:
+def contest(budget: Budget, found: Results, task: Task) -> Curriculum:
     """Against the adversaries that were found."""
-    sizes = task.sizes[: effort.sizes]
+    sizes = task.sizes[: budget.sizes]
     adversaries = {
         size.agents: [
             list(
-                Trial(task=task, size=size, method=EPC, effort=effort, seed=seed)
+                Trial(task=task, size=size, method=EPC, budget=budget, seed=seed)
                 .met(found)
                 .values()
             )
-            for seed in range(effort.seeds)
+            for seed in range(budget.seeds)
         ]
         for size in sizes
     }
-    return growing.curriculum(effort, task, sizes, make=partial(Contest, adversaries=adversaries))
+    return epc_runs.curriculum(budget, task, sizes, make=partial(Contest, adversaries=adversaries))
 
 
-def cells(effort: Effort, found: Found, directory: Path, clock: Clock) -> list[Cell]:
+def cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list[Cell]:
     """One for each team with adversaries, which must have been found; see ``growing.cells``."""
     return [
         cell
         for task in _contests()
-        for cell in growing.stages(EPC, contest(effort, found, task), directory, clock)
+        for cell in epc_runs.stages(EPC, contest(budget, found, task), directory, clock)
     ]
 
 
-def work(effort: Effort) -> float:
+def work(budget: Budget) -> float:
     """The weight of all ``cells``."""
-    grown = [growing.curriculum(effort, task, task.sizes[: effort.sizes]) for task in _contests()]
-    return sum(growing.weight(whole, stage) for whole in grown for stage in whole.stages)
+    grown = [epc_runs.curriculum(budget, task, task.sizes[: budget.sizes]) for task in _contests()]
+    return sum(epc_runs.weight(whole, stage) for whole in grown for stage in whole.stages)
 
 
 def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
     """The policies of the best team, both of whose sides learnt, by a curriculum up to its size."""
     sizes = trial.task.sizes[: trial.task.sizes.index(trial.size) + 1]
-    whole = growing.curriculum(trial.effort, trial.task, sizes, both=True)
+    whole = epc_runs.curriculum(trial.budget, trial.task, sizes, both=True)
     return Cell(
         name=trial.name,
         settings=whole.facts(),
-        compute=partial(_sides, whole, growing.place(whole, directory), clock),
-        weight=sum(growing.weight(whole, stage) for stage in whole.stages),
+        compute=partial(_sides, whole, epc_runs.place(whole, directory), clock),
+        weight=sum(epc_runs.weight(whole, stage) for stage in whole.stages),
     )
 
 

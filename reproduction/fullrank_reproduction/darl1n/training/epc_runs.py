@@ -15,8 +15,8 @@ from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.types import JSON
 from fullrank_reproduction.baselines.epc import Curriculum, Practice, Run, Stage, train
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import digest_of
 from fullrank_reproduction.darl1n.training.published import (
     EPC,
@@ -42,31 +42,31 @@ def names(task: Task, size: Size) -> dict[str, str]:
     return {each: _name(EPC if first else each, task.name, size.agents) for each in methods}
 
 
-def before_s(found: Found, task: Task, size: Size) -> float:
+def before_s(found: Results, task: Task, size: Size) -> float:
     """Seconds of all runs of the stages before a team's."""
     return float(found[names(task, size)[EPC]]["before"])
 
 
-def cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
+def cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
     """One for each team and method, where there are no adversaries.
 
     Args:
-        effort: How much is trained.
+        budget: How much is trained.
         directory: Keeps finished runs in ``epc``, from which later stages go on.
         clock: Measures training.
     """
     made = []
     for task in (each for each in TASKS if not each.contest):
-        sizes = task.sizes[: effort.sizes]
-        made += stages(EPC, curriculum(effort, task, sizes), directory, clock)
+        sizes = task.sizes[: budget.sizes]
+        made += stages(EPC, curriculum(budget, task, sizes), directory, clock)
         if SCRATCH in task.printed:
             for size in sizes[1:]:
-                made += stages(SCRATCH, curriculum(effort, task, [size]), directory, clock)
+                made += stages(SCRATCH, curriculum(budget, task, [size]), directory, clock)
     return made
 
 
 def curriculum(
-    effort: Effort,
+    budget: Budget,
     task: Task,
     sizes: Sequence[Size],
     *,
@@ -78,13 +78,13 @@ def curriculum(
     They also learn in episodes that are a step longer, since they have one environment.
 
     Args:
-        effort: How much is trained.
+        budget: How much is trained.
         task: What they play.
         sizes: From the smallest on.
         both: Whether both sides of a contest learn, each against the other.
         make: Of the keywords of ``Curriculum``.
     """
-    trials = [Trial(task=task, size=size, method=EPC, effort=effort, both=both) for size in sizes]
+    trials = [Trial(task=task, size=size, method=EPC, budget=budget, both=both) for size in sizes]
     return make(
         environment=task.name,
         params=trials[0].evaluated(),
@@ -96,8 +96,8 @@ def curriculum(
             )
             for each in trials
         ),
-        runs=effort.seeds,
-        selected=min(SELECTED, effort.seeds),
+        runs=budget.seeds,
+        selected=min(SELECTED, budget.seeds),
         practice=Practice(
             warmup=WARM_UP * BATCH,
             evaluate_every=trials[0].every,

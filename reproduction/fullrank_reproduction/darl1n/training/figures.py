@@ -7,13 +7,13 @@ from matplotlib.axes import Axes
 
 from fullrank.common.types import JSON
 from fullrank_reproduction import pictures
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import wireless
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve
-from fullrank_reproduction.darl1n.training.distances import DISTANCES
-from fullrank_reproduction.darl1n.training.effort import Effort
-from fullrank_reproduction.darl1n.training.plan import Team, curves, teams
+from fullrank_reproduction.darl1n.training.neighbour_distance import DISTANCES
 from fullrank_reproduction.darl1n.training.published import DARL1N, SCRATCH
+from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
 from fullrank_reproduction.darl1n.training.scaling import (
     APART,
     TIMED,
@@ -32,21 +32,21 @@ COLOURS = {
 }
 
 
-def draw_learning(found: Found, effort: Effort, path: Path) -> None:
+def draw_learning(found: Results, budget: Budget, path: Path) -> None:
     """Returns against processor seconds: a line for each task, a column for each size."""
-    every = teams(effort)
-    columns = effort.sizes if effort.sizes > 1 else 2
+    every = teams(budget)
+    columns = budget.sizes if budget.sizes > 1 else 2
     lines = -(-len(every) // columns)
     figure = pictures.blank(width=max(11.0, 4.2 * columns), height=3.1 * lines + 0.6)
     for axes, team in zip(figure.subplots(lines, columns).flat, every, strict=True):
-        _draw_team(axes, found, effort, team)
+        _draw_team(axes, found, budget, team)
     drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
     figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_team(axes: Axes, found: Found, effort: Effort, team: Team) -> None:
-    for method, curve in curves(found, effort, team).items():
+def _draw_team(axes: Axes, found: Results, budget: Budget, team: Team) -> None:
+    for method, curve in curves(found, budget, team).items():
         line = "--" if method == SCRATCH else "-"  # which is EPC's own with the fewest agents
         own = COLOURS[method]
         axes.plot(curve.seconds, curve.returns, line, color=own, linewidth=1.8, label=method)
@@ -76,14 +76,14 @@ def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def draw_wireless(found: Found, effort: Effort, path: Path) -> None:
+def draw_wireless(found: Results, budget: Budget, path: Path) -> None:
     """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
     figure = pictures.blank(width=9, height=3.8)
     for axes, deadline in zip(figure.subplots(1, 2), wireless.DEADLINES, strict=True):
-        random = wireless.earned(found, effort, deadline)[wireless.RANDOM].mean()
+        random = wireless.earned(found, budget, deadline)[wireless.RANDOM].mean()
         axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
         for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
-            episodes, returns = wireless.curve(found, effort, method, deadline)
+            episodes, returns = wireless.curve(found, budget, method, deadline)
             colour = COLOURS[method]
             axes.plot(episodes, returns.T, color=colour, linewidth=0.6, alpha=0.35)
             axes.plot(episodes, returns.mean(axis=0), color=colour, linewidth=1.8, label=label)

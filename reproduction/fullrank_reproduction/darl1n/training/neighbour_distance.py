@@ -1,11 +1,11 @@
-"""Fig. 6 of [DARL1N]: what the neighbour distance d costs and gains, in Grassland with 6 agents.
+"""Fig. 6 of [DARL1N]: costs and gains of the neighbour distance d, in Grassland with 6 agents.
 
-Grass pays 10 there, and an adversary's touch costs 100. The paper does not print its distances.
+Grass pays 10 and an adversary's touch costs 100. The paper does not print its distances.
 """
 
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve, mean_curve
-from fullrank_reproduction.darl1n.training.effort import Effort
 from fullrank_reproduction.darl1n.training.published import DARL1N, GRASSLAND
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.verdicts import Held, Verdict, judge
@@ -15,32 +15,32 @@ DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
 _REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
 
 
-def trials(effort: Effort, distance: float) -> list[Trial]:
+def trials(budget: Budget, distance: float) -> list[Trial]:
     """One for each seed."""
     return [
         Trial(
             task=GRASSLAND,
             size=GRASSLAND.sizes[0],
             method=DARL1N,
-            effort=effort,
+            budget=budget,
             seed=seed,
             changes={"distance": distance, **_REWARDS},
         )
-        for seed in range(effort.seeds)
+        for seed in range(budget.seeds)
     ]
 
 
-def curves(found: Found, effort: Effort) -> list[Curve]:
-    """Means over the seeds, by distance."""
+def curves(found: Results, budget: Budget) -> list[Curve]:
+    """Mean curve over the seeds for each distance."""
     return [
-        mean_curve([found[trial.name] for trial in trials(effort, distance)])
+        mean_curve([found[trial.name] for trial in trials(budget, distance)])
         for distance in DISTANCES
     ]
 
 
-def judge_distances(found: Found, effort: Effort) -> list[Verdict]:
-    """Fig. 6, by the smallest and the largest distance."""
-    first, *_, last = curves(found, effort)
+def judge_distances(found: Results, budget: Budget) -> list[Verdict]:
+    """Judge Fig. 6 by the smallest and the largest distance."""
+    first, *_, last = curves(found, budget)
     times = f"{first.iteration_s:.3f} s at d = {DISTANCES[0]}, {last.iteration_s:.3f} s at 1.6"
     ends = f"{first.end:.1f} at d = {DISTANCES[0]}, {last.end:.1f} at 1.6"
     reward = "The return rises with d."
@@ -51,14 +51,14 @@ def judge_distances(found: Found, effort: Effort) -> list[Verdict]:
             grounds=times,
         ),
         judge(reward, [] if last.end > first.end else [ends], grounds=ends)
-        if effort.whole(GRASSLAND.sizes[0])
-        else Verdict(claim=reward, held=Held.NOT_TESTABLE, reason=effort.short),
+        if budget.whole(GRASSLAND.sizes[0])
+        else Verdict(claim=reward, held=Held.NOT_TESTABLE, reason=budget.short),
     ]
 
 
-def of_distances(found: Found, effort: Effort) -> str:
+def of_distances(found: Results, budget: Budget) -> str:
     """A line for each distance."""
     lines = ["| d | s an iteration | return at the end |", "|---|---|---|"]
-    for distance, curve in zip(DISTANCES, curves(found, effort), strict=True):
+    for distance, curve in zip(DISTANCES, curves(found, budget), strict=True):
         lines.append(f"| {distance} | {curve.iteration_s:.3f} | {curve.end:.1f} |")
     return "\n".join(lines)

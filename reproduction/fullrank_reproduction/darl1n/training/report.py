@@ -1,35 +1,41 @@
-"""The part of the page that is about training."""
+"""The part of the page about training, and its pictures."""
 
 from pathlib import Path
 
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
     crossplay,
-    distances,
+    epc_runs,
     figures,
-    growing,
+    neighbour_distance,
     scaling,
     tables,
     wireless,
 )
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import SMOOTHED, WAY
-from fullrank_reproduction.darl1n.training.effort import Effort
 from fullrank_reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
 
 
-def draw(found: Found, effort: Effort, directory: Path) -> None:
-    """All pictures."""
-    figures.draw_learning(found, effort, directory / "learning.png")
-    figures.draw_scaling(effort.timed_teams, found[scaling.CELL], directory / "scaling.png")
-    figures.draw_wireless(found, effort, directory / "wireless.png")
-    figures.draw_distances(distances.curves(found, effort), directory / "distances.png")
+def draw(found: Results, budget: Budget, directory: Path) -> None:
+    """Draw all pictures."""
+    figures.draw_learning(found, budget, directory / "learning.png")
+    figures.draw_scaling(budget.timed_teams, found[scaling.CELL], directory / "scaling.png")
+    figures.draw_wireless(found, budget, directory / "wireless.png")
+    figures.draw_distances(neighbour_distance.curves(found, budget), directory / "distances.png")
 
 
-def text(found: Found, effort: Effort) -> str:
+def text(found: Results, budget: Budget) -> str:
     """Markdown, from a heading of the second level on."""
+    sections = (_learning, _iteration_times, _crossplay, _wireless, _distances)
+    return "".join(section(found, budget) for section in sections)
+
+
+def _learning(found: Results, budget: Budget) -> str:
+    batch = epc_runs.BATCH
     return f"""## Tables I to IV: what is learnt, and how soon
 
-{effort.said[0].upper()}{effort.said[1:]}; {EPISODES} episodes without exploration at every
+{budget.said[0].upper()}{budget.said[1:]}; {EPISODES} episodes without exploration at every
 evaluation, returns of the good side. Seconds are those of a processor that computes all units in
 turn; the paper's DARL1N has a machine for each learner, its MADDPG and MFAC have one. In
 brackets: iterations.
@@ -42,7 +48,7 @@ mean of {SMOOTHED} evaluations must reach it. *At the end*: mean of the last {WI
 
 *epc* begins a team with networks of the team before it in the table, *epc-scratch* with nothing; of
 the first team they are one. A team has as many runs as there are seeds, which share parents from
-the second team on. They are as long as the others', but with minibatches of {growing.BATCH}, as the
+the second team on. They are as long as the others', but with minibatches of {batch}, as the
 authors' in Ising, since an update costs up to twenty times one of MADDPG. Seconds are those of the
 team's own stage, as the paper's must be, in which 9 spins take 101 s and 16 take 26 s.
 
@@ -53,12 +59,16 @@ sees and does, the other methods' also what the adversaries do; and its parents 
 returns against adversaries that differ.
 
 ![Returns against seconds](learning.png)
-{tables.of_learning(found, effort)}
+{tables.of_learning(found, budget)}
 
-## Fig. 2: time of an iteration
+"""
+
+
+def _iteration_times(found: Results, budget: Budget) -> str:
+    return f"""## Fig. 2: time of an iteration
 
 Food Collection at one density (24 agents and pieces of food in a square of side 5), observations as
-long in any team, batch {scaling.BATCH}; processor seconds, medians of {effort.timed} iterations,
+long in any team, batch {scaling.BATCH}; processor seconds, medians of {budget.timed} iterations,
 methods and teams in turns. As the paper has it, DARL1N has *a machine for each learner*: its time
 is that of the slowest, and of Adam and the targets; what the network takes is left out. Growth:
 mean exponent of M over these rounds, with its 95 % interval. EPC's seconds are in the tables above;
@@ -66,9 +76,13 @@ its work grows as M³, and an iteration of 96 agents would take minutes.
 
 ![Seconds of an iteration against M](scaling.png)
 
-{scaling.of_scaling(effort.timed_teams, found[scaling.CELL])}
+{scaling.of_scaling(budget.timed_teams, found[scaling.CELL])}
 
-## Fig. 4(b): good agents of one method against adversaries of another
+"""
+
+
+def _crossplay(found: Results, budget: Budget) -> str:
+    return f"""## Fig. 4(b): good agents of one method against adversaries of another
 
 Adversarial Battle, {EPISODES} episodes of each pair; both sides of each method learnt against each
 other, those of EPC in teams that grew. Returns between the least (0) and the most (1) of the side
@@ -76,19 +90,27 @@ in any episode, mean and standard deviation over opponents and episodes.
 
 {crossplay.of_crossplay(found)}
 
-## Fig. 5: wireless
+"""
 
-{wireless.said(effort)}
+
+def _wireless(found: Results, budget: Budget) -> str:
+    return f"""## Fig. 5: wireless
+
+{wireless.said(budget)}
 
 ![Returns against episodes](wireless.png)
 
-{wireless.of_wireless(found, effort)}
+{wireless.of_wireless(found, budget)}
 
-## Fig. 6: the neighbour distance
+"""
+
+
+def _distances(found: Results, budget: Budget) -> str:
+    return f"""## Fig. 6: the neighbour distance
 
 DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
 
 ![Time and return against the distance](distances.png)
 
-{distances.of_distances(found, effort)}
+{neighbour_distance.of_distances(found, budget)}
 """

@@ -1,60 +1,62 @@
-"""The cells of training, and how long they may take."""
+"""The cells of training in two stages, and their weights."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
+from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
-    contests,
     crossplay,
-    distances,
-    growing,
-    plan,
+    epc_contests,
+    epc_runs,
+    neighbour_distance,
+    runs,
     scaling,
     wireless,
 )
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.published import EPC
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.timing import Clock
 
 
-def first_cells(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
-    """Those that wait for nothing; the directory keeps the teams that grow."""
-    return [*_alone(effort, directory, clock), *(each.cell({}, clock) for each in _first(effort))]
+def first_cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
+    """Cells without dependencies; the directory keeps the teams of EPC."""
+    return [*_alone(budget, directory, clock), *(each.cell({}, clock) for each in _first(budget))]
 
 
-def later_cells(effort: Effort, found: Found, directory: Path, clock: Clock) -> list[Cell]:
-    """Those that need what the first ones found."""
-    trained = [each.cell(found, clock) for each in _later(effort)]
-    grown = contests.cells(effort, found, directory, clock)
-    return [crossplay.cell(found, effort), *trained, *grown]
+def later_cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list[Cell]:
+    """Cells that need results of the first ones."""
+    trained = [each.cell(found, clock) for each in _later(budget)]
+    grown = epc_contests.cells(budget, found, directory, clock)
+    return [crossplay.cell(found, budget), *trained, *grown]
 
 
-def work(effort: Effort) -> float:
+def work(budget: Budget) -> float:
     """The sum of all weights."""
-    alone = sum(each.weight for each in _alone(effort, Path(), lambda: 0.0))
-    trained = sum(each.weight for each in (*_first(effort), *_later(effort)))
-    return alone + trained + contests.work(effort) + 1.0  # cross-play
+    alone = sum(each.weight for each in _alone(budget, Path(), lambda: 0.0))
+    trained = sum(each.weight for each in (*_first(budget), *_later(budget)))
+    return alone + trained + epc_contests.work(budget) + 1.0  # cross-play
 
 
-def _alone(effort: Effort, directory: Path, clock: Clock) -> list[Cell]:
+def _alone(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
     return [
-        scaling.cell(effort.timed_teams, effort.timed, clock),
-        *wireless.cells(effort, clock),
-        *growing.cells(effort, directory, clock),
-        contests.sides(crossplay.trials(effort)[EPC], directory, clock),
+        scaling.cell(budget.timed_teams, budget.timed, clock),
+        *wireless.cells(budget, clock),
+        *epc_runs.cells(budget, directory, clock),
+        epc_contests.sides(crossplay.trials(budget)[EPC], directory, clock),
     ]
 
 
-def _first(effort: Effort) -> Sequence[Trial]:
-    """Both sides learn; MADDPG's of the first seed also meet other methods' sides."""
-    met = [each for method, each in crossplay.trials(effort).items() if method != EPC]
-    return list({trial.name: trial for trial in (*plan.adversaries(effort), *met)}.values())
+def _first(budget: Budget) -> Sequence[Trial]:
+    """Runs in which both sides learn, for adversaries and cross-play."""
+    met = [each for method, each in crossplay.trials(budget).items() if method != EPC]
+    return list({trial.name: trial for trial in (*runs.adversaries(budget), *met)}.values())
 
 
-def _later(effort: Effort) -> Sequence[Trial]:
-    """The good side learns, where there are two."""
-    swept = [each for d in distances.DISTANCES for each in distances.trials(effort, d)]
-    return [*plan.learners(effort), *swept]
+def _later(budget: Budget) -> Sequence[Trial]:
+    """Runs in which the good side learns, where there are two."""
+    swept = [
+        each for d in neighbour_distance.DISTANCES for each in neighbour_distance.trials(budget, d)
+    ]
+    return [*runs.learners(budget), *swept]

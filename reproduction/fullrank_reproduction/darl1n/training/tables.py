@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training import growing
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training import epc_runs
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return
-from fullrank_reproduction.darl1n.training.effort import Effort
-from fullrank_reproduction.darl1n.training.plan import Team, curves, teams
 from fullrank_reproduction.darl1n.training.published import METHODS, TASKS, Task
+from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
 
 _HEADS = (
     "M",
@@ -22,24 +22,24 @@ _HEADS = (
 )
 
 
-def of_learning(found: Found, effort: Effort) -> str:
+def of_learning(found: Results, budget: Budget) -> str:
     """A table for each task."""
-    every = teams(effort)
+    every = teams(budget)
     parts = [
-        _of_task(found, effort, task, [each for each in every if each.task is task])
+        _of_task(found, budget, task, [each for each in every if each.task is task])
         for task in TASKS
     ]
     return "\n".join(parts)
 
 
-def _of_task(found: Found, effort: Effort, task: Task, columns: Sequence[Team]) -> str:
+def _of_task(found: Results, budget: Budget, task: Task, columns: Sequence[Team]) -> str:
     lines = [
         f"\n**Table {task.table}**: {task.name}\n",
         "| " + " | ".join(_HEADS) + " |",
         "|" + "---|" * len(_HEADS),
     ]
     for team in columns:
-        learnt = curves(found, effort, team)
+        learnt = curves(found, budget, team)
         fixed = fixed_return(list(learnt.values()))
         for method in (each for each in METHODS if each in task.printed):
             said = team.printed(method)
@@ -56,9 +56,9 @@ def _of_task(found: Found, effort: Effort, task: Task, columns: Sequence[Team]) 
     return "\n".join([*lines, *_before(found, columns)])
 
 
-def _before(found: Found, columns: Sequence[Team]) -> list[str]:
+def _before(found: Results, columns: Sequence[Team]) -> list[str]:
     """What the stages before the teams of EPC took, where there are any."""
-    spent = {team.size.agents: growing.before_s(found, team.task, team.size) for team in columns}
+    spent = {team.size.agents: epc_runs.before_s(found, team.task, team.size) for team in columns}
     said = [f"{seconds:.0f} s before M = {agents}" for agents, seconds in spent.items() if seconds]
     return [f"\nEPC's earlier stages took, all runs together: {', '.join(said)}."] if said else []
 

@@ -17,8 +17,8 @@ from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import digest_of, policies_of, seat
 from fullrank_reproduction.darl1n.training.published import (
     ADVERSARIES,
@@ -42,7 +42,7 @@ class Trial:
     task: Task
     size: Size
     method: str
-    effort: Effort
+    budget: Budget
     seed: int = 0
     both: bool = False
     """Both sides learn; otherwise the good one, against adversaries that did."""
@@ -61,17 +61,17 @@ class Trial:
     def iterations(self) -> int:
         """That are run."""
         wanted = self.size.adversary_iterations if self.both else self.size.iterations
-        return min(wanted, self.effort.iterations)
+        return min(wanted, self.budget.iterations)
 
     @property
     def every(self) -> int:
         """Iterations from one evaluation to the next."""
-        return min(self.effort.every, self.task.every)
+        return min(self.budget.every, self.task.every)
 
     @property
     def weight(self) -> float:
         """Seconds that the run may take, in order of magnitude."""
-        return self.iterations * self.size.agents * self.effort.batch / 50_000
+        return self.iterations * self.size.agents * self.budget.batch / 50_000
 
     @property
     def adversaries(self) -> "Trial | None":
@@ -82,12 +82,12 @@ class Trial:
             task=self.task,
             size=self.size,
             method=ADVERSARIES,
-            effort=self.effort,
+            budget=self.budget,
             seed=self.seed,
             both=True,
         )
 
-    def met(self, found: Found) -> dict[int, str]:
+    def met(self, found: Results) -> dict[int, str]:
         """The policies of those adversaries, which must have been found."""
         before = self.adversaries
         return {} if before is None else adversaries_in(found[before.name])
@@ -117,7 +117,7 @@ class Trial:
 
     def config(self) -> RunConfig:
         """Of the run."""
-        effort = self.effort
+        budget = self.budget
         options = {
             "seed": derive(self.seed, "adversaries") if self.both else self.seed,
             "iterations": self.iterations,
@@ -126,15 +126,15 @@ class Trial:
             "environment.agents": self.size.agents,
             **{f"environment.{key}": value for key, value in self.world().items()},
             "algorithm.name": self.method,
-            "algorithm.batch_size": effort.batch,
+            "algorithm.batch_size": budget.batch,
             "collect.steps": self.size.horizon,
-            "collect.warmup": WARM_UP * effort.batch,
+            "collect.warmup": WARM_UP * budget.batch,
         }
         if self.method == DARL1N:
             options["algorithm.evaluate_every"] = self.iterations  # they are played here
         return load(options=options).check().config
 
-    def cell(self, found: Found, clock: Clock) -> Cell:
+    def cell(self, found: Results, clock: Clock) -> Cell:
         """The run; what its adversaries depend on must have been found."""
         policies, config = self.met(found), self.config()
         return Cell(

@@ -23,8 +23,8 @@ from fullrank.runs.statistics import student
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.darl1n.readings import Found
-from fullrank_reproduction.darl1n.training.effort import Effort
+from fullrank_reproduction.darl1n.results import Results
+from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.published import DARL1N
 from fullrank_reproduction.timing import Clock
 from fullrank_reproduction.verdicts import Held, Verdict, judge
@@ -63,35 +63,35 @@ class Curve(NamedTuple):
     """Shape (draws, points)."""
 
 
-def cells(effort: Effort, clock: Clock) -> list[Cell]:
+def cells(budget: Budget, clock: Clock) -> list[Cell]:
     """One for each z, draw of q and method."""
     worlds = [
         {"deadline": deadline, "rate_seed": draw, "simultaneous": True}
         for deadline in DEADLINES
-        for draw in range(effort.draws)
+        for draw in range(budget.draws)
     ]
     return [
         cell
         for world in worlds
-        for cell in (_sac(effort, world, clock), _own(effort, world, clock))
+        for cell in (_sac(budget, world, clock), _own(budget, world, clock))
     ]
 
 
-def updates(effort: Effort) -> int:
+def updates(budget: Budget) -> int:
     """Iterations in which DARL1N sees as much as SAC does in its episodes."""
-    return effort.episodes // TOGETHER
+    return budget.episodes // TOGETHER
 
 
 def _name(method: str, deadline: int, draw: int) -> str:
     return f"wireless-z{deadline}-{method}-draw{draw}"
 
 
-def _sac(effort: Effort, world: Mapping[str, Any], clock: Clock) -> Cell:
-    counts = {"episodes": effort.episodes, "copies": COPIES, "played": PLAYED, "every": EVERY}
+def _sac(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
+    counts = {"episodes": budget.episodes, "copies": COPIES, "played": PLAYED, "every": EVERY}
     return Cell(
         name=_name(SAC, world["deadline"], world["rate_seed"]),
         settings={"world": world, **counts},
-        compute=partial(_tabular, effort.episodes, world, clock),
+        compute=partial(_tabular, budget.episodes, world, clock),
     )
 
 
@@ -115,8 +115,8 @@ def _tabular(episodes: int, world: Mapping[str, Any], clock: Clock) -> JSON:
     }
 
 
-def _own(effort: Effort, world: Mapping[str, Any], clock: Clock) -> Cell:
-    config = _config(effort, world)
+def _own(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
+    config = _config(budget, world)
     return Cell(
         name=_name(DARL1N, world["deadline"], world["rate_seed"]),
         settings={"run": as_tables(config), "played": PLAYED},
@@ -125,10 +125,10 @@ def _own(effort: Effort, world: Mapping[str, Any], clock: Clock) -> Cell:
     )
 
 
-def _config(effort: Effort, world: Mapping[str, Any]) -> RunConfig:
+def _config(budget: Budget, world: Mapping[str, Any]) -> RunConfig:
     options = {
         "seed": world["rate_seed"],
-        "iterations": updates(effort),
+        "iterations": updates(budget),
         "learners": USERS,
         "environment.name": "wireless",
         "environment.agents": USERS,
@@ -163,80 +163,80 @@ def _played(world: Mapping[str, Any], act: Act) -> float:
     return float(evaluate_and_close(environment, act, PLAYED, _EVALUATION_SEED).returns.mean())
 
 
-def _by_draw(found: Found, effort: Effort, method: str, deadline: int, what: str) -> Array:
-    draws = range(effort.draws)
+def _by_draw(found: Results, budget: Budget, method: str, deadline: int, what: str) -> Array:
+    draws = range(budget.draws)
     return np.array([found[_name(method, deadline, draw)][what] for draw in draws])
 
 
-def curve(found: Found, effort: Effort, method: str, deadline: int) -> Curve:
+def curve(found: Results, budget: Budget, method: str, deadline: int) -> Curve:
     """What SAC or DARL1N earns while it learns."""
     episodes, returns = (
-        _by_draw(found, effort, method, deadline, what) for what in ("episodes", "returns")
+        _by_draw(found, budget, method, deadline, what) for what in ("episodes", "returns")
     )
     return Curve(episodes[0], returns)
 
 
-def earned(found: Found, effort: Effort, deadline: int) -> dict[str, Array]:
+def earned(found: Results, budget: Budget, deadline: int) -> dict[str, Array]:
     """Returns at the end by who plays, shape (draws,)."""
     return {
-        RANDOM: _by_draw(found, effort, SAC, deadline, "random"),
-        SAC: _by_draw(found, effort, SAC, deadline, "return"),
-        DARL1N: _by_draw(found, effort, DARL1N, deadline, "return"),
+        RANDOM: _by_draw(found, budget, SAC, deadline, "random"),
+        SAC: _by_draw(found, budget, SAC, deadline, "return"),
+        DARL1N: _by_draw(found, budget, DARL1N, deadline, "return"),
     }
 
 
-def lead(found: Found, effort: Effort, deadline: int, *, of: str, over: str) -> Interval:
+def lead(found: Results, budget: Budget, deadline: int, *, of: str, over: str) -> Interval:
     """How much more one earns than another, paired by draw, 95 %."""
-    returns = earned(found, effort, deadline)
+    returns = earned(found, budget, deadline)
     return student(returns[of] - returns[over])
 
 
-def judge_wireless(found: Found, effort: Effort) -> list[Verdict]:
+def judge_wireless(found: Results, budget: Budget) -> list[Verdict]:
     """Fig. 5."""
     few, many = DEADLINES
     claims = {
         few: f"SAC earns more where users have few states (z = {few}).",
         many: f"DARL1N earns more where they have many (z = {many}).",
     }
-    if effort.draws < LEAST_DRAWS:
-        reason = f"{effort.draws} of {LEAST_DRAWS} draws of q"
+    if budget.draws < LEAST_DRAWS:
+        reason = f"{budget.draws} of {LEAST_DRAWS} draws of q"
         return [
             Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims.values()
         ]
-    leads = {z: lead(found, effort, z, of=DARL1N, over=SAC) for z in DEADLINES}
+    leads = {z: lead(found, budget, z, of=DARL1N, over=SAC) for z in DEADLINES}
     holds = {few: leads[few].high < 0, many: leads[many].low > 0}
     return [
         judge(
             claim,
             [] if holds[z] else [f"DARL1N's lead is {leads[z]}"],
-            grounds=f"DARL1N's lead is {leads[z]}, 95 % over {effort.draws} draws",
+            grounds=f"DARL1N's lead is {leads[z]}, 95 % over {budget.draws} draws",
         )
         for z, claim in claims.items()
     ]
 
 
-def said(effort: Effort) -> str:
+def said(budget: Budget) -> str:
     """What was done, as a paragraph of a page."""
-    return f"""{USERS} users who act at once. SAC plays {effort.episodes} episodes to learn;
-DARL1N (width {HIDDEN}) learns from as many transitions in {updates(effort)} updates, {BATCH} of
+    return f"""{USERS} users who act at once. SAC plays {budget.episodes} episodes to learn;
+DARL1N (width {HIDDEN}) learns from as many transitions in {updates(budget)} updates, {BATCH} of
 each user in one. Returns of {PLAYED} episodes at the end, SAC drawing its actions as it learnt to
-and DARL1N without exploration; means over the draws of q ({effort.draws}). Differences are paired
+and DARL1N without exploration; means over the draws of q ({budget.draws}). Differences are paired
 by draw, with Student's 95 % intervals if there are {LEAST_DRAWS}. Seconds are those of a
 processor."""
 
 
-def of_wireless(found: Found, effort: Effort) -> str:
+def of_wireless(found: Results, budget: Budget) -> str:
     """A line for each z."""
     lines = [
         "| z | random | SAC | DARL1N | SAC - random | DARL1N - SAC | seconds: SAC | DARL1N |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for deadline in DEADLINES:
-        returns = earned(found, effort, deadline)
+        returns = earned(found, budget, deadline)
         means = [f"{each.mean():.1f}" for each in returns.values()]
         gains = [_paired(returns[SAC] - returns[RANDOM]), _paired(returns[DARL1N] - returns[SAC])]
         seconds = [
-            f"{_by_draw(found, effort, method, deadline, 'seconds').mean():.1f}"
+            f"{_by_draw(found, budget, method, deadline, 'seconds').mean():.1f}"
             for method in (SAC, DARL1N)
         ]
         lines.append("| " + " | ".join([str(deadline), *means, *gains, *seconds]) + " |")
