@@ -1,7 +1,7 @@
-"""Cells: the pieces of an experiment, each computed once and kept, so that a stop costs one cell.
+"""Cells: parts of an experiment, each computed once and stored, so that a stop costs one cell.
 
 ``<directory>/cells/<name>.json`` holds a result, what it was computed from, and a checksum of both.
-A file that is damaged, or was computed from something else, is computed again.
+A file that is damaged, or of other settings, is computed again.
 """
 
 import hashlib
@@ -15,27 +15,27 @@ from fullrank.common.types import JSON
 
 
 class Origin(StrEnum):
-    """Where a cell's result came from."""
+    """Origin of a cell's result."""
 
     KEPT = auto()
     COMPUTED = auto()
     DAMAGED = auto()
-    """It was there, but damaged, and was computed again."""
+    """A damaged result was computed again."""
     CHANGED = auto()
-    """It was there, but of other settings, and was computed again."""
+    """A result of other settings was computed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One piece of an experiment."""
+    """One part of an experiment."""
 
     name: str
-    """Unique; letters, digits, ``-``, ``_`` and ``.`` alone."""
+    """Unique; only letters, digits, ``-``, ``_`` and ``.``."""
     settings: JSON
     """All that the result depends on."""
     compute: Callable[[], JSON]
     weight: float = 1.0
-    """How long it takes beside others, roughly; the time left is estimated by it."""
+    """Relative duration, from which the remaining time is estimated."""
 
 
 def run(
@@ -44,12 +44,12 @@ def run(
     *,
     done: Callable[[Cell, Origin], None] = lambda cell, origin: None,
 ) -> dict[str, JSON]:
-    """Results by cell name; those that are kept are not computed again.
+    """Results by cell name; stored ones are not computed again.
 
     Args:
-        cells: In the order in which they are computed.
-        directory: Where results are kept.
-        done: Told of each cell as it is there.
+        cells: The cells, in order of computation.
+        directory: Directory of the results.
+        done: Called with each cell when its result is available.
     """
     kept = directory / "cells"
     kept.mkdir(parents=True, exist_ok=True)
@@ -81,7 +81,7 @@ def _read(path: Path, settings: JSON) -> tuple[JSON | None, Origin]:
 
 
 def _write(path: Path, settings: JSON, result: JSON) -> None:
-    """Replace the file, whole or not at all."""
+    """Replace the file atomically."""
     partial = path.with_suffix(".partial")
     stored = {
         "settings": settings,

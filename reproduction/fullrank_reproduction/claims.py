@@ -1,4 +1,4 @@
-"""What [Wang21] claims, checked against a table of times or a set of runs."""
+"""The claims of [Wang21], tested on a table of times or a set of runs."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ SLACK = 0.10
 """Share of the delay (or of the time without stragglers) within which times count as equal."""
 
 LEAST_ROUNDS = 50
-"""Fewer rounds do not tell a probability from another."""
+"""Least number of rounds that distinguishes two probabilities."""
 
 Table = Mapping[tuple[str, int, str, int], float]
 """Seconds by (task, M, code, k)."""
@@ -29,11 +29,11 @@ def table(times: Mapping[Setting, float]) -> Table:
 
 
 def judge_times(found: Table, *, rounds: int) -> list[Verdict]:
-    """Claims (i) to (iv), over every task and M that the table has.
+    """Claims (i) to (iv), for every task and M of the table.
 
     Args:
-        found: Times.
-        rounds: Behind each; few say nothing about a probability.
+        found: The times.
+        rounds: Rounds behind each time.
     """
     rows = [
         _Row(task, agents, found)
@@ -62,7 +62,7 @@ def judge_times(found: Table, *, rounds: int) -> list[Verdict]:
 
 
 def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> Verdict:
-    """Claim (v): coded and centralised learn the same; ours is judged by the bits."""
+    """Claim (v): coded and centralised runs learn alike; ours are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {task.name}."
     compared, iterations, differing = 0, 0, []
     for seed in range(seeds):
@@ -87,13 +87,13 @@ class _Row:
     found: Table
 
     def times(self, code: str) -> list[float] | None:
-        """By k; None if the code was not run for each."""
+        """Times by k; None unless the code was run for each."""
         keys = [(self.task.name, self.agents, code, k) for k in self.task.stragglers]
         return [self.found[key] for key in keys] if all(k in self.found for k in keys) else None
 
     @property
     def delay(self) -> float:
-        """Of five iterations that all wait."""
+        """Delay of five iterations that all wait."""
         return wang21.TOTALLED * self.task.delay_s
 
     @property
@@ -106,11 +106,11 @@ class _Row:
 
 
 Check = Callable[[_Row], list[str] | None]
-"""What speaks against a claim in a row; None where it cannot be tested."""
+"""Evidence against a claim in a row; None where it is not testable."""
 
 
 def _all(claim: str, rows: Sequence[_Row], check: Check) -> Verdict:
-    """A claim holds if it holds in every row where it can be tested."""
+    """Verdict on a claim, which must hold in every row where it is testable."""
     outcomes = [(row, check(row)) for row in rows]
     tested = [(row, failed) for row, failed in outcomes if failed is not None]
     failures = [f"{row}: {text}" for row, failed in tested for text in failed]
@@ -157,8 +157,8 @@ def _dense_are_flat(row: _Row) -> list[str] | None:
 def _gradual(row: _Row) -> list[str] | None:
     """Never less with more stragglers, and less than the whole delay where most J still decode.
 
-    What is paid is more than the probability of waiting says: when the rows of one unit are lost,
-    heavier ones must come.
+    The cost exceeds the probability of waiting, because lost rows of a unit are replaced by heavier
+    ones.
     """
     wrong, tested = [], False
     for code in ("replication", "ldpc"):
@@ -175,7 +175,7 @@ def _gradual(row: _Row) -> list[str] | None:
 
 
 def _unexpected(row: _Row, code: str, times: Sequence[float], delays: Sequence[float]) -> list[str]:
-    """Cells that do not take so many delays more than without stragglers."""
+    """Cells whose time does not exceed that without stragglers by so many delays."""
     wrong = []
     for k, time, share in zip(row.task.stragglers[1:], times[1:], delays, strict=True):
         paid = (time - times[0]) / row.delay

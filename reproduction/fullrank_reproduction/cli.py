@@ -1,4 +1,4 @@
-"""``fullrank reproduce``: a paper's experiments by one command, gone on with where they stopped."""
+"""``fullrank reproduce``: a paper's experiments by one resumable command."""
 
 import tempfile
 import time
@@ -23,13 +23,13 @@ from fullrank_reproduction.cells import Cell, Origin
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0
-"""The pace of the cells before counts for the time left until they are so old."""
+"""Age up to which earlier cells count for the remaining time."""
 
 app = typer.Typer(no_args_is_help=True)
 
 
 class ScaleName(StrEnum):
-    """How much of the paper."""
+    """Scale of a reproduction."""
 
     SMOKE = "smoke"
     PAPER = "paper"
@@ -77,7 +77,7 @@ def _directory(name: str, scale: ScaleName, output: Path | None) -> Path:
 
 @contextmanager
 def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]:
-    """Whom to tell of each cell: a bar, and a line for what was computed."""
+    """Show a progress bar, and a line for each computed cell; yields the callback."""
     console = Console()
     columns = (
         TextColumn("{task.description}"),
@@ -95,7 +95,7 @@ def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]
 
         def done(cell: Cell, origin: Origin) -> None:
             nonlocal left
-            if origin is Origin.KEPT:  # cost no time, and so tells nothing of the others
+            if origin is Origin.KEPT:  # no time, so no pace to estimate from
                 left -= cell.weight
                 progress.update(bar, total=left)
             else:
@@ -117,7 +117,7 @@ _SAID = {
 
 
 def train(config: RunConfig) -> Sequence[IterationRecord]:
-    """A run of its own on local services; nothing of it is left."""
+    """Train on local services in a temporary run directory."""
     with tempfile.TemporaryDirectory(prefix="fullrank-") as scratch:
         run_dir = Path(scratch)
         (run_dir / "config.toml").write_text(to_toml(config))

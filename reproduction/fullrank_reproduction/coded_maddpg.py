@@ -1,4 +1,4 @@
-"""The whole reproduction of [Wang21]: cells, then tables, pictures and the page."""
+"""The reproduction of [Wang21]: cells, then tables, pictures and the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ PAGE = "README.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much of the paper is run."""
+    """Scale of the reproduction."""
 
     name: str
     budget: Budget
     repeats: int
-    """Of each measurement of computing time."""
+    """Repeats of each measured computing time."""
     real: tuple[Setting, ...]
-    """Cells of the table that are run on processes."""
+    """Settings that are run on processes."""
     real_rounds: int
 
 
@@ -56,12 +56,12 @@ SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
 def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
-    """All that is run, quick things first.
+    """All cells, quick ones first.
 
     Args:
-        scale: How much.
-        train: Trains with real services.
-        clock: Measures computing.
+        scale: The scale.
+        train: Trains on real services.
+        clock: Processor clock.
     """
     return [
         *(
@@ -75,11 +75,11 @@ def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
 
 
 PREDICTED = 2 * len(wang21.TASKS) * len(wang21.AGENTS)
-"""Cells that follow from the measured ones."""
+"""Number of predicted cells."""
 
 
 def predictions(found: Mapping[str, JSON]) -> list[Cell]:
-    """Times in virtual time: of the paper's machines, and of learners like this one."""
+    """Cells in virtual time, for the paper's machines and for learners like this one."""
     rows = [(task, agents) for task in wang21.TASKS for agents in wang21.AGENTS]
     theirs = {row: timing.published_compute(*row) for row in rows}
     here = {(task, agents): found[f"compute-{task.name}-{agents}"] for task, agents in rows}
@@ -100,14 +100,14 @@ def reproduce(
     clock: Clock,
     done: Callable[[Cell, Origin], None],
 ) -> Path:
-    """Compute what is missing, then write pictures and page; returns the page.
+    """Compute missing cells, then write pictures and the page; returns its path.
 
     Args:
-        scale: How much.
-        directory: Holds results, pictures and page; a directory half done is gone on with.
-        train: Trains with real services.
-        clock: Measures computing.
-        done: Told of each cell as it is there.
+        scale: The scale.
+        directory: Directory of results, pictures and page; existing results are reused.
+        train: Trains on real services.
+        clock: Processor clock.
+        done: Called with each cell when its result is available.
     """
     found = run(cells(scale, train, clock), directory, done=done)
     found |= run(predictions(found), directory, done=done)

@@ -1,4 +1,4 @@
-"""The pictures of the reproduction of [Wang21]."""
+"""Figures of the reproduction of [Wang21]."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,7 +16,7 @@ from fullrank_reproduction.timing import CODES
 
 RESAMPLES = 2_000
 POINTS = 20
-"""Points of a learning curve; each is the mean of what lies between."""
+"""Points of a learning curve, each the mean of an interval."""
 
 
 def draw_learning(runs: Mapping[str, JSON], *, seeds: int, path: Path) -> None:
@@ -47,7 +47,7 @@ def _draw_band(
 
 
 def _band(means: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Bootstrap over seeds, shape (seeds, points)."""
+    """Bootstrap band over the seeds of means, shape (seeds, points)."""
     picked = stream(0, "band").integers(len(means), size=(RESAMPLES, len(means)))
     low, high = np.percentile(means[picked].mean(axis=1), [2.5, 97.5], axis=0)
     return low, high

@@ -1,9 +1,9 @@
-"""Fig. 3 of [Wang21]: does coding change what is learnt? Curves, and the bits behind them.
+"""Fig. 3 of [Wang21]: learning curves of centralised and coded runs, compared bit by bit.
 
-The paper shows that centralised and coded curves look alike; the file names behind its plots say
-that the "coded" ones were drawn from uncoded runs. Here every coded run is a run of its own, with
+The paper shows that centralised and coded curves look alike; the file names behind its plots show
+that the "coded" ones are of uncoded runs. Here every coded run is a run of its own, with
 stragglers, and is compared with the centralised one bit for bit at every iteration. A code that
-cannot be exact (``vandermonde``) is measured by its distance from the true updates instead.
+is never exact (``vandermonde``) is measured by its distance from the true updates instead.
 """
 
 import warnings
@@ -29,17 +29,17 @@ CENTRALISED = "centralised"
 EXACT = ("uncoded", "mds", "random_sparse", "replication", "ldpc", "cyclic")
 INEXACT = "vandermonde"
 UNIT_S = 0.05
-"""Emulated compute, which only orders the arrivals."""
+"""Emulated computing time, which only orders the arrivals."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """How much is run."""
+    """A training budget."""
 
     iterations: int
-    """Of the centralised run and the ``cyclic`` one, for every seed."""
+    """Iterations of the centralised and the ``cyclic`` run, for every seed."""
     compared: int
-    """Of the runs with the other codes, for the first seed."""
+    """Iterations of the runs with other codes, for the first seed."""
     seeds: int
     batch: int
     warmup: int
@@ -105,11 +105,11 @@ def _curve(config: RunConfig, *, coded: bool) -> JSON:
 
 
 def _distance(config: RunConfig) -> JSON:
-    """Relative errors of what is decoded, in the state of the centralised run, by iteration."""
+    """Relative errors of decoded updates by iteration, in the state of the centralised run."""
     training = training_of(config)
     algorithm = training.algorithm
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is ill conditioned is what is measured
+        warnings.simplefilter("ignore")  # the bad condition is measured here
         code = code_of(config, units=AGENTS)
     delays, errors, refused = delays_of(config), [], 0
     warm = training.collector.warm_up()
@@ -135,7 +135,7 @@ def _distance(config: RunConfig) -> JSON:
 
 
 def _decoded(matrix: Matrix, truth: np.ndarray, order: Sequence[int]) -> tuple[float, bool]:
-    """Largest error by the largest entry, and whether the certificate lets it pass."""
+    """Largest error relative to the largest entry, and whether the certificate accepts it."""
     plain, guarded = Decoder(matrix, grid=None), Decoder(matrix)
     for row in order:
         for decoder in (plain, guarded):

@@ -1,4 +1,4 @@
-"""One side of a contest as an environment of its own, in which somebody plays the other side."""
+"""One side of a contest as an environment, in which a function plays the other side."""
 
 from collections.abc import Callable, Sequence
 
@@ -10,13 +10,13 @@ from fullrank_reproduction.entities import Entities
 
 
 class OneSide:
-    """The agents of the last side; those before them are part of the world.
+    """The agents of the last side; the other side is part of the environment.
 
     Args:
         environment: Both sides; all agents act until the end.
-        entities: What its agents see.
-        others: From what the agents of the other side see, shape (E, sum of their observation
-            sizes), to what they do. Asked once a step.
+        entities: Layout of the observations.
+        others: Maps the observations of the other side, shape (E, sum of their observation sizes),
+            to its actions; called once a step.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class OneSide:
         )
 
     def _look(self, observation: FloatArray) -> FloatArray:
-        """What the agents see; what the others do is kept for them."""
+        """Observations of the side; stores the actions of the others."""
         self._seen = observation[:, : self._split]
         return observation[:, self._split :]
 

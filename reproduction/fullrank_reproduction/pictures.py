@@ -1,4 +1,4 @@
-"""What the pictures of all reproductions share."""
+"""Style shared by the figures of all reproductions."""
 
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -15,18 +15,18 @@ COLOURS = {
     "cyclic": "#009e73",
     "auto": "#d55e00",
 }
-"""By code."""
+"""Colours by code."""
 DPI = 130
 
 
 def blank(*, width: float, height: float) -> Figure:
-    """An empty figure, inches wide and high, that needs no display."""
+    """An empty figure, size in inches, without a display."""
     figure = Figure(figsize=(width, height), layout="constrained")
     FigureCanvasAgg(figure)
     return figure
 
 
 def tidy(axes: Axes) -> None:
-    """No box, and faint lines to read heights by."""
+    """Remove the box and draw faint horizontal lines."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", alpha=0.25, linewidth=0.6)

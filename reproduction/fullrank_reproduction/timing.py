@@ -1,8 +1,8 @@
 """Figs. 4 and 5 of [Wang21]: the time of an iteration against the number of stragglers.
 
-Three times over: in virtual time with the computing times of this machine, in virtual time with
-those of the paper's machines (solved from two published cells, which leaves all others to be
-predicted), and on real processes with emulated computing.
+Times come from virtual time with the computing times of this machine, from virtual time with those
+of the paper's machines (solved from two published cells; all others are predictions), and from real
+processes with emulated computing.
 """
 
 from collections.abc import Callable, Sequence
@@ -28,19 +28,19 @@ from fullrank_reproduction.wang21 import Task
 
 CODES = (*wang21.CODES, "cyclic", "auto")
 ROUNDS = 200
-"""Simulated for each cell; the paper has 50."""
+"""Simulated rounds of each cell; the paper has 50."""
 LEARNT = 50
-"""Iterations in which the planner gets to know the learners."""
+"""Iterations in which the planner learns the delays."""
 BATCH = 1024
 EMULATED_UNIT_S = 0.05
 REAL_BATCH = 64
-"""So small that real computing stays within the emulated one."""
+"""Batch size at which real computing stays within the emulated time."""
 
 Clock = Callable[[], float]
 """Processor seconds of this process."""
 
 Train = Callable[[RunConfig], Sequence[IterationRecord]]
-"""Trains with real services."""
+"""Training on real services."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Name of its file."""
         return f"{self.task.name}-{self.agents}-{self.code}-{self.stragglers}"
 
     @property
@@ -64,17 +64,17 @@ class Setting:
 
     @property
     def delays(self) -> FixedK:
-        """Who is late, and how much."""
+        """The delay model."""
         k = min(self.stragglers, self.learners)
         return FixedK(k=k, delay_s=self.task.delay_s)
 
     @property
     def tolerance(self) -> int:
-        """Of ``cyclic``: as many stragglers as the experiment has at most, if that can be."""
+        """Tolerance of ``cyclic``: the most stragglers of the experiment, up to N - M."""
         return min(max(self.task.stragglers), wang21.LEARNERS - self.agents)
 
     def make_code(self) -> Code:
-        """C."""
+        """The code."""
         params = codes.get(self.code).tolerating(self.tolerance) or {}
         return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
 
@@ -85,7 +85,7 @@ def settings(
     agents: Sequence[int] = wang21.AGENTS,
     codes: Sequence[str] = CODES,
 ) -> list[Setting]:
-    """Cells of the table, in its order."""
+    """Settings of the table, in its order."""
     return [
         Setting(task=task, agents=number, code=code, stragglers=k)
         for task in tasks
@@ -96,7 +96,7 @@ def settings(
 
 
 def measured_compute(task: Task, agents: int, *, repeats: int, clock: Clock) -> Cell:
-    """Seconds that a learner of its own needs: ``shared_s`` once and ``unit_s`` for each unit."""
+    """Measured seconds of a learner: ``shared_s`` once and ``unit_s`` for each unit."""
     config = _config(task, agents, [f"algorithm.batch_size={BATCH}"])
     return Cell(
         name=f"compute-{task.name}-{agents}",
@@ -126,7 +126,7 @@ def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
             for _ in algorithm.gradients.compute(batch, range(load_), iteration=repeat):
                 pass
             times[repeat, load_ - 1] = clock() - started
-    medians = np.median(times[1:], axis=0)  # the first round makes the buffers
+    medians = np.median(times[1:], axis=0)  # the first round allocates the buffers
     unit_s, shared_s = np.polyfit(list(loads), medians, 1)
     return {"unit_s": float(unit_s), "shared_s": float(max(shared_s, 0.0))}
 
@@ -134,7 +134,7 @@ def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
 def published_compute(task: Task, agents: int) -> tuple[float, float]:
     """(unit_s, shared_s) of the paper's machines, from uncoded and MDS without stragglers.
 
-    An uncoded learner computes one unit, an MDS learner all M; what both have in common is shared.
+    An uncoded learner computes one unit, an MDS learner all M; the common part is shared.
     """
     uncoded, mds = (task.published[agents][code][0] for code in ("uncoded", "mds"))
     unit_s = (mds - uncoded) / wang21.TOTALLED / (agents - 1)
@@ -156,7 +156,7 @@ def predicted(source: str, task: Task, agents: int, *, unit_s: float, shared_s: 
 
 
 def simulated(setting: Setting, *, unit_s: float, shared_s: float) -> float:
-    """Mean seconds of as many iterations as the paper adds up, in virtual time."""
+    """Mean seconds of the iterations that the paper adds up, in virtual time."""
     round_s = _planned(setting, unit_s) if setting.code == "auto" else _fixed(setting, unit_s)
     return wang21.TOTALLED * (shared_s + float(round_s.mean()))
 
@@ -168,7 +168,7 @@ def _fixed(setting: Setting, unit_s: float) -> Times:
 
 
 def _planned(setting: Setting, unit_s: float) -> Times:
-    """With the planner, once it has seen the learners."""
+    """Round times with the planner, after its first iterations."""
     delays = {"name": "fixed_k", "k": setting.delays.k, "delay_s": setting.delays.delay_s}
     regime = Regime(
         learners=setting.learners, agents=setting.agents, unit_s=unit_s, stragglers=delays
@@ -180,10 +180,10 @@ def _planned(setting: Setting, unit_s: float) -> Times:
 
 
 def real(setting: Setting, *, rounds: int, train: Train) -> Cell:
-    """The same on processes; ``compute.emulate_unit_s`` stands for the machines.
+    """The same on processes, with ``compute.emulate_unit_s`` in place of the machines.
 
-    The first round is left out, in which sockets and caches warm up; of a run that plans, all in
-    which the planner gets to know the learners.
+    The first round, in which sockets and caches warm up, is left out; of planned runs the first
+    ``LEARNT`` rounds are.
     """
     left_out = LEARNT if setting.code == "auto" else 1
     overrides = [

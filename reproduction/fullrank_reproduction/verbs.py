@@ -1,4 +1,4 @@
-"""Verbs that this package adds to the command line."""
+"""Command-line verbs of this package."""
 
 from fullrank.cli.verb import Verb
 

@@ -2,7 +2,7 @@
 
 Times are seconds for five training iterations with N = 15 learners, from the data behind Figs. 4
 and 5. Most of the keep-away cells equal those of physical deception plus a constant, and their
-uncoded gap is 6.0 s where 5 x 1.5 s should be expected: they are shown, and weigh less.
+uncoded gap is 6.0 s where 5 x 1.5 s should be expected: they are shown with less weight.
 """
 
 from collections.abc import Mapping
@@ -17,9 +17,9 @@ AGENTS = (8, 10)
 ADVERSARIES = 4
 """K of the competitive tasks at M = 8; at M = 10 the paper does not say, and K = M / 2."""
 TOTALLED = 5
-"""Iterations whose time is given."""
+"""Iterations in a published time."""
 CODES = ("uncoded", "mds", "random_sparse", "replication", "ldpc")
-"""In the order of the table."""
+"""Codes in the order of the table."""
 
 Times: TypeAlias = Mapping[int, Mapping[str, tuple[float, ...]]]
 
@@ -29,7 +29,7 @@ class Task:
     """One environment of the paper."""
 
     name: str
-    """As it is registered here."""
+    """Registered name."""
     competitive: bool
     delay_s: float
     """t_s."""

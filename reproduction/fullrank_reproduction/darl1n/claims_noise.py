@@ -1,4 +1,4 @@
-"""Independent data meet coding: where decoded gradients drown in noise, and where they do not."""
+"""Claims on the noise of gradients that are decoded from independent samples."""
 
 from collections.abc import Iterator
 
@@ -8,14 +8,14 @@ from fullrank_reproduction.darl1n.results import Results, at
 from fullrank_reproduction.verdicts import Verdict, judge
 
 RECOVERED = 18
-"""|J| with which dense codes are usable again."""
+"""|J| from which dense codes are usable again."""
 DROWNED, CLEAR = 10.0, 2.0
-"""Median of the mean variance, in that of one learner's own gradient: hopeless from here, harmless
-up to here."""
+"""Median of the mean variance, in that of one learner's own gradient: unusable from the
+first, harmless up to the second."""
 
 
 def judge_noise(found: Results) -> list[Verdict]:
-    """What the study shows."""
+    """Verdicts on the noise study."""
     first, then = (
         [(name, median(found, name, size)) for name in noise.DENSE] for size in (AGENTS, RECOVERED)
     )
@@ -40,7 +40,7 @@ def judge_noise(found: Results) -> list[Verdict]:
 
 
 def median(found: Results, name: str, size: int) -> float:
-    """Of the mean variance, over sets that decode; a dense code's always do."""
+    """Median of the mean variance over decodable sets; all sets of a dense code are."""
     return float(at(found, name, size)["noise"][1])
 
 

@@ -1,4 +1,4 @@
-"""The claims of [DARL1N, Sec. VI-B] on Table V, and what its numbers say of how they were made."""
+"""The claims of [DARL1N, Sec. VI-B] on Table V, and tests of its published numbers."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -26,16 +26,16 @@ from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
 from fullrank_reproduction.verdicts import Verdict, judge
 
 CLOSE = 0.02
-"""Within which a published number equals a closed form."""
+"""Tolerance within which a published number equals a closed form."""
 ERRORS = 3.0
 """Standard errors within which two means count as equal."""
 DRAWS = 10
-"""Over which the paper averages overheads."""
+"""Draws over which the paper averages overheads."""
 ENOUGH = "at every |J| at which enough sets decode"
 
 
 def judge_published(found: Results) -> list[Verdict]:
-    """How the published numbers were made."""
+    """Verdicts on the origin of the published numbers."""
     return [
         judge(
             "Stragglers follow Assumption 4: each learner with probability eta.",
@@ -66,7 +66,7 @@ def judge_published(found: Results) -> list[Verdict]:
 
 
 def judge_table(found: Results) -> list[Verdict]:
-    """What the paper reads off the table, by our numbers."""
+    """Verdicts on the claims about the table, from our numbers."""
     return [
         judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
         judge(
@@ -159,7 +159,7 @@ def _together(one: JSON, other: JSON) -> float:
 
 
 def _beaten(found: Results, first: Scheme, *, sign: int) -> Iterator[str]:
-    """Where another scheme's V is larger (``sign`` 1) or smaller (-1) than the first's, by most."""
+    """Schemes whose V is larger (``sign`` 1) or smaller (-1) than the first's."""
     for received in RECEIVED:
         ours, error = variance(found, first, received)
         others = [(scheme.name, *variance(found, scheme, received)) for scheme in SCHEMES]

@@ -25,13 +25,13 @@ FLAT = 1.1
 SLOWER = 0.95
 """Share of uncoded's growth below which a scheme degrades more slowly."""
 NEAR = 0.15
-"""Within which a predicted convergence time agrees."""
+"""Relative tolerance of a predicted convergence time."""
 LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
 LATE = RATES[1:]
 
 
 def judge_figure(found: Results, model: StragglerModel) -> list[Verdict]:
-    """Fig. 7, for one kind of stragglers."""
+    """Verdicts on Fig. 7, for one straggler model."""
     wins, pairs = _light_wins(found, model)
     return [
         judge(
@@ -63,7 +63,7 @@ def judge_figure(found: Results, model: StragglerModel) -> list[Verdict]:
 
 
 def judge_convergence(found: Results, machines: Machines) -> list[Verdict]:
-    """Table VI, with independent stragglers."""
+    """Verdicts on Table VI, with independent stragglers."""
     return [
         judge(
             "LDGM converges first where there are stragglers, if all need the same iterations.",

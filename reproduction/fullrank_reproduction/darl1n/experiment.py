@@ -1,4 +1,4 @@
-"""The whole of it: cells, then pictures, verdicts and the page."""
+"""The reproduction of [DARL1N]: cells, then pictures, verdicts and the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -30,22 +30,22 @@ PAGE = "README.md"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """How much is sampled and trained."""
+    """Scale of the reproduction."""
 
     name: str
     budget: Budget
     trials: int
-    """Of each probability in Table V."""
+    """Trials of each probability in Table V."""
     sets: int
-    """J behind each average V."""
+    """Sets J behind each average V."""
     exact_sets: int
     """The same for the Vandermonde matrix, which takes a third of a second each."""
     samples: int
-    """J of each size in the study of noise."""
+    """Sets J of each size in the noise study."""
     draws: int
-    """Matrices whose rounds are simulated, where they are random."""
+    """Drawn matrices of a random code whose rounds are simulated."""
     rounds: int
-    """Simulated with each."""
+    """Simulated rounds with each matrix."""
 
 
 SMOKE = Scale(
@@ -94,7 +94,7 @@ SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
 def cells(scale: Scale) -> list[Cell]:
-    """All that is computed of codes."""
+    """Cells about codes."""
     machines = times.published_machines()
     return [
         *(table_v.cell(each, trials=scale.trials, sets=scale.sets) for each in SCHEMES),
@@ -115,13 +115,13 @@ def work(scale: Scale) -> float:
 def reproduce(
     scale: Scale, directory: Path, *, clock: Clock, done: Callable[[Cell, Origin], None]
 ) -> Path:
-    """Compute what is missing, then write pictures and page; returns the page.
+    """Compute missing cells, then write pictures and the page; returns its path.
 
     Args:
-        scale: How much.
-        directory: Holds results, pictures and page; a directory half done is gone on with.
-        clock: Measures computing.
-        done: Told of each cell as it is there.
+        scale: The scale.
+        directory: Directory of results, pictures and page; existing results are reused.
+        clock: Processor clock.
+        done: Called with each cell when its result is available.
     """
     first = [*cells(scale), *training.first_cells(scale.budget, directory, clock)]
     found = run(first, directory, done=done)
@@ -135,7 +135,7 @@ def reproduce(
 
 
 def _judged(scale: Scale, found: Results) -> Mapping[str, Sequence[Verdict]]:
-    """By what was judged."""
+    """Verdicts by source."""
     return {
         "published numbers": judge_published(found),
         "Table V, ours": judge_table(found),

@@ -1,4 +1,4 @@
-"""The pictures: noise against rows received, and Fig. 7 of [DARL1N]."""
+"""Figures: noise against received rows, and Fig. 7 of [DARL1N]."""
 
 from pathlib import Path
 

@@ -1,7 +1,7 @@
-"""How noisy decoded gradients are when learners have data of their own: mean variance against |J|.
+"""Noise of gradients decoded from independent samples: mean variance against |J|.
 
 In units of the variance of one learner's own gradient, decoded by generalised least squares over
-all rows received. No code has less than M / |J|.
+all rows received. M / |J| is a lower bound for all codes.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ DENSE = (SPARSE[2].name, MDS.name, HARMONIC)
 
 
 def cells(*, samples: int) -> list[Cell]:
-    """One for each code; ``samples`` random sets J of each size."""
+    """One cell for each code; ``samples`` random sets J of each size."""
     return [
         *(_cell(scheme.name, partial(_matrix, scheme), samples) for scheme in SCHEMES),
         _cell(HARMONIC, partial(harmonic, LEARNERS, AGENTS), samples),
@@ -45,7 +45,7 @@ def cells(*, samples: int) -> list[Cell]:
 
 
 def _matrix(scheme: Scheme) -> Matrix:
-    """One draw, as a run would use it."""
+    """The matrix of one draw."""
     return scheme.make_code().matrix
 
 
@@ -58,7 +58,7 @@ def _cell(name: str, make: Callable[[], Matrix], samples: int) -> Cell:
 
 
 def _noise(matrix: Matrix, size: int, samples: int) -> JSON:
-    """Over random sets J of so many rows; no quantiles where too few decode.
+    """Noise over random sets J of so many rows; no quantiles where too few decode.
 
     ``least`` is the smallest ratio of a mean variance to the bound.
     """

@@ -22,7 +22,7 @@ RECEIVED = (12, 18, 24)
 DELAYS_S = (1.0, 4.0)
 """Delta in Fig. 7; Table VI has the first."""
 TOTALLED = 30
-"""Iterations whose time Fig. 7 shows."""
+"""Iterations in a time of Fig. 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,18 +30,18 @@ class Scheme:
     """One way of assigning agents to learners."""
 
     code: str
-    """As it is registered here."""
+    """Registered name."""
     params: Mapping[str, float] = field(default_factory=dict)
     drawn: bool = False
-    """Its matrix is a random draw, another one for each seed."""
+    """True if the matrix is random, by seed."""
 
     @property
     def name(self) -> str:
-        """Of its cells, and in tables."""
+        """Name in cells and tables."""
         return "-".join([self.code, *(f"{value:g}" for value in self.params.values())])
 
     def make_code(self, seed: int = 0) -> Code:
-        """C of a draw."""
+        """The code of a draw."""
         params: Mapping[str, Any] = self.params
         return make_code(self.code, rows=LEARNERS, units=AGENTS, seed=seed, **params)
 
@@ -57,7 +57,7 @@ LDGM = tuple(
     Scheme(code="ldgm", params={"density": density}, drawn=True) for density in (0.1, 0.3, 0.5)
 )
 SCHEMES = (UNCODED, MDS, *SPARSE, REPETITION, *LDGM)
-"""In the order of Table V."""
+"""Schemes in the order of Table V."""
 
 
 class Row(NamedTuple):
@@ -90,12 +90,12 @@ TABLE_V: Mapping[str, Row] = MappingProxyType(
         )
     }
 )
-"""By scheme."""
+"""Rows by scheme."""
 
 TIMED = (UNCODED, MDS, SPARSE[2], REPETITION, LDGM[1])
-"""In Fig. 7 and Table VI."""
+"""Schemes of Fig. 7 and Table VI."""
 OURS = Scheme(code="cyclic", params={"tolerance": 5})
-"""Survives the stragglers that a share of 0.2 makes; compared by time."""
+"""Our code, which survives a share of 0.2 stragglers; compared by time."""
 
 CONVERGENCE_S: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {

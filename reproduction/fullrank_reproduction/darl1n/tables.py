@@ -1,4 +1,4 @@
-"""The tables of the page: ours beside the paper's."""
+"""Tables of the page, with the paper's numbers beside ours."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def of_times(found: Results) -> str:
 
 
 def of_waiting(found: Results) -> str:
-    """Seconds of an iteration and mean rows of it, committed at rank M and when it is quiet."""
+    """Seconds of an iteration and mean rows, committed at rank M and at low variance."""
     lines = [
         "| scheme | bernoulli: rank M | quiet | fixed: rank M | quiet |",
         "|---|---|---|---|---|",

@@ -5,8 +5,9 @@ one unit and an MDS learner all M; and how much a rate of stragglers adds to the
 waits for the delay in a known share of iterations, tells how many iterations were run. All other
 cells are predictions.
 
-The paper commits at rank M, where dense codes are at their noisiest. What it costs to wait for more
-rows, until the predicted noise is at most ``QUIET``, is played as well, for the delay of Table VI.
+The paper commits at rank M, where dense codes are at their noisiest. The cost of waiting for
+more rows, until the predicted variance is at most ``QUIET``, is simulated too, for the delay of
+Table VI.
 """
 
 import math
@@ -39,21 +40,21 @@ from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 
 SCHEMES = (*TIMED, OURS)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
-"""eta in the picture."""
+"""eta in the figure."""
 QUIET = DARL1N().max_variance
-"""Mean variance of the units, in that of one learner's own."""
+"""Limit of the mean variance, relative to that of one learner's own gradient."""
 SPREAD = 0.05
-"""Of the logarithm of computing times: learners with equal loads arrive in random order."""
+"""Spread of the logarithm of computing times; equal loads arrive in random order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machines:
-    """The paper's, as its Table VI shows them."""
+    """The paper's machines, derived from its Table VI."""
 
     iterations: float
-    """To convergence, uncoded."""
+    """Iterations to convergence, uncoded."""
     unit_s: float
-    """Seconds that a learner computes for one agent."""
+    """Seconds of a learner for one agent."""
     shared_s: float
     """Seconds of an iteration that do not depend on the code."""
 
@@ -71,10 +72,10 @@ def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell
     """Seconds of an iteration by model, delay and rate, and V at the commit.
 
     Args:
-        scheme: Whose.
-        machines: They run on.
-        draws: Matrices, where the scheme's is random.
-        rounds: Simulated with each.
+        scheme: The scheme.
+        machines: The simulated machines.
+        draws: Number of matrices of a random scheme.
+        rounds: Simulated rounds with each matrix.
     """
     unit_s, shared_s = machines.unit_s, machines.shared_s
     return Cell(
@@ -93,7 +94,7 @@ def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell
 
 
 def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
-    """By the key of a point; a scheme with one matrix plays as many rounds with it."""
+    """Times by the key of a point; a scheme with one matrix has as many rounds."""
     codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
     play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
     return {
@@ -138,5 +139,5 @@ def point(model: StragglerModel, delay_s: float, rate: float) -> str:
 
 
 def quiet_point(model: StragglerModel, rate: float) -> str:
-    """Key of a point at which learners are waited for until the noise is low."""
+    """Key of a point whose commits wait for low variance."""
     return f"quiet-{model}-{rate:g}"

@@ -1,4 +1,4 @@
-"""V of a Vandermonde matrix, in rational arithmetic: its condition leaves nothing to float64.
+"""V of a Vandermonde matrix in rational arithmetic, since its condition exceeds float64.
 
 The nodes are those of the authors' earlier code [Wang21]; those of [DARL1N] are not known.
 """
@@ -30,7 +30,7 @@ def cell(*, sets: int) -> Cell:
 
 def _averages(sets: int) -> JSON:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that it is ill conditioned is why we are here
+        warnings.simplefilter("ignore")  # the reason for rational arithmetic
         matrix = VANDERMONDE.make_code().matrix
     return {"variance": [_average(matrix, received, sets) for received in RECEIVED]}
 
@@ -44,8 +44,7 @@ def _average(matrix: Matrix, received: int, sets: int) -> JSON:
 def exact_variance(rows: Matrix) -> float:
     """V = ln det(C^T E C) - 2 ln det(C^T C), E = diag(|row|^2) [DARL1N, eq. 16].
 
-    What ``fullrank.codes.analysis.variance`` computes, without its rounding; a thousand times
-    slower.
+    The same as ``fullrank.codes.analysis.variance`` without rounding, a thousand times slower.
 
     Args:
         rows: C_J of rank M, shape (J, M).
@@ -68,7 +67,7 @@ def _gram(
 
 
 def _log_determinant(matrix: list[list[Fraction]]) -> float:
-    """By elimination; the matrix is positive definite, so no pivot is zero."""
+    """Logarithm of a determinant by elimination; positive definite, so no pivot is zero."""
     rest, total = matrix, 0.0
     while rest:
         (pivot, *first), *others = rest

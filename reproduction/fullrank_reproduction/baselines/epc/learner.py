@@ -1,4 +1,4 @@
-"""How a team learns: MADDPG with the networks of EPC.
+"""The learner of a team: MADDPG with the networks of EPC.
 
 The losses are those of ``fullrank.algorithms.maddpg``, with both gradients at the same parameters,
 in environments where nothing is terminal. They come by automatic differentiation over all agents
@@ -20,11 +20,11 @@ from fullrank_reproduction.baselines.epc.team import Team
 from fullrank_reproduction.baselines.epc.views import View
 
 TILE = 2**22
-"""Entries at most of what is computed at a time of all entities that all agents see."""
+"""Largest number of entries, over all agents and entities, computed at a time."""
 
 
 class Transitions(NamedTuple):
-    """Some transitions of M agents, and what their new actions draw."""
+    """Transitions of M agents, and the noise of their new actions."""
 
     view: View
     action: Tensor
@@ -33,10 +33,10 @@ class Transitions(NamedTuple):
     """Shape (B, M)."""
     after: View
     noise: Tensor
-    """Of the next actions and the new ones, shape (2, B, M, actions)."""
+    """Noise of the next and the new actions, shape (2, B, M, actions)."""
 
     def rows(self, span: slice) -> "Transitions":
-        """Some of them."""
+        """Some of the transitions."""
         return Transitions(
             self.view.rows(span),
             self.action[span],
@@ -50,10 +50,10 @@ class Learner:
     """Optimises a team's networks.
 
     Args:
-        team: Is changed.
-        layout: Of its transitions.
+        team: The team, which is updated.
+        layout: Layout of its transitions.
         config: Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect.
-        seed: Of the draws.
+        seed: Seed of the draws.
     """
 
     def __init__(self, team: Team, layout: Layout, config: Hyperparameters, *, seed: int) -> None:
@@ -98,7 +98,7 @@ class Learner:
 
     @staticmethod
     def _tile(view: View) -> int:
-        """How many transitions are computed at a time."""
+        """Number of transitions computed at a time."""
         agents = view.own.shape[1]
         entities = 1 + sum(others.present.shape[2] for others in view.kinds)
         return max(1, TILE // (HIDDEN * entities * agents**2))

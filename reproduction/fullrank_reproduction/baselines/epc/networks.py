@@ -1,6 +1,6 @@
 """Networks that fit a team of any size: others are encoded alike and pooled by attention.
 
-[Long20], Sec. 4.1. What is written here is one agent's; shapes begin with any axes. Widths are
+[Long20], Sec. 4.1. The modules are those of one agent; shapes have any leading axes. Widths are
 those of [DARL1N]'s experiments: entities become e = relu(W2 relu(W1 x)) of 32 numbers, those of a
 kind one vector sum_j softmax_j(e_own . e_j / sqrt(32)) e_j, normalised as a layer and rectified.
 
@@ -16,11 +16,11 @@ from torch import Tensor, nn
 from fullrank_reproduction.baselines.epc.views import View
 
 HIDDEN = 64
-"""Width of what lies between."""
+"""Width of hidden layers."""
 WIDTH = 32
-"""Entries of what is encoded."""
+"""Width of encodings."""
 NEVER = -1e9
-"""Score of what is not there: its exponential is 0."""
+"""Score of an absent entity; its exponential is 0."""
 
 
 class Pool(nn.Module):
@@ -38,12 +38,12 @@ class Pool(nn.Module):
 
 
 class EntityNetwork(nn.Module):
-    """From what an agent sees to some numbers: the policy, and the encoders of the critic.
+    """A network over an agent's view: the policy, and the encoders of the critic.
 
     Args:
-        own: Entries that an agent sees of itself, for an encoder its action among them.
-        kinds: Entries that it sees of an entity of each kind.
-        outputs: How many numbers.
+        own: Entries of the agent itself, with its action for an encoder.
+        kinds: Entries of an entity of each kind.
+        outputs: Number of outputs.
     """
 
     def __init__(self, own: int, kinds: Sequence[int], outputs: int) -> None:
@@ -65,10 +65,10 @@ class EntityNetwork(nn.Module):
 
 
 class SideEncoders(nn.Module):
-    """What everybody sees and does, encoded side by side, for one agent's critic.
+    """Encoders of all agents' observations and actions, by side, for one agent's critic.
 
     Args:
-        sides: Which agents play for each side.
+        sides: Agents of each side.
         own: As in ``EntityNetwork``.
         kinds: As there.
     """
@@ -79,7 +79,7 @@ class SideEncoders(nn.Module):
         self.encoders = nn.ModuleList(EntityNetwork(own, kinds, WIDTH) for _ in sides)
 
     def forward(self, view: View) -> Tensor:
-        """Shape (B, M, WIDTH), from what M agents see and do."""
+        """Encodings of M agents, shape (B, M, WIDTH)."""
         parts = [
             encode(_of(view, side)) for encode, side in zip(self.encoders, self.slices, strict=True)
         ]
@@ -87,12 +87,12 @@ class SideEncoders(nn.Module):
 
 
 class Critic(nn.Module):
-    """The value of what one agent and all others see and do.
+    """An agent's value of all observations and actions.
 
-    Everybody attends to everybody once, then the agent to each side.
+    All agents attend to all once, then the agent to each side.
 
     Args:
-        sides: Which agents play for each side.
+        sides: Agents of each side.
         own: As in ``EntityNetwork``.
         kinds: As there.
     """
@@ -110,9 +110,9 @@ class Critic(nn.Module):
         """Values, shape (B,).
 
         Args:
-            view: What the agent sees and does, without an axis of agents.
-            others: What ``SideEncoders`` gave, shape (B, M, WIDTH).
-            mine: Which of them is the agent itself, shape (M,) bool.
+            view: Observation and action of the agent, without an axis of agents.
+            others: Output of ``SideEncoders``, shape (B, M, WIDTH).
+            mine: Mask of the agent itself, shape (M,) bool.
         """
         own = self.own(view)
         everybody = torch.where(mine.unsqueeze(-1), own.unsqueeze(-2), others)
@@ -129,7 +129,7 @@ class Critic(nn.Module):
 
 
 def _of(view: View, side: slice) -> View:
-    """What the agents of one side see."""
+    """The view of one side."""
     kinds = tuple(type(others)(*(part[:, side] for part in others)) for others in view.kinds)
     return View(view.own[:, side], kinds)
 

@@ -1,4 +1,4 @@
-"""Evolutionary population curriculum (EPC): teams that grow, of which the best are mixed.
+"""Evolutionary population curriculum (EPC): growing teams, bred from the best ones.
 
 Long, Zhou, Gupta, Fang, Wu, Wang: Evolutionary Population Curriculum for Scaling Multi-Agent
 Reinforcement Learning, ICLR 2020, arXiv:2003.10423, as the baseline of [DARL1N], Sec. VI. In the
@@ -39,7 +39,7 @@ from fullrank_reproduction.baselines.epc.team import sides_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """A team that was trained."""
+    """A trained team."""
 
     stage: int
     """0-based."""
@@ -50,7 +50,7 @@ class Run:
     points: tuple[Point, ...]
     """Its evaluations."""
     parameters: Mapping[str, FloatArray]
-    """Of each network one row for each agent."""
+    """Parameters of each network, one row for each agent."""
 
     @property
     def score(self) -> float:
@@ -62,7 +62,7 @@ def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]
     """Train all runs of all stages that have not been trained yet.
 
     Args:
-        curriculum: What to train.
+        curriculum: The curriculum.
         directory: Keeps every run that is finished; a curriculum that was interrupted goes on from
             those, to the same result.
         clock: Tells the seconds that iterations take, for example ``time.process_time``.
@@ -88,7 +88,7 @@ def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]
 
 
 def best(population: Sequence[Run], count: int) -> list[Run]:
-    """Those with the highest scores, the best first, of equal ones the earlier."""
+    """Runs with the highest scores, best first; ties by number."""
     return sorted(population, key=lambda run: -run.score)[:count]
 
 
@@ -100,7 +100,7 @@ def mixed(
     Args:
         parents: Runs of one stage.
         before: The agents of their teams.
-        after: Those of the larger one.
+        after: The agents of the larger team.
     """
     parent, row = list[int](), list[int]()
     for old, new in zip(sides_of(before), sides_of(after), strict=True):
@@ -114,7 +114,7 @@ def mixed(
 
 
 class _Entry(NamedTuple):
-    """One run of a curriculum and where it is kept."""
+    """One run of a curriculum and its directory."""
 
     curriculum: Curriculum
     directory: Path
@@ -129,12 +129,12 @@ class _Entry(NamedTuple):
 
     @property
     def plan(self) -> str:
-        """All that fixes this run; later stages do not."""
+        """All inputs of this run, which later stages do not change."""
         known = self.curriculum.stages[: self.stage + 1]
         return json.dumps(replace(self.curriculum, stages=known).facts(), sort_keys=True)
 
     def stored(self) -> Run | None:
-        """The run, if it was finished; what is damaged is trained again."""
+        """The stored run, if it is finished and undamaged."""
         try:
             found = newest(self.place)
         except CheckpointUnusable:
@@ -147,7 +147,7 @@ class _Entry(NamedTuple):
         return self._run(points, found.arrays)
 
     def train(self, clock: Callable[[], float]) -> Run:
-        """Train the run and keep it."""
+        """Train and store the run."""
         curriculum, size = self.curriculum, self.curriculum.stages[self.stage]
         seed = derive(curriculum.seed, "run", self.stage, self.number)
         team = curriculum.team(size.agents, seed=seed)

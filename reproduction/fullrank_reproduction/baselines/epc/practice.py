@@ -1,4 +1,4 @@
-"""One run of a team: play, learn, and be judged now and then."""
+"""One run of a team: collect, learn and evaluate."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -22,10 +22,10 @@ WARM_UP = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
-    """How a team plays, learns and is judged; by default as often as the authors' does."""
+    """Settings of collection, learning and evaluation; by default the authors'."""
 
     copies: int = 25
-    """E, environments played in at once."""
+    """E, environments stepped together."""
     steps: int = 4
     """Steps of each of them in an iteration, which has one update."""
     warmup: int = 25_600
@@ -36,7 +36,7 @@ class Practice:
     """Iterations from one evaluation to the next; there is one before the first and after the last,
     too."""
     episodes: int = 10
-    """Of an evaluation."""
+    """Episodes of an evaluation."""
     learning: Hyperparameters = field(default_factory=Hyperparameters)
     """Hyperparameters; ``hidden`` and ``exploration_noise`` have no effect."""
 
@@ -52,7 +52,7 @@ class Point(NamedTuple):
     iteration: int
     """Updates before it."""
     seconds: float
-    """That the iterations before it took, by the clock that was given; without evaluations."""
+    """Seconds of the iterations before it, without evaluations."""
     mean_return: float
     """Of an episode, summed over the team, in a contest over the side of the last agent."""
 
@@ -68,17 +68,17 @@ def practise(
     evaluation_seed: int,
     clock: Callable[[], float],
 ) -> Iterator[Point]:
-    """Improve a team.
+    """Train a team.
 
     Args:
-        team: Is changed.
-        world: Where it learns.
-        court: Where it is judged.
-        practice: How.
-        iterations: How long.
-        seed: Of play and draws.
-        evaluation_seed: Of the evaluations' episodes, which the iteration keys, too.
-        clock: Tells seconds.
+        team: The team, which is updated.
+        world: Environment for training.
+        court: Environment for evaluation.
+        practice: Settings.
+        iterations: Number of iterations.
+        seed: Seed of collection and draws.
+        evaluation_seed: Seed of evaluations, keyed by the iteration too.
+        clock: Processor clock.
 
     Yields:
         Every evaluation.
@@ -100,7 +100,7 @@ def practise(
 
 
 class _Lesson:
-    """What a run holds besides its team: episodes, transitions, optimiser."""
+    """State of a run besides its team: episodes, transitions, optimiser."""
 
     def __init__(
         self, team: Team, world: Environment, practice: Practice, *, iterations: int, seed: int
@@ -112,11 +112,11 @@ class _Lesson:
         self._table = _table(layout, practice, iterations=iterations)
 
     def collect(self, steps: int, iteration: int) -> None:
-        """Play."""
+        """Collect transitions."""
         self._table.append(self._table.head, self._rollout.collect(steps, iteration).rows)
 
     def update(self, iteration: int) -> None:
-        """Learn from a minibatch of what was played."""
+        """Update from a minibatch."""
         sample = Sample(
             table=TABLE,
             seed=self._seed,
@@ -129,7 +129,7 @@ class _Lesson:
 
 
 def _table(layout: Layout, practice: Practice, *, iterations: int) -> Table:
-    """As large as a run can fill, at most the capacity."""
+    """A table for all transitions of the run, up to the capacity."""
     warmup = ceil(practice.warmup / practice.copies) * practice.copies
     filled = warmup + iterations * practice.copies * practice.steps
     capacity = min(practice.capacity, filled)

@@ -1,4 +1,4 @@
-"""M agents whose networks fit any M ([Long20], Sec. 4.1): their parameters, and how they act."""
+"""M agents with networks for any M ([Long20], Sec. 4.1): parameters and actions."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -24,13 +24,13 @@ class Team:
 
     Args:
         specs: The agents, with the same discrete actions.
-        entities: What they see.
-        seed: Of parameters and exploration.
+        entities: Layout of the observations.
+        seed: Seed of parameters and exploration.
 
     Attributes:
-        networks: By name: ``policy``; ``critic``, and ``encoder`` of what it is told of others.
-        head: Makes actions.
-        eyes: Take observations apart.
+        networks: By name: ``policy``, ``critic``, and ``encoder`` of the other agents.
+        head: Action head.
+        eyes: Parser of observations.
 
     Raises:
         ConfigError: Actions are not discrete.
@@ -60,16 +60,16 @@ class Team:
         return {name: own.rows.online.numpy().copy() for name, own in self.networks.items()}
 
     def begin(self, parameters: Mapping[str, FloatArray]) -> None:
-        """Begin with networks such as ``parameters`` gives; targets equal them."""
+        """Set the networks to ``parameters``, and the targets too."""
         for name, networks in self.networks.items():
             networks.begin(parameters[name])
 
     def logits(self, policies: Tensor, view: View) -> Tensor:
-        """What all policies say, shape (M, B, actions)."""
+        """Logits of all policies, shape (M, B, actions)."""
         return self.networks["policy"].compute(policies, view, along=[1])
 
     def encode(self, encoders: Tensor, view: View) -> Tensor:
-        """What all critics are told of what everybody sees and does, shape (M, B, M, width)."""
+        """All agents encoded for all critics, shape (M, B, M, width)."""
         return self.networks["encoder"].compute(encoders, view, along=[None])
 
     def values(self, critics: Tensor, view: View, others: Tensor) -> Tensor:
@@ -77,8 +77,8 @@ class Team:
 
         Args:
             critics: Parameters.
-            view: What each agent sees and does itself.
-            others: From ``encode``; of the agent itself it is not used.
+            view: Each agent's own observation and action.
+            others: From ``encode``; the agent's own entry is not used.
         """
         return self.networks["critic"].compute(critics, view, others, self._mine, along=[1, 0, 0])
 
@@ -104,7 +104,7 @@ class Team:
     def act_greedily(
         self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
     ) -> tuple[FloatArray, Memory]:
-        """The likeliest actions as one-hot."""
+        """The most likely actions as one-hot vectors."""
         return _packed(self.head.mode(self._outputs(observation))), memory
 
     @torch.no_grad()

@@ -1,4 +1,4 @@
-"""Joint observations, taken apart into what each agent sees: itself, and others by kind."""
+"""Joint observations parsed by entity: the agent itself, and others by kind."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,16 @@ from fullrank_reproduction.entities import Entities, Kind
 
 
 class Others(NamedTuple):
-    """Others of one kind, as M agents see them in B observations."""
+    """Others of one kind in B observations of M agents."""
 
     features: Tensor
     """Shape (B, M, n, f)."""
     present: Tensor
-    """Whether somebody is in a place, shape (B, M, n) bool."""
+    """Mask of the filled places, shape (B, M, n) bool."""
 
 
 class View(NamedTuple):
-    """What M agents see in B observations."""
+    """B observations of M agents."""
 
     own: Tensor
     """Shape (B, M, s)."""
@@ -30,15 +30,15 @@ class View(NamedTuple):
         return View(self.own[span], kinds)
 
     def with_actions(self, actions: Tensor) -> "View":
-        """What agents see and do; actions of shape (B, M, a) go with their own entries."""
+        """The view with actions, shape (B, M, a), among the agents' own entries."""
         return View(torch.cat([self.own, actions], dim=-1), self.kinds)
 
 
 class Eyes:
-    """Takes joint observations apart.
+    """Parser of joint observations.
 
     Args:
-        entities: What stands where.
+        entities: Layout of the observations.
         agents: M.
     """
 
@@ -49,7 +49,7 @@ class Eyes:
         self._kinds = [_Places(kind) for kind in entities.kinds]
 
     def view(self, observation: Tensor) -> View:
-        """What agents see in joint observations of shape (B, sum of observation sizes)."""
+        """View of joint observations of shape (B, sum of observation sizes)."""
         by_agent = observation.view(len(observation), self._agents, -1)
         kinds = []
         for places in self._kinds:

@@ -1,4 +1,4 @@
-"""What [DARL1N, Sec. VI-A] says of training, checked against our runs."""
+"""The claims of [DARL1N, Sec. VI-A] on training, tested on our runs."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -16,17 +16,17 @@ from fullrank_reproduction.darl1n.training.wireless import judge_wireless
 from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 ALIKE = 0.05
-"""Share of the best return within which others are as good."""
+"""Share of the best return within which returns count as equal."""
 
 Curves: TypeAlias = Mapping[str, Curve]
-"""By method."""
+"""Curves by method."""
 
 Against: TypeAlias = Callable[[Curves], list[str]]
-"""What of a team's curves speaks against a claim."""
+"""Evidence against a claim in a team's curves."""
 
 
 def judged(found: Results, budget: Budget) -> dict[str, list[Verdict]]:
-    """By what was judged."""
+    """Verdicts by source."""
     return {
         "Tables I to IV": judge_learning(found, budget),
         "Fig. 2": judge_scaling(budget.timed_teams, found[scaling.CELL]),
@@ -37,7 +37,7 @@ def judged(found: Results, budget: Budget) -> dict[str, list[Verdict]]:
 
 
 def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
-    """Tables I to IV."""
+    """Verdicts on Tables I to IV."""
     every = teams(budget)
     ising = [team for team in every if team.task is ISING]
     food = [team for team in every if team.task is FOOD]
@@ -88,7 +88,7 @@ def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
 def _in_full(
     found: Results, budget: Budget, claim: str, judged: Sequence[Team], against: Against
 ) -> Verdict:
-    """Judged of the teams that were trained as the paper's."""
+    """Verdict from the teams that were trained as long as the paper's."""
     whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
         return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
@@ -117,7 +117,7 @@ def _reached(learnt: Curves) -> dict[str, float]:
 
 
 def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list[str]:
-    """Others that are there before a method; all are if it never is."""
+    """Methods that reach the level before a method; all if it never does."""
     return [
         f"{other} after {times[other]:.0f} s, {own} after {times[own]:.0f}"
         for other in others
@@ -126,7 +126,7 @@ def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list
 
 
 def _as_high(learnt: Curves, own: str, others: Iterable[str]) -> list[str]:
-    """Others that end as high as a method, or higher."""
+    """Methods that end as high as a method, or higher."""
     return [
         f"{other} ends at {learnt[other].end:.1f}, {own} at {learnt[own].end:.1f}"
         for other in others

@@ -1,8 +1,8 @@
-"""What tables say of learning curves: when a run settled, when it reached a return, how it ended.
+"""Convergence of learning curves: settling time, time to a return, and final return.
 
 The paper's criterion [DARL1N, Sec. VI-A] compares a variance with a mean, and so depends on the
-unit of rewards: of two curves of one shape the one with larger returns settles later. Whatever
-stays as bad as it was settles at once. A fixed return has neither fault.
+unit of rewards: of two curves of one shape the one with larger returns settles later. A
+method that learns nothing settles at once. A fixed return has neither fault.
 """
 
 import math
@@ -18,31 +18,31 @@ from fullrank_reproduction.darl1n.training.published import SETTLED, WINDOW
 Array = NDArray[np.float64]
 
 WAY = 0.9
-"""A fixed return lies so far up from the lowest beginning to the best that any ends with."""
+"""Position of the fixed return between the lowest start and the best end."""
 
 SMOOTHED = 3
-"""Evaluations whose mean must reach it, since a single one may be lucky."""
+"""Evaluations whose mean must reach it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Curve:
-    """Evaluations of runs that differ by their seeds, means over them."""
+    """Mean evaluations over the seeds of a run."""
 
     iterations: Array
-    """Behind each evaluation, from 0 on, shape (n,)."""
+    """Iterations before each evaluation, from 0 on, shape (n,)."""
     seconds: Array
-    """Of processor time until then, shape (n,)."""
+    """Processor seconds until then, shape (n,)."""
     returns: Array
     """Shape (n,)."""
 
     @property
     def end(self) -> float:
-        """Mean return of the last 90 iterations, of all if there were fewer."""
+        """Mean return of the last 90 iterations, or of all if there are fewer."""
         return float(self.returns[self._window(len(self.iterations) - 1)].mean())
 
     @property
     def iteration_s(self) -> float:
-        """Seconds of an iteration, those of the warm-up among them."""
+        """Seconds of an iteration, the warm-up included."""
         return float(self.seconds[-1] / self.iterations[-1])
 
     def settled(self) -> int | None:
@@ -60,7 +60,7 @@ class Curve:
         return int(found[0]) + SMOOTHED - 1 if found.size else None
 
     def second(self, index: int | None) -> float:
-        """When an evaluation was; infinity if it never was."""
+        """Seconds of an evaluation; infinity for None."""
         return math.inf if index is None else float(self.seconds[index])
 
     def _window(self, index: int) -> NDArray[np.bool_]:
@@ -80,7 +80,7 @@ def mean_curve(runs: Sequence[JSON]) -> Curve:
 
 
 def fixed_return(curves: Sequence[Curve]) -> float:
-    """What the methods that are compared must reach; a team that grew begins above the others."""
+    """The return that compared methods must reach; EPC teams start above the others."""
     begin = min(float(curve.returns[0]) for curve in curves)
     best = max(curve.end for curve in curves)
     return begin + WAY * (best - begin)

@@ -26,16 +26,16 @@ from fullrank_reproduction.verdicts import Held, Verdict, judge
 CELL = "crossplay"
 SIDES = ("good", "adversary")
 PLAYED = tuple(BATTLE.printed)
-"""Methods."""
+"""Compared methods."""
 WEAK = ("maddpg", "mfac")
-"""Those that the paper finds well below DARL1N and EPC."""
+"""Methods that the paper finds well below DARL1N and EPC."""
 JUDGED = 48
 """M in the paper."""
 _EVALUATION_SEED = 1000
 
 
 def trials(budget: Budget) -> dict[str, Trial]:
-    """Both sides of each method, on the largest team that is trained."""
+    """Runs of both sides of each method, for the largest trained team."""
     size = BATTLE.sizes[: budget.sizes][-1]
     return {
         method: Trial(task=BATTLE, size=size, method=method, budget=budget, both=True)
@@ -73,7 +73,7 @@ def _play(trials: Mapping[str, Trial], learnt: Mapping[str, list[str]]) -> JSON:
 
 
 def _acts(trial: Trial, policies: Sequence[str]) -> dict[str, Act]:
-    """How each side of a method plays, given what its own agents see."""
+    """Actions of each side of a method, from its own observations."""
     world = make_environment(
         trial.task.name, agents=trial.size.agents, copies=1, **trial.evaluated()
     )
@@ -131,7 +131,7 @@ def judge_crossplay(found: Results, budget: Budget) -> list[Verdict]:
 
 
 def _as_good(found: Results, own: str, others: Collection[str]) -> list[str]:
-    """Others of whom a side does as well as a method's, or better."""
+    """Methods of which a side does as well as a method's, or better."""
     against = []
     for side in SIDES:
         means = {method: each.mean() for method, each in normalised(found, side).items()}

@@ -1,7 +1,7 @@
-"""EPC in contests: good sides that meet the others' adversaries, and both sides for cross-play.
+"""EPC in contests: good sides against the other methods' adversaries, and both for cross-play.
 
-Differs from the other methods in that critics judge what the good side sees and does: to it the
-adversaries, which learn nothing, are part of the world, and what they do is in no minibatch.
+Differs from the other methods in that critics take the observations and actions of the good side
+alone: its adversaries, which do not learn, are part of the environment and in no minibatch.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,16 +28,16 @@ from fullrank_reproduction.timing import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest(Curriculum):
-    """Teams that are the good side alone.
+    """A curriculum of teams that are the good side alone.
 
     A run meets the adversaries that the other methods meet in the seed of its number.
     """
 
     adversaries: Mapping[int, Sequence[Sequence[str]]]
-    """Their policies as text, by M for each seed."""
+    """Policies of the adversaries as text, by M for each seed."""
 
     def facts(self) -> JSON:
-        """All that fixes the result; policies by their digests."""
+        """All inputs of the result; policies by their digests."""
         met = {
             str(stage.agents): [digest_of(each) for each in self.adversaries[stage.agents]]
             for stage in self.stages
@@ -49,11 +49,11 @@ class Contest(Curriculum):
         return self._against(agents, copies, run=0, explore=False)
 
     def world(self, agents: int, *, run: int) -> Environment:
-        """Where a run of a stage learns, among adversaries that explore."""
+        """Environment in which a run of a stage learns, with exploring adversaries."""
         return self._against(agents, self.practice.copies, run=run, explore=True)
 
     def court(self, agents: int, *, run: int) -> Environment:
-        """Where it is judged."""
+        """Environment in which it is evaluated."""
         return self._against(agents, self.practice.episodes, run=run, explore=False)
 
     def _against(self, agents: int, copies: int, *, run: int, explore: bool) -> Environment:
@@ -70,7 +70,7 @@ class Contest(Curriculum):
 
 
 def contest(budget: Budget, found: Results, task: Task) -> Curriculum:
-    """Against the adversaries that were found."""
+    """A curriculum against the trained adversaries."""
     sizes = task.sizes[: budget.sizes]
     adversaries = {
         size.agents: [
@@ -87,7 +87,7 @@ def contest(budget: Budget, found: Results, task: Task) -> Curriculum:
 
 
 def cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list[Cell]:
-    """One for each team with adversaries, which must have been found; see ``growing.cells``."""
+    """One cell for each team with adversaries, which must be trained; see ``epc_runs.cells``."""
     return [
         cell
         for task in _contests()

@@ -1,7 +1,7 @@
 """EPC ([Long20]): a curriculum of all teams of a task, and from scratch.
 
 A team's seconds are those of its own stage, as they must be in [DARL1N, Sec. VI-A], where 16 spins
-take a quarter of the time of 9; what earlier stages took is kept beside them. The runs of a stage
+take a quarter of the time of 9; the seconds of earlier stages are recorded too. The runs of a stage
 stand for the paper's seeds, although they share parents from the second stage on.
 """
 
@@ -32,7 +32,7 @@ from fullrank_reproduction.timing import Clock
 BATCH = 32
 """Transitions of an update: the authors' in Ising."""
 SELECTED = 2
-"""Runs that are parents, if there are so many."""
+"""Parents of a stage, at most."""
 
 
 def names(task: Task, size: Size) -> dict[str, str]:
@@ -51,9 +51,9 @@ def cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
     """One for each team and method, where there are no adversaries.
 
     Args:
-        budget: How much is trained.
+        budget: The training budget.
         directory: Keeps finished runs in ``epc``, from which later stages go on.
-        clock: Measures training.
+        clock: Processor clock.
     """
     made = []
     for task in (each for each in TASKS if not each.contest):
@@ -73,16 +73,16 @@ def curriculum(
     both: bool = False,
     make: Callable[..., Curriculum] = Curriculum,
 ) -> Curriculum:
-    """Teams that see, play and are evaluated as other methods' are.
+    """A curriculum whose teams observe, play and are evaluated as other methods'.
 
-    They also learn in episodes that are a step longer, since they have one environment.
+    Its training episodes are a step longer too, since there is one environment.
 
     Args:
-        budget: How much is trained.
-        task: What they play.
-        sizes: From the smallest on.
+        budget: The training budget.
+        task: The task.
+        sizes: Sizes, smallest first.
         both: Whether both sides of a contest learn, each against the other.
-        make: Of the keywords of ``Curriculum``.
+        make: Called with the keywords of ``Curriculum``.
     """
     trials = [Trial(task=task, size=size, method=EPC, budget=budget, both=both) for size in sizes]
     return make(
@@ -124,13 +124,13 @@ def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> lis
 
 
 def place(whole: Curriculum, directory: Path) -> Path:
-    """Where a curriculum's runs are kept."""
+    """Directory of a curriculum's runs."""
     digest = digest_of([json.dumps(whole.facts())])
     return directory / "epc" / f"{whole.environment}-{digest}"
 
 
 def weight(whole: Curriculum, stage: Stage) -> float:
-    """Seconds that a stage's runs may take, in order of magnitude."""
+    """Seconds of a stage's runs, in order of magnitude."""
     return whole.runs * stage.iterations * stage.agents**2 / 1_000
 
 
@@ -139,7 +139,7 @@ def _name(method: str, environment: str, agents: int) -> str:
 
 
 def _train(curriculum: Curriculum, directory: Path, clock: Clock) -> JSON:
-    """Curves of the last stage's runs, and the seconds of those before."""
+    """Curves of the last stage's runs, and the seconds of earlier ones."""
     runs = list(train(curriculum, directory, clock=clock))
     last = runs[-1].stage
     return {

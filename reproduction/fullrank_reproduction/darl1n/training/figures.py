@@ -1,4 +1,4 @@
-"""The pictures of training."""
+"""Figures of training."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Policies as text, to be kept with results, and back among the agents of a run."""
+"""Policies as text for results, and their use by the agents of a run."""
 
 import hashlib
 from base64 import b64decode, b64encode
@@ -17,7 +17,7 @@ POLICY, TARGET = "policy", "target_policy"
 
 
 def policies_of(algorithm: Algorithm, units: Sequence[UnitIndex]) -> list[str]:
-    """The units' policies."""
+    """Policies of the units as text."""
     sections = {each.owner: each.id for each in algorithm.problem.sections if each.role == POLICY}
     return [text_of(algorithm.parameters.view(sections[unit])) for unit in units]
 
@@ -28,17 +28,17 @@ def text_of(policy: FloatArray) -> str:
 
 
 def array_of(text: str) -> FloatArray:
-    """What ``text_of`` was given."""
+    """The array that ``text_of`` encoded."""
     return np.frombuffer(b64decode(text), "<f4").astype(np.float32)
 
 
 def digest_of(policies: Iterable[str]) -> str:
-    """Of texts in order."""
+    """Digest of texts in order."""
     return hashlib.blake2b("".join(policies).encode(), digest_size=16).hexdigest()
 
 
 def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
-    """Let units play, and be expected to play, by policies of agents that see and do the same."""
+    """Replace policies and target policies of units by those of equal agents."""
     for section in algorithm.problem.sections:
         policy = policies.get(-1 if section.owner is None else section.owner)
         if section.role in (POLICY, TARGET) and policy is not None:
@@ -47,7 +47,7 @@ def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
 
 
 def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) -> Algorithm:
-    """One side of a contest by itself, with policies of whichever method of the engine."""
+    """One side of a contest with given policies, of any method of the engine."""
     side = MADDPG().make(World(agents=tuple(agents)), seed=seed, device="cpu")
     seat(side, dict(enumerate(policies)))
     return side

@@ -6,31 +6,31 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
-"""In the order of the tables."""
+"""Methods in the order of the tables."""
 DARL1N = "darl1n"
 OURS = ("maddpg", "mfac", DARL1N)
-"""Those that are trained as runs of the engine, as they are registered."""
+"""Methods trained by the engine, by registered name."""
 EPC, SCRATCH = "epc", "epc-scratch"
-"""Those that are trained as teams that grow."""
+"""Methods trained by a curriculum."""
 WINDOW = 90
 """Consecutive iterations over which a run must have settled."""
 SETTLED = 0.02
-"""A run has when the variance of its returns there is at most this share of their mean's size."""
+"""Bound on the variance of a settled run's returns, relative to their absolute mean."""
 SEEDS = 3
 """Runs behind each number."""
 EPISODES = 10
-"""Of an evaluation."""
+"""Episodes of an evaluation."""
 ADVERSARIES = "maddpg"
-"""With which both sides of a contest learn before its adversaries are frozen."""
+"""Method by which both sides of a contest learn before its adversaries are frozen."""
 
 
 class Printed(NamedTuple):
     """A cell of the tables."""
 
     seconds: float
-    """To convergence."""
+    """Seconds to convergence."""
     reward: float
-    """Of the good agents of an episode, at convergence."""
+    """Return of the good agents at convergence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +40,11 @@ class Size:
     agents: int
     """M, adversaries included."""
     iterations: int
-    """Of DARL1N in the authors' scripts."""
+    """Iterations of DARL1N in the authors' scripts."""
     horizon: int = 25
     """Steps of an episode."""
     adversary_iterations: int = 0
-    """In which both sides learn first; 0 where there is one side."""
+    """Iterations in which both sides learn first; 0 with one side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,23 +52,23 @@ class Task:
     """One environment."""
 
     name: str
-    """As it is registered here."""
+    """Registered name."""
     table: str
-    """Of the paper."""
+    """Table of the paper."""
     sizes: tuple[Size, ...]
     every: int
     """Iterations from one evaluation to the next in the authors' scripts."""
     printed: Mapping[str, tuple[Printed, ...]]
-    """By method, for each size."""
+    """Published results by method, for each size."""
 
     @property
     def contest(self) -> bool:
-        """There are adversaries, whose policies are trained first."""
+        """True if there are adversaries, which are trained first."""
         return self.sizes[0].adversary_iterations > 0
 
     @property
     def lattice(self) -> bool:
-        """Neighbours are given, and not those within a distance."""
+        """True if neighbours are fixed instead of within a distance."""
         return self.name == "ising"
 
 
