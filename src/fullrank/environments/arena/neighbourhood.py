@@ -1,9 +1,9 @@
-"""Neighbour interaction in the arenas: the crowd around one agent, moved and judged like any other.
+"""Neighbour interaction in the arenas: the crowd around one agent, under the rules of any crowd.
 
-With d the central agent's distance, D the largest of anybody's and e how far one moves in a step,
-those within d + D + 2 e act: by Proposition 1 of [DARL1N] nobody else can be near the central
-agent's next neighbours. Those whom they see, or who push them, are there too, and stand still.
-The central agent is judged by its neighbours alone, as with ``local_rewards``.
+With d the central agent's distance, D the largest distance of all agents and e the largest move in
+a step, the agents within d + D + 2 e act: by Proposition 1 of [DARL1N] no other can be near the
+central agent's next neighbours. Agents that these see, or that push them, are present and stand
+still. Rewards of the central agent come from its neighbours alone, as with ``local_rewards``.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class ArenaNeighbourhood:
         self._here: tuple[Neighbourhood, Crowd] | None = None
 
     def actors(self, agent: int) -> Sequence[int]:
-        """See ``NeighbourhoodWorld.actors``: anybody may be near."""
+        """See ``NeighbourhoodWorld.actors``: any agent may be near."""
         return range(len(self.agents))
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
@@ -108,7 +108,7 @@ class ArenaNeighbourhood:
         return here
 
     def _move(self, crowd: Crowd, before: Neighbourhood, action: FloatArray) -> None:
-        """Those that act move; with a ``margin`` nobody else pushes them."""
+        """Move the acting agents; with a ``margin`` no others push them."""
         pushing = None
         if self._config.contacts:
             exact = self._config.margin is None
@@ -120,37 +120,37 @@ class ArenaNeighbourhood:
         crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
 
     def _neighbour(self, crowd: Crowd, who: IntArray, central: IntArray) -> BoolArray:
-        """Who is a one-hop neighbour of the central agent, shape (S, W)."""
+        """Mask of the one-hop neighbours of the central agent, shape (S, W)."""
         agent = np.take_along_axis(who, central[:, None], axis=1)
         away = length(crowd.position - _at(crowd.position, central))
         near: BoolArray = away <= self.plan.traits.sight[0, agent]
         return near
 
     def _acting_distance(self, agent: IntArray) -> Array:
-        """How far from the central agent others act, shape (S,)."""
+        """Distance from the central agent up to which others act, shape (S,)."""
         sight: Array = self.plan.traits.sight[0, agent]
         if self._config.margin is not None:
             return 2 * (self._config.margin + sight)
         return sight + self._sight + 2 * self._moved
 
     def _reach(self, agent: IntArray) -> float:
-        """How far from the central agent it matters who is there."""
+        """Distance from the central agent up to which agents matter."""
         pushes = self._config.contacts and self._config.margin is None
         pushed = self._touch + CONTACT_REACH if pushes else 0.0
         return self._farthest(agent) + max(self._sight, self._touch, pushed)
 
     def _food_reach(self, agent: IntArray) -> float:
-        """How far from the central agent it matters where food is."""
+        """Distance from the central agent up to which food matters."""
         return self._farthest(agent) + max(self._config.limit, self._touch + FOOD.size)
 
     def _farthest(self, agent: IntArray) -> float:
-        """How far from where it is the central agent's view matters: it acts, or comes near."""
+        """Distance up to which observations matter: of acting agents, or of next neighbours."""
         acting = float(self._acting_distance(agent).max())
         return max(acting, float(self.plan.traits.sight[0, agent].max()) + self._moved)
 
 
 def _at(position: Array, central: IntArray) -> Array:
-    """Where the central agents are, shape (2, S, 1)."""
+    """Positions of the central agents, shape (2, S, 1)."""
     return position[:, np.arange(len(central)), central][..., None]
 
 

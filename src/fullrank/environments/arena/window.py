@@ -1,8 +1,8 @@
-"""The part of a freshly reset arena that lies around one agent, without drawing the rest.
+"""The part of a freshly reset arena around one agent, drawn without the rest.
 
-A reset puts everybody anywhere in the square, each by itself. So of the M - 1 others a binomial
-number lies in a window around the agent, anywhere in it, and they are any of the others. The cost
-depends on how many are in the window, not on M.
+A reset places all agents uniformly and independently. So a binomial number of the M - 1 others lies
+in a window around the agent, uniformly in it, and they are a random subset. The cost depends on the
+number in the window, not on M.
 """
 
 import numpy as np
@@ -20,10 +20,10 @@ def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array
 def scatter(
     corners: tuple[Array, Array], half_width: float, number: int, generator: np.random.Generator
 ) -> Array:
-    """Those of ``number`` points anywhere in the arena that lie in each window.
+    """Points of ``number`` uniform ones that lie in each window.
 
     Returns:
-        Shape (2, S, most), NaN behind the last of each window.
+        Shape (2, S, most), padded with NaN.
     """
     low, high = corners
     share = np.prod((high - low) / (2 * half_width), axis=0)
@@ -34,10 +34,10 @@ def scatter(
 
 
 def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntArray:
-    """Any ``counts[s]`` different integers below ``number`` in each row, by Floyd's method.
+    """``counts[s]`` distinct random integers below ``number`` in each row, by Floyd's method.
 
     Returns:
-        Shape (S, most), ``NOBODY`` behind the last of each row.
+        Shape (S, most), padded with ``NOBODY``.
     """
     most = int(counts.max(initial=0))
     chosen = np.full((len(counts), most), NOBODY)
@@ -57,7 +57,8 @@ def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
         agent: Shape (S,).
 
     Returns:
-        Who is in each of 1 + n slots, and which of (agent, *others) that is, shape (S, 1 + n) both.
+        The agent in each of 1 + n slots, and its index in (agent, *others), both of shape (S, 1 +
+        n).
     """
     nobody = others == NOBODY
     shifted = np.where(nobody, NOBODY, others + (others >= agent[:, None]))

@@ -1,4 +1,4 @@
-"""Square lattices of agents: who is whose neighbour, in index order."""
+"""Square lattices of agents and their neighbourhoods, in index order."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import IntArray
 
 NOBODY = -1
-"""Fills the places that an agent with fewer neighbours leaves empty."""
+"""Filler for missing neighbours."""
 
 
 def side_of(agents: int, *, task: str, least: int) -> int:
@@ -18,7 +18,7 @@ def side_of(agents: int, *, task: str, least: int) -> int:
     Args:
         agents: M.
         task: For the message.
-        least: The shortest side for which the task's neighbours are what they are said to be.
+        least: Shortest side with the task's neighbourhoods.
 
     Raises:
         ConfigError: M is not the square of at least ``least``.
@@ -55,7 +55,7 @@ def _with_self(neighbours: IntArray) -> IntArray:
 
 
 def within(hood: IntArray, hops: int) -> IntArray:
-    """Who can be reached in so many steps, oneself included, in ascending order.
+    """Agents within so many steps, the agent included, in ascending order.
 
     Args:
         hood: Each agent and its neighbours, shape (M, n).

@@ -24,14 +24,14 @@ UP_OR_DOWN = Discrete(2, relaxed=True)
 @register("ising")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ising:
-    """M spins on a square torus, M the square of at least 3; 9 unless said otherwise."""
+    """M spins on a square torus, M the square of at least 3; 9 by default."""
 
     horizon: int = 25
     """Steps of an episode."""
     extra_step: bool = False
-    """Play one step more, as the authors' evaluation does: at most 52 M an episode, not 50 M."""
+    """Add one step to an episode, as the authors' evaluation does: at most 52 M, not 50 M."""
     variant: Literal["darl1n"] = "darl1n"
-    """Whose dynamics and rewards: those of the authors of [DARL1N]."""
+    """Source of dynamics and rewards: the authors of [DARL1N]."""
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
@@ -62,10 +62,10 @@ class Spins(LatticeEnvironment):
         super().__init__(specs(side), torus(side), bits=1, copies=copies, horizon=horizon)
 
     def begin(self, copy: int, seed: int) -> None:
-        """Nothing more is drawn."""
+        """Draw nothing more."""
 
     def advance(self, action: FloatArray) -> Array:
-        """All spins are set at once."""
+        """Set all spins at once."""
         self.state = turned(action)
         return aligned(self.state, self.hood)
 
@@ -79,13 +79,13 @@ def specs(side: int) -> list[AgentSpec]:
 
 
 def turn(part: Part, action: FloatArray, generator: np.random.Generator) -> tuple[Bits, Array]:
-    """A step of a part of the lattice; nothing is drawn."""
+    """A step of a part of the lattice, without draws."""
     state = turned(action)
     return state, aligned(state, part.hood)
 
 
 def turned(action: FloatArray) -> Bits:
-    """Spins as the actions, shape (E, M, 2), set them, shape (E, M, 1)."""
+    """Spins, shape (E, M, 1), set by actions of shape (E, M, 2)."""
     up: Bits = action[..., :1] > 0.5
     return up
 

@@ -1,4 +1,4 @@
-"""Neighbour interaction on a lattice: the part of it that lies within some steps of one agent."""
+"""Neighbour interaction on a lattice: the part within some steps of one agent."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple, TypeAlias
@@ -18,14 +18,14 @@ class Part(NamedTuple):
     state: Bits
     """Shape (S, W, z)."""
     agent: IntArray
-    """Who is in each slot, ``NOBODY`` in empty ones, shape (S, W)."""
+    """The agent in each slot, ``NOBODY`` in empty ones, shape (S, W)."""
     hood: IntArray
-    """The slots of each slot's agent and its neighbours, ``NOBODY`` where there is none or where it
-    lies outside, shape (S, W, n)."""
+    """Slots of each agent and its neighbours, ``NOBODY`` where there is none or it lies outside,
+    shape (S, W, n)."""
 
 
 Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[Bits, Array]]
-"""From actions, shape (S, W, actions), to the next state and what each slot earns, (S, W)."""
+"""Maps actions, shape (S, W, actions), to the next state and the rewards, shape (S, W)."""
 
 
 class LatticeNeighbourhood:
@@ -34,11 +34,11 @@ class LatticeNeighbourhood:
     Args:
         agents: M of them.
         hood: Each agent and its neighbours, own index first, shape (M, n).
-        bits: z, bits that each holds.
-        hops: How many steps away agents still act: all on whom the bits depend that the central
-            agent's neighbours see next.
-        advance: What happens in a step.
-        team: The whole lattice in E copies.
+        bits: z, bits of each agent.
+        hops: Distance in steps up to which agents act: all on which the next observations of the
+            central agent's neighbours depend.
+        advance: The transition function.
+        team: Makes E copies of the whole lattice.
         horizon: Steps of an episode.
     """
 
@@ -122,6 +122,6 @@ def _slots(hood: IntArray, row: IntArray) -> IntArray:
 
 
 def _members(table: IntArray, who: IntArray) -> BoolArray:
-    """Which agents of each row of ``who`` are in that row of ``table``, shape (M, W)."""
+    """Mask of the agents of each row of ``who`` that are in that row of ``table``, shape (M, W)."""
     pairs = zip(table, who, strict=True)
     return np.stack([(row != NOBODY) & np.isin(row, members) for members, row in pairs])

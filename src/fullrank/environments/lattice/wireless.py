@@ -7,10 +7,10 @@ neighbours that has a packet sends to the same one; its earliest packet leaves a
 its bits shift by one, which drops a packet that is too late, and a packet arrives with probability
 one half. q is drawn once for a world, uniformly from [0, 1].
 
-As in the authors' code, users have their turns in index order, so that those before a user have
-had their arrivals already; ``simultaneous`` lets all act on what all held before. Arrival rates,
-which that code draws and does not use, do not exist here. There, an action is a number that is
-cut into five choices; here it is one of five: nothing, and the cell's upper left, upper right,
+As in the authors' code, users act in index order, so that earlier users have had their arrivals;
+``simultaneous`` lets all act on the state before the step. Arrival rates, which that code draws and
+does not use, do not exist here. There, an action is a number that is cut into five choices; here it
+is one of five: nothing, and the cell's upper left, upper right,
 lower left and lower right corner.
 """
 
@@ -32,7 +32,7 @@ from fullrank.environments.time_limit import require_horizon
 
 CHOICES = Discrete(5)
 SILENT = -1
-"""In the place of an access point: the user does not send."""
+"""Access point of a user that does not send."""
 ARRIVAL = 0.5
 """Probability that a packet arrives."""
 
@@ -40,19 +40,19 @@ ARRIVAL = 0.5
 @register("wireless")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wireless:
-    """M users on a square grid, any square; 9 unless said otherwise."""
+    """M users on a square grid, any square; 9 by default."""
 
     horizon: int = 25
     """Steps of an episode."""
     deadline: int = 2
     """z, steps that a packet can wait; at least 1."""
     rate_seed: int = 0
-    """Fixes q, the access points' probabilities of success."""
+    """Seed of q, the success probabilities of the access points."""
     simultaneous: bool = False
-    """All users act on what all held before the step, as in [Qu20]; otherwise in index order, each
-    on what those before it left, as in the authors' code."""
+    """All users act on the state before the step, as in [Qu20]; otherwise in index order, each on
+    the state that the earlier ones left, as in the authors' code."""
     variant: Literal["darl1n"] = "darl1n"
-    """Whose dynamics and rewards: those of the authors of [DARL1N]."""
+    """Source of dynamics and rewards: the authors of [DARL1N]."""
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
@@ -68,11 +68,11 @@ class Wireless:
         """See ``NeighbourhoodConfig.neighbourhood``; agents three steps away act.
 
         Raises:
-            ConfigError: Users have their turns in order, so that each depends on all before it.
+            ConfigError: Users act in order, so that each depends on all earlier ones.
         """
         if not self.simultaneous:
             raise ConfigError(
-                "wireless: users that have their turns in order depend on all before them; local "
+                "wireless: users that act in order depend on all earlier ones; local "
                 "interaction needs environment.simultaneous = true"
             )
         side = side_of(agents or 9, task="wireless", least=1)
@@ -88,17 +88,17 @@ class Wireless:
         )
 
     def rates(self, side: int) -> Array:
-        """Each access point's q, row by row, shape ((g + 1)^2,)."""
+        """Success probabilities q of the access points, row by row, shape ((g + 1)^2,)."""
         return stream(self.rate_seed, "access_rate").random((side + 1) ** 2)
 
 
 class Uplink(LatticeEnvironment):
-    """E copies of the task; the state is z bits a user, where there is a packet.
+    """E copies of the task; the state has z bits a user, set where there is a packet.
 
     Attributes:
         rates: q, shape ((g + 1)^2,).
-        chances: For each copy, what its next steps draw: a number in [0, 1) for each user's success
-            and one for its arrival, shape (M, 2).
+        chances: Draws of each copy's next steps: numbers in [0, 1) for each user's success and
+            arrival, shape (M, 2).
     """
 
     def __init__(self, side: int, config: Wireless, *, copies: int) -> None:
@@ -116,11 +116,11 @@ class Uplink(LatticeEnvironment):
         self._turns = [everybody] if config.simultaneous else turns(side)
 
     def begin(self, copy: int, seed: int) -> None:
-        """Successes and arrivals have a stream of their own."""
+        """Start the stream of successes and arrivals."""
         self.chances[copy] = draws(stream(seed, "wireless"), len(self.agents))
 
     def advance(self, action: FloatArray) -> Array:
-        """Turn after turn; those that have theirs together are no neighbours, or look back."""
+        """Advance by groups whose users are no neighbours, or all act on the previous state."""
         point = chosen(action, self._reachable)
         chance = np.stack([next(draw) for draw in self.chances])
         reward = np.empty(point.shape)
@@ -149,13 +149,13 @@ def transmit(
     corners: IntArray,
     rates: Array,
 ) -> tuple[Bits, Array]:
-    """A step of a part of the lattice, in which all act at once.
+    """A simultaneous step of a part of the lattice.
 
     Args:
         part: S parts of W slots.
         action: Shape (S, W, 5).
         generator: Two numbers are drawn for each slot.
-        corners: Access points that users reach, shape (M, 4).
+        corners: Access points of the users, shape (M, 4).
         rates: q, shape ((g + 1)^2,).
     """
     point = chosen(action, corners[part.agent])
@@ -165,7 +165,7 @@ def transmit(
 
 
 def draws(generator: np.random.Generator, users: int) -> Iterator[Array]:
-    """Two numbers in [0, 1) for each user, again and again, shape (M, 2)."""
+    """Yield, for ever, two numbers in [0, 1) for each user, shape (M, 2)."""
     while True:
         yield generator.random((users, 2))
 
@@ -182,7 +182,7 @@ def turns(side: int) -> list[IntArray]:
     """Users in groups whose members are no neighbours, in an order that respects the index.
 
     The neighbours of user (r, c) with lower indices, (r, c - 1) and those of row r - 1, have lower
-    values of 2 r + c; so all users of one value can have their turns together.
+    values of 2 r + c; so all users of one value can act together.
     """
     row, column = np.divmod(np.arange(side * side), side)
     wave = 2 * row + column
@@ -190,7 +190,7 @@ def turns(side: int) -> list[IntArray]:
 
 
 def chosen(action: FloatArray, corners: IntArray) -> IntArray:
-    """The access point that each user asks for, or ``SILENT``.
+    """The access point that each user chooses, or ``SILENT``.
 
     Args:
         action: Shape (E, M, 5).
@@ -207,11 +207,11 @@ def chosen(action: FloatArray, corners: IntArray) -> IntArray:
 
 
 def sent(packets: Bits, point: IntArray, hood: IntArray) -> BoolArray:
-    """Who sends a packet that no neighbour's collides with, shape (E, M).
+    """Mask of users whose packet collides with no neighbour's, shape (E, M).
 
     Args:
         packets: Shape (E, M, z).
-        point: Access points asked for, shape (E, M).
+        point: Chosen access points, shape (E, M).
         hood: Shape (M, n) or (E, M, n).
     """
     claim = np.where(packets.any(axis=-1), point, SILENT)
@@ -222,7 +222,7 @@ def sent(packets: Bits, point: IntArray, hood: IntArray) -> BoolArray:
 
 
 def after(packets: Bits, success: BoolArray, arrived: BoolArray) -> Bits:
-    """The earliest packet of those that succeed leaves, all bits shift, new packets enter last.
+    """Drop the earliest packet on success, shift all bits, and add new packets last.
 
     Args:
         packets: Shape (E, k, z).

@@ -1,7 +1,7 @@
 """Cooperative navigation [Lowe17], the first task of [Wang21]: M agents cover M landmarks.
 
 Differs from its usual descriptions in two points that the reference implementation has: an agent
-counts as touching itself (a constant), and everybody earns the sum over all agents.
+counts as touching itself (a constant), and every agent earns the sum over all agents.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ LANDMARK = Body(kind="landmark", size=0.05)
 @register("cooperative_navigation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CooperativeNavigation(ParticleConfig):
-    """M agents and as many landmarks; 3 unless said otherwise."""
+    """M agents and as many landmarks; 3 by default."""
 
     def make(self, *, agents: int, copies: int) -> "Navigation":
         """See ``EnvironmentConfig.make``."""
@@ -44,11 +44,11 @@ class Navigation(ParticleEnvironment):
         self._silence = np.zeros((1, 2 * (agents - 1), copies))
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
-        """Everything anywhere."""
+        """Place agents and landmarks uniformly."""
         return generator.uniform(-1.0, 1.0, size=(2, 2 * len(self.agents)))
 
     def observe(self, out: FloatArray) -> None:
-        """Own velocity and position, landmarks and others as seen from here, silence.
+        """Own velocity and position, relative positions of landmarks and others, silence.
 
         The last 2 (M - 1) entries are the messages of the others, who are mute in this task.
         """

@@ -1,4 +1,4 @@
-"""What all particle scenarios share: episodes of a fixed length over a world of E copies."""
+"""Base of the particle scenarios: episodes of fixed length in a world of E copies."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
@@ -17,19 +17,19 @@ from fullrank.environments.time_limit import TimeLimit, require_horizon
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParticleConfig:
-    """What can be set for every particle scenario."""
+    """Configuration shared by the particle scenarios."""
 
     horizon: int = 25
     """Steps of an episode."""
     variant: Literal["openai"] = "openai"
-    """Whose dynamics and rewards: the original's [Lowe17]; others come through PettingZoo."""
+    """Source of dynamics and rewards: the original [Lowe17]; others come through PettingZoo."""
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
 
 
 class ParticleEnvironment(ABC):
-    """An ``Environment``; a scenario says where bodies start, what is seen and what pays.
+    """An ``Environment``; scenarios define starts, observations and rewards.
 
     Nothing is terminal in these worlds: an episode ends at its horizon, which is a time limit.
     """
@@ -48,19 +48,19 @@ class ParticleEnvironment(ABC):
         """Draw one copy's start: set the scenario's own state, return positions, shape (2, n)."""
 
     def act(self, action: FloatArray) -> None:
-        """Let the agents act; ``action`` has shape (sum of action sizes, E)."""
+        """Apply the actions, shape (sum of action sizes, E)."""
         self.world.step(thrust(action))
 
     @abstractmethod
     def observe(self, out: FloatArray) -> None:
-        """Write what the agents see into ``out``, shape (sum of observation sizes, E)."""
+        """Write the observations into ``out``, shape (sum of observation sizes, E)."""
 
     @abstractmethod
     def reward(self) -> Array:
-        """What each agent earns in the present state, shape (M, E)."""
+        """Rewards of the present state, shape (M, E)."""
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw of one copy."""
+        """The drawable state of one copy."""
         return Scene(
             kinds=tuple(body.kind for body in self.world.bodies),
             size=np.array([body.size for body in self.world.bodies]),
@@ -90,11 +90,11 @@ class ParticleEnvironment(ABC):
         return np.ascontiguousarray(seen.T)
 
     def close(self) -> None:  # noqa: B027
-        """Nothing is held."""
+        """Do nothing: no resource is held."""
 
 
 def thrust(action: FloatArray) -> Array:
-    """From actions nothing, +x, -x, +y, -y (any point of the simplex) to their net direction.
+    """Net direction of the actions none, +x, -x, +y, -y, or any point of their simplex.
 
     Args:
         action: Shape (5 m, E).

@@ -33,20 +33,20 @@ class GoalEnvironment(ParticleEnvironment):
         self.goal = np.zeros(copies, dtype=np.int64)
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
-        """Everything anywhere, any landmark the goal."""
+        """Place agents and landmarks uniformly, and draw the goal."""
         self.goal[copy] = generator.integers(self._landmarks)
         return generator.uniform(-1.0, 1.0, size=(2, len(self.world.bodies)))
 
     def to_goal(self) -> Array:
-        """The goal as seen from each mover, shape (2, m, E)."""
+        """Position of the goal relative to each mover, shape (2, m, E)."""
         world = self.world
         goal = world.position[:, self._first + self.goal, self._copy]
         return goal[:, None] - world.position[:, : world.movers]
 
     def goal_distance(self) -> Array:
-        """Shape (m, E)."""
+        """Distance of each mover to the goal, shape (m, E)."""
         return length(self.to_goal())
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw, the goal marked."""
+        """The drawable state, with the goal."""
         return super().scene(copy).with_goal(self._first + int(self.goal[copy]))

@@ -29,7 +29,7 @@ LANDMARK = Body(kind="landmark", size=0.05)
 @register("keep_away")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeepAway(ParticleConfig):
-    """K adversaries against M - K good agents, L landmarks; M is 8 unless said otherwise."""
+    """K adversaries against M - K good agents, L landmarks; M is 8 by default."""
 
     adversaries: int = 0
     """K, from 1 to M - 1; 0 means half of M."""
@@ -68,7 +68,7 @@ class Pushing(GoalEnvironment):
         self._colours = np.broadcast_to(colours.reshape(1, -1, 1), (1, colours.size, copies))
 
     def observe(self, out: FloatArray) -> None:
-        """Own velocity, landmarks and others as seen from here; good: goal and colours as well."""
+        """Own velocity, relative landmarks and others; good: goal and colours too."""
         world, m, k = self.world, len(self.agents), self._adversaries
         velocity, landmarks = world.velocity[:, :, None], world.relative[:, :, m:]
         company = world.relative[:, *self._others]
@@ -84,7 +84,7 @@ class Pushing(GoalEnvironment):
         )
 
     def reward(self) -> Array:
-        """Minus the distance to the goal; adversaries get that of the nearest good agent on top."""
+        """Minus the distance to the goal; adversaries add that of the nearest good agent."""
         k = self._adversaries
         distance = self.goal_distance()
         reward = -distance
@@ -93,7 +93,7 @@ class Pushing(GoalEnvironment):
 
 
 def _colours(landmarks: int) -> tuple[Array, Array]:
-    """Of a good agent with goal i, and of landmark i, both of shape (L, components)."""
+    """Colours of a good agent with goal i, and of landmark i, both of shape (L, components)."""
     if landmarks > 2:
         return np.eye(landmarks), np.eye(landmarks)
     own = np.eye(3)[1 : 1 + landmarks]

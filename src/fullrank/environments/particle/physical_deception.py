@@ -29,7 +29,7 @@ LANDMARK = Body(kind="landmark", size=0.08)
 @register("physical_deception")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PhysicalDeception(ParticleConfig):
-    """K adversaries against M - K good agents, L landmarks; M is 8 unless said otherwise."""
+    """K adversaries against M - K good agents, L landmarks; M is 8 by default."""
 
     adversaries: int = 0
     """K, from 1 to M - 1; 0 means half of M."""
@@ -66,7 +66,7 @@ class Deception(GoalEnvironment):
         self._others = others(agents)
 
     def observe(self, out: FloatArray) -> None:
-        """The goal (good agents only), landmarks and others as seen from here."""
+        """The goal (good agents only), relative positions of landmarks and others."""
         m, k = len(self.agents), self._adversaries
         landmarks = self.world.relative[:, :, m:]
         company = self.world.relative[:, *self._others]

@@ -25,7 +25,7 @@ OBSTACLE = Body(kind="obstacle", size=0.2, collides=True)
 @register("predator_prey")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredatorPrey(ParticleConfig):
-    """M - K predators against K prey among L obstacles; M is 8 unless said otherwise."""
+    """M - K predators against K prey among L obstacles; M is 8 by default."""
 
     adversaries: int = 0
     """K, the prey, from 1 to M - 1; 0 means half of M."""
@@ -59,13 +59,13 @@ class Chase(ParticleEnvironment):
         self._others, self._other_prey = others(agents), others(prey)[1]
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
-        """Agents anywhere, obstacles a little further inside."""
+        """Place agents uniformly, and obstacles a little further inside."""
         position = generator.uniform(-1.0, 1.0, size=(2, len(self.world.bodies)))
         position[:, len(self.agents) :] *= 0.9
         return position
 
     def observe(self, out: FloatArray) -> None:
-        """Own velocity and position, obstacles and others as seen from here, velocities of prey."""
+        """Own velocity and position, relative obstacles and others, velocities of prey."""
         world, m, p = self.world, len(self.agents), self._predators
         fleeing = world.velocity[:, p:]
         common = (
@@ -78,7 +78,7 @@ class Chase(ParticleEnvironment):
         write(out[self._split :], *(part[:, p:] for part in common), fleeing[:, self._other_prey])
 
     def reward(self) -> Array:
-        """10 to every predator for every catch, -10 to the caught, and a price on leaving."""
+        """10 to every predator for every catch, -10 to the caught prey, and the cost of leaving."""
         p = self._predators
         catches = np.count_nonzero(self.world.touching()[:p, p : len(self.agents)], axis=0)
         reward = np.empty((len(self.agents), self.copies))
@@ -88,7 +88,7 @@ class Chase(ParticleEnvironment):
 
 
 def _leaving(position: Array) -> Array:
-    """What prey pays for coming near the border at 1 or crossing it, per coordinate.
+    """Cost of prey near the border at 1 or beyond it, per coordinate.
 
     Args:
         position: Shape (2, k, E).

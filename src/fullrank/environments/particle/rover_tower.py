@@ -2,8 +2,8 @@
 
 Of M agents the first half are rovers, the others towers. Each episode pairs every tower with one
 rover and gives it one of L landmarks as that rover's goal (several may be given the same). A rover
-sees neither landmarks nor others, only its own motion, which tower is its own and what that just
-said.
+sees neither landmarks nor others, only its own motion, its tower, and the last message of that
+tower.
 Both of a pair earn minus the squared distance q of the rover to its goal, and 10 more where q is
 less than 1.5 times the sum of their radii: a square is compared with a length, as in the reference.
 The reference also applies a rover's acceleration twice.
@@ -39,7 +39,7 @@ ARRIVAL = 1.5 * (ROVER.size + LANDMARK.size)
 @register("rover_tower")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoverTower(ParticleConfig):
-    """M / 2 rovers and as many towers, L landmarks; M is 8 unless said otherwise."""
+    """M / 2 rovers and as many towers, L landmarks; M is 8 by default."""
 
     landmarks: int = 6
     """L, at least 1."""
@@ -62,7 +62,7 @@ class Guidance(ParticleEnvironment):
     Attributes:
         tower_rover: The rover of each tower, shape (M / 2, E).
         tower_goal: Its landmark, shape (M / 2, E).
-        message: What each tower said last, shape (M / 2, 5, E).
+        message: Last message of each tower, shape (M / 2, 5, E).
     """
 
     def __init__(self, pairs: int, *, landmarks: int, copies: int, horizon: int) -> None:
@@ -79,7 +79,7 @@ class Guidance(ParticleEnvironment):
         self.message = np.zeros((pairs, SYMBOLS, copies))
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
-        """Silence, any pairing, any goals, everything anywhere."""
+        """Clear messages, draw pairs and goals, and place all entities uniformly."""
         pairs = len(self.message)
         self.message[:, :, copy] = 0.0
         self.tower_rover[:, copy] = generator.permutation(pairs)
@@ -87,13 +87,13 @@ class Guidance(ParticleEnvironment):
         return generator.uniform(-1.0, 1.0, size=(2, len(self.world.bodies)))
 
     def act(self, action: FloatArray) -> None:
-        """Rovers move, towers talk."""
+        """Move the rovers and store the messages of the towers."""
         moves, words = np.split(action, 2)
         self.message[...] = words.reshape(self.message.shape)
         self.world.step(ROVER.acceleration * thrust(moves))
 
     def observe(self, out: FloatArray) -> None:
-        """Rover: its tower, what that one said, own position and velocity. Tower: both ends."""
+        """Rover: its tower and message, own position and velocity. Tower: rover and goal."""
         world, pairs = self.world, len(self.message)
         tower = np.argsort(self.tower_rover, axis=0)
         rovers = pairs * self.agents[0].observation_size
@@ -118,13 +118,13 @@ class Guidance(ParticleEnvironment):
         return reward
 
     def _ends(self) -> tuple[Array, Array]:
-        """Where each tower's rover is and should be, both of shape (2, M / 2, E)."""
+        """Positions of each tower's rover and of its goal, both of shape (2, M / 2, E)."""
         position, pairs = self.world.position, len(self.message)
         rover = position[:, self.tower_rover, self._copy]
         return rover, position[:, 2 * pairs + self.tower_goal, self._copy]
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw: towers linked with their rovers, these with their goals."""
+        """The drawable state, with links from towers to rovers and from rovers to goals."""
         pairs = len(self.message)
         towers = pairs + np.arange(pairs)
         rovers, goals = self.tower_rover[:, copy], 2 * pairs + self.tower_goal[:, copy]

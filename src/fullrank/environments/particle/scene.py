@@ -1,4 +1,4 @@
-"""What there is to draw of one copy of a world in the plane."""
+"""Drawable state of one copy of a world in the plane."""
 
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
@@ -12,22 +12,22 @@ class Scene(NamedTuple):
     """The entities of one copy, n of them."""
 
     kinds: tuple[str, ...]
-    """What each is, for example ``agent``, ``adversary``, ``landmark``, ``food``."""
+    """Kind of each entity, for example ``agent``, ``adversary``, ``landmark``, ``food``."""
     size: Array
     """Radii, shape (n,)."""
     position: Array
     """Shape (n, 2)."""
     links: tuple[tuple[int, int], ...] = ()
-    """Pairs that belong together."""
+    """Linked pairs of entities."""
     labels: Mapping[int, str] = {}
-    """What entities say."""
+    """Messages by entity."""
     zones: Mapping[int, float] = {}
-    """Radius around an entity within which being there pays."""
+    """Radius of the rewarded zone around an entity."""
     half_width: float = 1.0
-    """Half the side of the square in which everything starts."""
+    """Half the side of the square of starting positions."""
 
     def with_goal(self, entity: int) -> "Scene":
-        """The same, with one landmark as the goal."""
+        """The scene with one landmark as the goal."""
         kinds = (*self.kinds[:entity], "goal", *self.kinds[entity + 1 :])
         return self._replace(kinds=kinds)
 
@@ -37,14 +37,14 @@ class Drawable(Environment, Protocol):
     """An environment in the plane."""
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw of one copy."""
+        """The drawable state of one copy."""
 
 
 def said(entities: Sequence[int], messages: Array) -> dict[int, str]:
-    """The loudest symbol of each speaker, by entity; nothing for those that are silent.
+    """The largest symbol of each speaker that is not silent, by entity.
 
     Args:
-        entities: The speakers, k of them.
+        entities: The k speakers.
         messages: Shape (k, symbols).
     """
     return {

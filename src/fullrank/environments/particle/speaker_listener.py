@@ -1,4 +1,4 @@
-"""Cooperative communication [Lowe17]: a speaker that sees the goal, a listener that can go there.
+"""Cooperative communication [Lowe17]: a speaker that knows the goal, and a listener that moves.
 
 The speaker sees the colour of the goal, one of three landmarks, and says one of three symbols; the
 listener hears it in its next observation. Both earn twice minus the squared distance of the
@@ -25,7 +25,7 @@ LANDMARK = Body(kind="landmark", size=0.04)
 LANDMARKS = 3
 SYMBOLS = 3
 COLOURS = 0.15 + 0.5 * np.eye(LANDMARKS)
-"""Of the landmarks, shape (L, 3)."""
+"""Colours of the landmarks, shape (L, 3)."""
 
 
 @register("speaker_listener")
@@ -44,7 +44,7 @@ class Talk(GoalEnvironment):
     """E copies of the task.
 
     Attributes:
-        message: What was said last, shape (3, E).
+        message: Last message, shape (3, E).
     """
 
     def __init__(self, *, copies: int, horizon: int) -> None:
@@ -59,17 +59,17 @@ class Talk(GoalEnvironment):
         self.message = np.zeros((SYMBOLS, copies))
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
-        """Silence, everything anywhere, any landmark the goal."""
+        """Clear the message, place all entities uniformly, and draw the goal."""
         self.message[:, copy] = 0.0
         return super().begin(copy, generator)
 
     def act(self, action: FloatArray) -> None:
-        """The speaker's three entries come first."""
+        """Store the speaker's three entries, which come first, and move the listener."""
         self.message[...] = action[:SYMBOLS]
         self.world.step(thrust(action[SYMBOLS:]))
 
     def observe(self, out: FloatArray) -> None:
-        """Speaker: the goal's colour. Listener: own velocity, landmarks, what was just said."""
+        """Speaker: the goal's colour. Listener: own velocity, landmarks, message."""
         out[:3] = COLOURS[self.goal].T
         landmarks = self.world.relative[:, :, 2:]
         write(out[3:], self.world.velocity[:, :, None], landmarks, self.message[None])
@@ -80,5 +80,5 @@ class Talk(GoalEnvironment):
         return np.broadcast_to(-2.0 * squared, (2, self.copies))
 
     def scene(self, copy: int) -> Scene:
-        """What there is to draw, with the loudest symbol."""
+        """The drawable state, with the largest symbol."""
         return super().scene(copy)._replace(labels=said([1], self.message[None, :, copy]))

@@ -1,10 +1,10 @@
-"""How many play on which side, and under which names."""
+"""Sides of a team: sizes and names."""
 
 from fullrank.common.errors import ConfigError
 from fullrank.environments.base import AgentSpec, Discrete
 
 MOVES = Discrete(5, relaxed=True)
-"""Nothing, +x, -x, +y, -y."""
+"""Movement: none, +x, -x, +y, -y."""
 
 
 def group(
@@ -40,6 +40,6 @@ def opponents(task: str, *, agents: int, adversaries: int) -> tuple[int, int]:
 
 
 def require_landmarks(task: str, landmarks: int, *, least: int) -> None:
-    """``ConfigError`` unless L is at least ``least``."""
+    """Raise ``ConfigError`` unless L is at least ``least``."""
     if landmarks < least:
         raise ConfigError(f"{task}: L landmarks, at least {least}, are needed; L = {landmarks}")

@@ -1,4 +1,4 @@
-"""How scenarios write what agents see, for all agents of one kind at once."""
+"""Observations of all agents of one kind at once."""
 
 import numpy as np
 
@@ -7,12 +7,12 @@ from fullrank.environments.particle.world import Array
 
 
 def write(out: FloatArray, *parts: Array | BoolArray) -> None:
-    """Write part after part of what g agents see.
+    """Write the observations of g agents, part by part.
 
     Args:
         out: Shape (g * observation size, E).
         *parts: Vectors of shape (2, g, k, E), whose coordinates are written side by side, or plain
-            features of shape (g, k, E); g may be 1 for what all see alike.
+            features of shape (g, k, E); g may be 1 for parts that all agents share.
     """
     copies = out.shape[1]
     widths = [part.shape[-2] * (2 if part.ndim == 4 else 1) for part in parts]
@@ -27,13 +27,13 @@ def write(out: FloatArray, *parts: Array | BoolArray) -> None:
 
 
 def others(agents: int) -> tuple[IntArray, IntArray]:
-    """Index that takes from axes (agent, agent) all but the diagonal, each row ascending."""
+    """Index of all entries of axes (agent, agent) but the diagonal, rows ascending."""
     everyone = np.tile(np.arange(agents), (agents, 1))
     rest = everyone[~np.eye(agents, dtype=bool)].reshape(agents, agents - 1)
     return np.arange(agents)[:, None], rest
 
 
 def one_hot(index: IntArray, size: int) -> BoolArray:
-    """Shape (k, E) integers to (k, size, E)."""
+    """One-hot vectors, shape (k, size, E), of integers, shape (k, E)."""
     result: BoolArray = index[:, None] == np.arange(size)[:, None]
     return result

@@ -27,24 +27,24 @@ CONTACT_REACH = 0.746
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Body:
-    """What an entity is made of; all have unit mass."""
+    """Body of an entity; all have unit mass."""
 
     kind: str
-    """What it is, for pictures: ``agent``, ``adversary``, ``landmark``, ``obstacle``, ..."""
+    """Kind of entity, for pictures: ``agent``, ``adversary``, ``landmark``, ``obstacle``, ..."""
     size: float
     """Radius."""
     collides: bool = False
-    """Pushes whatever else collides."""
+    """True if it pushes other colliding bodies."""
     acceleration: float = 0.0
     """Force of a full thrust; 0: it never moves."""
     max_speed: float = math.inf
 
 
 class World:
-    """Positions and velocities of E copies, and what follows from them.
+    """Positions and velocities of E copies, and their dynamics.
 
     Args:
-        bodies: What is in it; entities that move come before those that never do.
+        bodies: All bodies; moving ones come before fixed ones.
         copies: E.
 
     Attributes:
@@ -73,7 +73,7 @@ class World:
 
     @property
     def relative(self) -> Array:
-        """Entity b as seen from mover a, position b - position a, shape (2, m, n, E)."""
+        """Position of entity b relative to mover a, b - a, shape (2, m, n, E)."""
         if self._relative is None:
             self._relative = self.position[:, None] - self.position[:, : self.movers, None]
         return self._relative
@@ -101,7 +101,7 @@ class World:
         """Advance all copies by 0.1 time units.
 
         Args:
-            thrust: What each mover asks for, in units of its acceleration, shape (2, m, E).
+            thrust: Thrust of each mover, in units of its acceleration, shape (2, m, E).
         """
         force = self._add_contacts(thrust * self._acceleration)
         velocity = self.velocity * (1 - DAMPING) + force * TIME_STEP
@@ -110,7 +110,7 @@ class World:
         self._relative = self._distance = None
 
     def touching(self) -> BoolArray:
-        """Which movers and entities overlap (a mover overlaps itself), shape (m, n, E)."""
+        """Mask of overlapping movers and entities, each mover with itself too, shape (m, n, E)."""
         overlap: BoolArray = self.distance < self._touch_distance[..., None]
         return overlap
 
@@ -118,7 +118,7 @@ class World:
         """Add the contact forces of all pairs to the control force, shape (2, m, E).
 
         ``bincount`` adds its weights in the order given. Pairs come in ascending (own, other), so
-        each mover receives its control force, then what lower entities do, then higher ones.
+        each mover receives its control force, then those of lower and of higher entities.
         """
         if not self._solid:
             return force
@@ -148,10 +148,10 @@ class World:
 
 
 def contact_force(line: Array, distance: Array, touch_distance: Array) -> Array:
-    """What one body does to another, softly, where they overlap.
+    """Soft contact force of one body on another.
 
     Args:
-        line: The other as seen from the one, shape (2, n).
+        line: Position of the other relative to the one, shape (2, n).
         distance: The length of ``line``, shape (n,).
         touch_distance: The sum of both sizes, shape (n,).
 
