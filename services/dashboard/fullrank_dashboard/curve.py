@@ -1,4 +1,4 @@
-"""Numbers of every iteration of a run, few enough for a page."""
+"""Downsampled numbers of every iteration of a run."""
 
 from array import array
 from collections.abc import Mapping
@@ -6,20 +6,20 @@ from dataclasses import dataclass, field
 from itertools import zip_longest
 
 LIMIT = 20_000
-"""Points; of a longer run, neighbours are merged into one point, their mean."""
+"""Most points; in longer runs neighbouring iterations are averaged into one point."""
 DIGITS = 6
-"""Significant ones, of what a page is told."""
+"""Significant digits of the numbers sent to a page."""
 
 
 @dataclass(slots=True, eq=False)
 class Column:
-    """One number, summed up for each point."""
+    """One number, summed over the iterations of each point."""
 
     sums: "array[float]" = field(default_factory=lambda: array("d"))
     counts: "array[int]" = field(default_factory=lambda: array("Q"))
 
     def add(self, index: int, value: float) -> None:
-        """Add to a point; points before it that have nothing yet have no value."""
+        """Add a value to a point; earlier points may have no value."""
         missing = index + 1 - len(self.sums)
         self.sums.extend([0.0] * missing)
         self.counts.extend([0] * missing)
@@ -27,14 +27,14 @@ class Column:
         self.counts[index] += 1
 
     def halve(self) -> None:
-        """Merge each two points."""
+        """Merge points in pairs."""
         self.sums = array("d", map(sum, zip_longest(self.sums[::2], self.sums[1::2], fillvalue=0)))
         self.counts = array(
             "Q", map(sum, zip_longest(self.counts[::2], self.counts[1::2], fillvalue=0))
         )
 
     def means(self, start: int, length: int) -> list[float | None]:
-        """Of the points from ``start`` to ``length``; None where there is no value."""
+        """Means of the points from ``start`` to ``length``; None for points without a value."""
         known = [
             float(f"{total / count:.{DIGITS}g}") if count else None
             for total, count in zip(self.sums[start:], self.counts[start:], strict=True)
@@ -46,10 +46,10 @@ class Curve:
     """Columns of numbers over iterations that come in order.
 
     Args:
-        limit: Most points that are kept.
+        limit: Most points kept.
 
     Attributes:
-        generation: Rises whenever points that were there have changed.
+        generation: Rises whenever existing points change.
         width: Iterations of each point.
     """
 
@@ -64,7 +64,7 @@ class Curve:
         return self._length
 
     def add(self, iteration: int, values: Mapping[str, float | None]) -> None:
-        """Take an iteration's numbers; those that are None are not known."""
+        """Add the numbers of an iteration; None means unknown."""
         index = iteration // self.width
         self._length = max(self._length, index + 1)
         for name, value in values.items():
@@ -88,7 +88,7 @@ class Curve:
         self.generation += 1
 
     def columns(self, start: int) -> dict[str, list[float | None]]:
-        """Name to the points' means, from point ``start`` on."""
+        """Means of the points from ``start`` on, by name."""
         return {name: each.means(start, self._length) for name, each in self._columns.items()}
 
     def total(self, name: str) -> float:

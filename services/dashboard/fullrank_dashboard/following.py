@@ -1,4 +1,4 @@
-"""Looks at a run again and again; one whose controller is away is dialled with growing pauses."""
+"""Follower of a run: polls its monitor, and redials with growing pauses."""
 
 import asyncio
 from contextlib import aclosing
@@ -24,11 +24,11 @@ from fullrank.stragglers import DelayModel, NoDelay, delay_models
 from fullrank_dashboard.view import RunView
 
 PERIOD_S = 1.0
-"""Time between two looks."""
+"""Time between two polls, seconds."""
 LONGEST_PAUSE_S = 10.0
-"""Between two attempts to reach a controller that is away."""
+"""Longest pause between two attempts to reach a controller, seconds."""
 AT_ONCE = 2000
-"""Iterations of one look: a page sees how a long curve comes in."""
+"""Most iterations of one poll, so that a page shows the progress of a long curve."""
 
 
 class Following:
@@ -36,7 +36,7 @@ class Following:
 
     Args:
         run: The run's directory, or ``host:port`` of its monitor.
-        tls: Whose certificates are shown.
+        tls: Certificates to present.
     """
 
     def __init__(self, run: str, tls: TlsSettings) -> None:
@@ -46,7 +46,7 @@ class Following:
         self.view = RunView(run if is_address(run) else Path(run).name)
 
     async def follow(self) -> NoReturn:
-        """For ever."""
+        """Keep the view up to date for ever."""
         patient = AsyncRetrying(
             retry=retry_if_exception_type(FullrankError),
             wait=wait_random_exponential(multiplier=PERIOD_S, max=LONGEST_PAUSE_S),
@@ -60,10 +60,10 @@ class Following:
             await self._hang_up()
 
     async def look(self) -> bool:
-        """Look once; whether all that is committed was seen.
+        """Poll once; returns whether the view has all committed iterations.
 
         Raises:
-            FullrankError: Nothing can be seen: the controller is away, or the run is none.
+            FullrankError: The controller is away, or there is no such run.
         """
         await self._look_at_evaluations()
         try:
@@ -81,7 +81,7 @@ class Following:
         return len(new) < AT_ONCE
 
     async def _look_at_evaluations(self) -> None:
-        """See what is new in the run's directory; a damaged file is said once."""
+        """Read new evaluations from the run's directory; a damaged file is reported once."""
         path = Path(self._run) / EVALUATIONS
         size = path.stat().st_size if path.exists() else 0
         if size != self._evaluations_bytes:
@@ -97,7 +97,7 @@ class Following:
         return self._monitor
 
     async def _read_directory(self) -> None:
-        """See what is written, should there be no controller any more."""
+        """Read the run's files, in case its controller is gone."""
         directory = Path(self._run)
         self._is_of(await asyncio.to_thread(read_config, directory))
         if (directory / METRICS).exists():
@@ -120,10 +120,10 @@ class Following:
         return new
 
     async def find(self, iteration: int) -> IterationRecord:
-        """An iteration, also one that the view does not keep.
+        """An iteration, even if the view does not keep it.
 
         Raises:
-            NotFound: It is not committed, or nobody can be asked for it.
+            NotFound: It is not committed, or no controller can be asked.
             ServiceLost: The controller is away.
         """
         if (kept := self.view.find(iteration)) is not None:

@@ -1,4 +1,4 @@
-"""The page, and what it asks for, over HTTP."""
+"""HTTP application of the dashboard: the page, its events and its rounds."""
 
 import asyncio
 import json
@@ -28,12 +28,12 @@ HEADERS = {
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-cache",
 }
-"""Nothing comes from elsewhere, and nothing is shown elsewhere."""
+"""The page loads nothing from other origins and cannot be framed."""
 
 
 @dataclass(slots=True)
 class Told:
-    """What a page knows of one run."""
+    """State of one run that a page has received."""
 
     revision: int = -1
     generation: int = -1
@@ -42,7 +42,7 @@ class Told:
     evaluations: list[JSON] | None = None
 
     def news(self, view: RunView) -> JSON | None:
-        """What it does not know yet; None where that is nothing."""
+        """Changes since the last call; None without any."""
         if view.revision == self.revision:
             return None
         curve = view.curve
@@ -63,10 +63,9 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Ev
     """The application.
 
     Args:
-        runs: What it shows.
-        hosts: Names by which it may be called: a page of somebody else that has its own name lead
-            here gets nothing.
-        stop: Ends what pages listen to.
+        runs: Runs that it shows.
+        hosts: Allowed host names, against DNS rebinding.
+        stop: Ends the event streams of pages.
     """
 
     async def index(request: Request) -> Response:
@@ -98,7 +97,7 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Ev
 
 
 async def _events(views: Sequence[RunView], stop: asyncio.Event) -> AsyncIterator[str]:
-    """Server-sent events, for as long as the page reads; one that is slow gets more at a time."""
+    """Server-sent events for as long as the page reads; a slow page gets larger ones."""
     told = [Told() for _ in views]
     while not stop.is_set():
         for message in _messages(views, told):

@@ -19,7 +19,7 @@ from fullrank_dashboard.page import page_of
 log = logging.getLogger(__name__)
 
 DRAIN_S = 1
-"""Grace for pages that do not read what they asked for, seconds."""
+"""Grace period of pages that do not read, seconds."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 
 
@@ -34,7 +34,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     """Serve until ``stop`` is set, by default until the process is told to stop.
 
     Raises:
-        ConfigError: The page would be served beyond loopback, and nobody has allowed that.
+        ConfigError: The page would be served beyond loopback, which is not allowed.
         AddressInUse: An address is taken.
     """
     stop = stop or stop_event(launch)
@@ -63,7 +63,7 @@ def _server(page: Starlette) -> uvicorn.Server:
     return uvicorn.Server(
         uvicorn.Config(
             page,
-            log_config=None,  # as the process logs
+            log_config=None,  # log as the process does
             log_level="warning",
             access_log=False,
             lifespan="off",
@@ -74,7 +74,7 @@ def _server(page: Starlette) -> uvicorn.Server:
 
 
 def _runs(launch: Launch) -> tuple[str, ...]:
-    """Those that are configured, else the one whose configuration this is."""
+    """The configured runs, by default the run of this configuration."""
     config = launch.config
     if config.dashboard.runs:
         return config.dashboard.runs

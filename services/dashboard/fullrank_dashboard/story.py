@@ -1,4 +1,4 @@
-"""What happened in a run that somebody should know of, told from what is seen of it."""
+"""Log of a run: notable events, derived from its records and statuses."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ class Entry:
 
 
 def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator[Entry]:
-    """What two iterations tell that were committed one after the other."""
+    """Events between two consecutive iterations."""
 
     def entry(kind: Kind, text: str) -> Entry:
         return Entry(iteration=now.iteration, kind=kind, text=text)
@@ -41,7 +41,7 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
 
 
 def of_statuses(before: RunStatus | None, now: RunStatus) -> Iterator[Entry]:
-    """What two looks at a run tell."""
+    """Events between two statuses of a run."""
 
     def entry(kind: Kind, text: str) -> Entry:
         return Entry(iteration=now.committed, kind=kind, text=text)

@@ -1,4 +1,4 @@
-"""One run as a page is told of it."""
+"""View of one run, for a page."""
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -19,20 +19,20 @@ from fullrank_dashboard.story import Entry, of_records, of_statuses
 from fullrank_dashboard.waiting import saved_s
 
 KEPT = 500
-"""Iterations of which everything is kept."""
+"""Iterations kept in full."""
 LINES = 100
-"""Of the log that are kept."""
+"""Lines of the log kept."""
 
 
 class RunView:
-    """What is seen of a run, and how it is told.
+    """State of a run as a page shows it.
 
     Args:
-        name: What its user calls it.
+        name: Name of the run for its user.
 
     Attributes:
-        revision: Rises whenever there is something new to tell.
-        problem: Why nothing new is seen; empty while the controller answers.
+        revision: Rises with every change.
+        problem: Reason that no status arrives; empty while the controller answers.
         last: The newest iteration.
     """
 
@@ -53,18 +53,18 @@ class RunView:
         self._evaluations: Sequence[EvaluationRecord] = ()
 
     def is_of(self, environment: str, model: DelayModel, *, seed: int, learners: int) -> None:
-        """Learn what is trained, and by what the run itself delays its learners."""
+        """Set the environment and the delay model of the run."""
         self._environment, self._delay_model = environment, model
         self._seed, self._learners = seed, learners
 
     def stands(self, now: RunStatus, code: CodeInUse | None) -> None:
-        """Take a look at the run."""
+        """Add a status of the run."""
         self._log.extend(of_statuses(self._now, now))
         self._now, self.code, self.problem = now, code, ""
         self.revision += 1
 
     def away(self, problem: str) -> None:
-        """Nothing can be seen."""
+        """Record that the controller does not answer."""
         if not self.problem:
             committed = 0 if self.last is None else self.last.iteration + 1
             self._log.append(Entry(iteration=committed, kind="fault", text=problem))
@@ -72,7 +72,7 @@ class RunView:
         self.revision += 1
 
     def committed(self, records: Iterable[IterationRecord]) -> None:
-        """Take iterations; one that comes again supersedes itself and those after it."""
+        """Add iterations; a repeated one supersedes itself and those after it."""
         for record in records:
             self._log.extend(of_records(self.last, record))
             if self.last is not None and record.iteration <= self.last.iteration:
@@ -86,12 +86,12 @@ class RunView:
         self.revision += 1
 
     def evaluated(self, evaluations: Sequence[EvaluationRecord]) -> None:
-        """Take all that is known of its policies when they play greedily."""
+        """Set the evaluations of the run's policies."""
         self._evaluations = evaluations
         self.revision += 1
 
     def evaluations(self) -> list[JSON]:
-        """Intervals of returns, by the curve's columns; superseded where a later term went on."""
+        """Intervals of returns by column of the curve, marked if a later term superseded them."""
         return [
             {
                 "iteration": each.iteration,
@@ -121,11 +121,11 @@ class RunView:
         return saved_s(record, delays)
 
     def find(self, iteration: int) -> IterationRecord | None:
-        """A recent iteration; None for one that is not kept."""
+        """A recent iteration; None if it is not kept."""
         return next((each for each in self._recent if each.iteration == iteration), None)
 
     def facts(self) -> JSON:
-        """All but the curve, the evaluations and the code."""
+        """All facts but the curve, the evaluations and the code."""
         recent = list(self._recent)[-SMOOTHED:]
         phases = {name: total_s / len(recent) for name, total_s in spent(recent).items()}
         longest = bottleneck(phases)
@@ -189,11 +189,11 @@ class RunView:
 
 
 TOTALS = ("round_s", "saved_s", "late", "inexact", "audited")
-"""Columns of the curve whose sums are told."""
+"""Columns of the curve whose totals are shown."""
 
 
 def code_facts(code: CodeInUse) -> JSON:
-    """C, who holds its rows, and why it was chosen."""
+    """C, the holders of its rows, and the reason of its choice."""
     return {
         "epoch": code.epoch,
         "name": code.name,

@@ -1,4 +1,4 @@
-"""What it would have cost to wait for every learner."""
+"""Estimate of the time saved by not waiting for stragglers."""
 
 from statistics import median
 
@@ -8,14 +8,14 @@ from fullrank.stragglers import Delays
 
 
 def saved_s(record: IterationRecord, delays: Delays) -> float:
-    """Seconds, at least, from when rank M was reached until the last learner would have come.
+    """Lower bound on the time from rank M to the last learner's arrival, seconds.
 
-    A late learner had not come when the round ended. Where the run itself delays learners, it would
-    have come that much after the middle one of those that came.
+    A late learner had not arrived when the round ended. If the run itself delays learners, it would
+    have arrived that much after the median learner.
 
     Args:
         record: The round.
-        delays: By which the run delays its learners in this iteration, shape (N,), seconds.
+        delays: Delays injected by the run in this iteration, shape (N,), seconds.
     """
     if not record.late or record.decodable_s is None or not record.arrival_s:
         return 0.0
@@ -25,5 +25,5 @@ def saved_s(record: IterationRecord, delays: Delays) -> float:
 
 
 def _delay_s(delays: Delays, learner: LearnerId) -> float:
-    """None for learners beyond those that the run began with."""
+    """Injected delay; 0 for learners beyond the N of the configuration."""
     return float(delays[learner]) if learner < len(delays) else 0.0

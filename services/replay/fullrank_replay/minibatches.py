@@ -72,11 +72,11 @@ class Minibatches:
 
     @property
     def _held_bytes(self) -> int:
-        return sum(each.size_bytes for each in self._held.values())
+        return sum(minibatch.size_bytes for minibatch in self._held.values())
 
     def _forget(self, *, keep: int) -> None:
         """Drop the oldest minibatches without readers until ``keep`` are left."""
         surplus = len(self._held) - keep
-        idle = [sample for sample, each in self._held.items() if not each.readers]
+        idle = [sample for sample, minibatch in self._held.items() if not minibatch.readers]
         for sample in idle[: max(0, surplus)]:
             del self._held[sample]

@@ -17,15 +17,15 @@ class Store:
     """Tables by name.
 
     Args:
-        directory: Where each table has a file, so that a restarted service serves every
-            acknowledged row at once, to callers that need not notice; None keeps them in memory.
-            Files are sparse: they take space as they are written.
+        directory: Directory with a file for each table, so that a restarted service serves every
+            acknowledged row at once; None keeps the tables in memory. Files are sparse: they take
+            space as they are written.
         sync: Whether rows are on disk before they are acknowledged. Otherwise a crash of the
-            machine itself may lose what it had not yet written back.
+            machine may lose rows that it had not yet written back.
 
     Raises:
         Corrupted: A file in the directory is damaged.
-        ConfigError: There is nothing to sync without a directory.
+        ConfigError: ``sync`` without a directory.
     """
 
     def __init__(self, directory: Path | None, *, sync: bool) -> None:
@@ -37,10 +37,10 @@ class Store:
             self.tables[path.stem] = self._reopened(path)
 
     def open(self, name: str, *, row_size: int, capacity: int) -> Table:
-        """The table called ``name``, made if it does not exist.
+        """The table called ``name``, created if it does not exist.
 
         Raises:
-            InvalidContribution: The name could not be that of a file.
+            InvalidContribution: The name is not valid for a file.
             ConfigError: It exists with another row size or capacity, or there is no room for it.
         """
         if not NAME.fullmatch(name):

@@ -1,4 +1,4 @@
-"""The injection of a process, and who must hear when it changes."""
+"""Current injection of a process, and the streams to notify of changes."""
 
 from typing import Protocol
 
@@ -6,32 +6,32 @@ from fullrank_straggler.injection import Identity, Injection
 
 
 class Listener(Protocol):
-    """A stream that the injection acts on."""
+    """A stream that the injection applies to."""
 
     @property
     def identity(self) -> Identity | None:
-        """Whom it serves, from Welcome on."""
+        """Learner that it serves; None before Welcome."""
 
     def changed(self) -> None:
-        """Take note of a change."""
+        """Handle a change of the injection."""
 
 
 class Control:
-    """Holds what is injected; a change is one assignment, so that nobody sees half of it."""
+    """Holds the injection; a change is one assignment and therefore atomic."""
 
     def __init__(self, injection: Injection) -> None:
         self._injection = injection
         self._listeners: set[Listener] = set()
 
     def injection(self) -> Injection:
-        """What is injected now."""
+        """The current injection."""
         return self._injection
 
     def change(self, injection: Injection) -> None:
-        """Inject this from now on.
+        """Replace the injection.
 
         Raises:
-            ConfigError: It cannot be for a run that passes through; nothing has changed.
+            ConfigError: It is impossible for a run that passes through; nothing has changed.
         """
         for listener in self._listeners:
             if listener.identity is not None:
@@ -42,13 +42,13 @@ class Control:
 
     @property
     def attached(self) -> int:
-        """Streams that the injection acts on."""
+        """Number of streams that the injection applies to."""
         return len(self._listeners)
 
     def attach(self, listener: Listener) -> None:
-        """Tell it of changes, until it is detached."""
+        """Notify a stream of changes until it is detached."""
         self._listeners.add(listener)
 
     def detach(self, listener: Listener) -> None:
-        """Tell it no more."""
+        """Stop notifying a stream."""
         self._listeners.discard(listener)

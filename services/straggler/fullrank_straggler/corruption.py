@@ -1,4 +1,4 @@
-"""One flipped byte in a chunk's data."""
+"""Corruption of one byte in the data of a chunk."""
 
 import google_crc32c
 
@@ -7,7 +7,7 @@ from fullrank_straggler.wire import ChunkHead
 
 
 def corrupted(message: bytes, chunk: ChunkHead, fault: Corrupt) -> bytes:
-    """The message with the byte flipped, or itself if this chunk does not hold it."""
+    """The message with the byte inverted; unchanged if this chunk does not contain it."""
     position = chunk.data + (fault.byte % chunk.total if chunk.total else 0) - chunk.offset
     if not chunk.data <= position < chunk.end:
         return message

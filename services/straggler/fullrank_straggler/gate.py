@@ -1,7 +1,7 @@
-"""The gate of one Work stream: which of a learner's messages may go on, and when.
+"""Gate of one Work stream: decides which messages of a learner pass, and when.
 
-No clock, no network: times are arguments. Delayed vectors wait here and everything else goes by
-them. A vector is never interleaved with another one, for chunks belong to the Coded last announced.
+No clock, no network: times are arguments. Delayed vectors wait here; all other messages pass them.
+Vectors are never interleaved, because chunks belong to the Coded message before them.
 """
 
 import logging
@@ -28,24 +28,24 @@ class Vector:
     row: int
     arrived: float
     delayed: bool
-    """It waits, or waited; one that was not delayed when it came is never stopped."""
+    """True if it was delayed on arrival; a vector that was not is never held."""
     pieces: deque[bytes] = field(default_factory=deque)
     whole: bool = False
-    """No further piece will come."""
+    """True if its last piece has arrived."""
     dropped: bool = False
 
 
 class Gate:
-    """Takes what the learner sends and gives what may go on to the controller.
+    """Takes the learner's messages and returns those due for the controller.
 
     Args:
-        injection: What is injected now; asked each time, so that a change counts at once.
+        injection: Returns the current injection; called each time, so that changes apply at once.
     """
 
     def __init__(self, injection: Callable[[], Injection]) -> None:
         self._injection = injection
         self.identity: Identity | None = None
-        """Whom it serves, from Welcome on."""
+        """Learner that it serves; None before Welcome."""
         self._assigned = -1
         self._over = -1
         self._others: deque[bytes] = deque()
@@ -55,17 +55,17 @@ class Gate:
 
     @property
     def bytes_per_s(self) -> float | None:
-        """What the stream may carry in each direction now; None if it is not throttled."""
+        """Current rate limit of each direction; None if it is not throttled."""
         if self.identity is None:
             return None
         fault = self._injection().fault(Throttle, self.identity, self._assigned)
         return fault.bytes_per_s if fault else None
 
     def hear(self, message: bytes) -> None:
-        """Note what the controller says, before the learner hears it.
+        """Read a message of the controller before it is passed to the learner.
 
         Raises:
-            ConfigError: The delay model cannot be for this run.
+            ConfigError: The delay model is impossible for this run.
         """
         try:
             said = read_controller(message)
@@ -84,7 +84,7 @@ class Gate:
                 self._drop(until=self._over)
 
     def take(self, message: bytes, *, now: float) -> None:
-        """Let a message of the learner in.
+        """Accept a message of the learner.
 
         Raises:
             ServiceLost: A fault drops the connection.
@@ -95,7 +95,7 @@ class Gate:
             parts = None
         if parts is not None and parts.coded is not None:
             self._announce(parts.coded, now)
-        if parts is None or self._arriving is None:  # not ours to judge
+        if parts is None or self._arriving is None:  # not part of a vector
             self._others.append(message)
         else:
             self._add(self._arriving, message, parts)
@@ -134,7 +134,7 @@ class Gate:
         vector.whole = any(chunk.last for chunk in parts.chunks)
 
     def next(self, *, now: float) -> bytes | None:
-        """The next message that may go on; None if there is none yet."""
+        """The next message due for the controller; None if there is none yet."""
         if self._others:
             return self._others.popleft()
         if self._leaving is None:
@@ -148,7 +148,7 @@ class Gate:
         return piece
 
     def due(self) -> float:
-        """When ``next`` will have something by itself; ``inf`` if never."""
+        """Time at which the next held vector is due; ``inf`` if there is none."""
         if self._leaving is not None or not self._waiting:
             return inf
         return min(map(self._due, self._waiting))
@@ -159,7 +159,7 @@ class Gate:
         return vector.arrived + self._injection().delay_s(self.identity, vector.iteration)
 
     def _released(self, now: float) -> Vector | None:
-        """Of the vectors that are due, the first."""
+        """The first vector that is due."""
         vector = min(self._waiting, key=self._due, default=None)
         if vector is None or self._due(vector) > now:
             return None
@@ -176,13 +176,13 @@ class Gate:
         return vector
 
     def _end(self, vector: Vector) -> None:
-        """Nothing more of it will come, whole or not."""
+        """Mark a vector as finished: no further piece will arrive."""
         vector.whole = True
         if self._leaving is vector and not vector.pieces:
             self._leaving = None
 
     def _drop(self, *, until: float) -> None:
-        """Drop the delayed vectors of iterations up to ``until``, also what has not left of one."""
+        """Drop the delayed vectors of iterations up to ``until``, even if partly forwarded."""
         here = [*self._waiting, *([self._leaving] if self._leaving else [])]
         for vector in here:
             if vector.delayed and vector.iteration <= until:

@@ -1,4 +1,4 @@
-"""What is injected: a delay model and faults, for each stream by the learner that it serves."""
+"""Injection: a delay model and faults, applied to each stream by its learner."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ F = TypeVar("F", bound=Fault)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
-    """Whom a stream serves, as Welcome said."""
+    """Learner of a stream, from its Welcome message."""
 
     learner: LearnerId
     seed: int
@@ -25,18 +25,18 @@ class Identity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injection:
-    """A delay model, as its settings and as itself, and faults."""
+    """A delay model with its settings, and faults."""
 
     settings: PluginSettings
     model: DelayModel
     faults: tuple[Fault, ...] = ()
 
     def check(self, identity: Identity) -> None:
-        """Raise ``ConfigError`` if the model cannot be for this run's N."""
+        """Raise ``ConfigError`` if the model is impossible for this run's N."""
         self.model.delays(seed=identity.seed, iteration=0, learners=identity.learners)
 
     def delay_s(self, identity: Identity, iteration: int) -> float:
-        """How late the learner's vector is; ``inf`` if it never comes."""
+        """Delay of the learner's vector, seconds; ``inf`` if it is held for ever."""
         if self.fault(Hold, identity, iteration) is not None:
             return inf
         return delay_of(
@@ -48,7 +48,7 @@ class Injection:
         )
 
     def fault(self, kind: type[F], identity: Identity, iteration: int) -> F | None:
-        """The first fault of a kind that strikes."""
+        """The first fault of a kind that applies."""
         for fault in self.faults:
             if isinstance(fault, kind) and fault.strikes(
                 learner=identity.learner, iteration=iteration
@@ -63,15 +63,15 @@ def injection_of(
     *,
     origin: Mapping[str, str] = MappingProxyType({}),
 ) -> Injection:
-    """What these settings inject.
+    """An injection from settings.
 
     Args:
         settings: A table [stragglers].
-        faults: Besides the delays.
-        origin: Where each of the table's keys came from, for error messages.
+        faults: Faults besides the delays.
+        origin: Origin of each key of the table, for error messages.
 
     Raises:
-        ConfigError: There is no such delay model, or not with such parameters.
+        ConfigError: The delay model does not exist or does not take these parameters.
     """
     complete = complete_stragglers(settings, origin)
     model = delay_models.build(complete.name, **complete.params)

@@ -1,4 +1,4 @@
-"""The proxied port: every method of whatever service, passed on to the controller."""
+"""Proxied port: forwards every method of every service to the controller."""
 
 from collections.abc import Callable
 from typing import Any
@@ -19,13 +19,13 @@ WORK = f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work"
 
 
 class Proxy(grpc.GenericRpcHandler):
-    """A port that is the controller's to whoever dials it.
+    """Listens in place of the controller.
 
     Args:
-        upstream: Where the controller listens now; ``ServiceLost`` if that is not known yet.
-        control: What is injected into Work.
-        security: A learner's, for it calls in learners' names: whoever may not call the controller
-            may not call the proxy.
+        upstream: Returns the controller's address; raises ``ServiceLost`` while it is unknown.
+        control: Injection into Work streams.
+        security: Credentials of a learner, because it calls on behalf of learners: callers without
+            access to the controller have none to the proxy.
     """
 
     def __init__(
@@ -50,13 +50,13 @@ class Proxy(grpc.GenericRpcHandler):
         return bound
 
     async def stop(self) -> None:
-        """Cut every call, as a lost connection would: peers dial again."""
+        """End every call, as a lost connection would: peers dial again."""
         await self._server.stop(None)
         for channel in self._channels.values():
             await channel.close()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
-        """A handler for any method at all; messages stay bytes."""
+        """A handler for any method; messages stay bytes."""
         method = handler_call_details.method
 
         async def relay(requests: Requests, context: Context) -> None:
@@ -70,7 +70,7 @@ class Proxy(grpc.GenericRpcHandler):
         return grpc.stream_stream_rpc_method_handler(relay)
 
     def _channel(self) -> grpc.aio.Channel:
-        """The one channel to the controller, another one only if it has moved."""
+        """The channel to the controller at its current address."""
         address = self._upstream()
         if address not in self._channels:
             trust = self._security.towards(Role.CONTROLLER)

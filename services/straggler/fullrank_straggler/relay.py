@@ -1,7 +1,7 @@
-"""One call passed on: what comes from either side goes to the other, byte for byte.
+"""Relay of one call: forwards the messages of each side to the other, byte for byte.
 
-A message is read when the one before it was taken, so a slow peer slows the other one down as if
-nothing stood between them.
+A message is read after the previous one was written, so that a slow peer slows the other one down
+as without a proxy.
 """
 
 import asyncio
@@ -18,11 +18,11 @@ Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
 Upstream: TypeAlias = grpc.aio.StreamStreamCall[bytes, bytes]
 
 HOP = frozenset({"user-agent"})
-"""Metadata that each connection states for itself."""
+"""Metadata that belong to one connection and are not forwarded."""
 
 
 def dial(channel: grpc.aio.Channel, method: str, context: Context) -> Upstream:
-    """The same call to the peer beyond: its metadata, and what is left of its deadline."""
+    """Make the same call upstream, with its metadata and the rest of its deadline."""
     metadata: Any = tuple(
         (key, value) for key, value in context.invocation_metadata() or () if key not in HOP
     )
@@ -31,16 +31,16 @@ def dial(channel: grpc.aio.Channel, method: str, context: Context) -> Upstream:
 
 
 class Relay:
-    """Passes a call on until the peer beyond ends it, and ends it as that peer did.
+    """Forwards a call until the upstream peer ends it, and ends it with the same status.
 
-    Unary calls are streams of one message, on the wire too. Of a call whose end arrives with its
-    beginning ``grpc.aio`` may lose the initial metadata, and of one that ends while a message is
-    written the status, which is INTERNAL then (grpc/grpc#36066); with a proxy or without.
+    Unary calls are streams of one message, on the wire too. With or without a proxy, ``grpc.aio``
+    may lose the initial metadata of a call that ends at once, and the status of a call that ends
+    while a message is written, which then is INTERNAL (grpc/grpc#36066).
 
     Args:
-        requests: What the caller sends.
+        requests: Messages of the caller.
         context: The caller's side.
-        call: The side beyond; cancelled when the caller cancels.
+        call: The upstream side; cancelled when the caller cancels.
     """
 
     def __init__(self, requests: Requests, context: Context, call: Upstream) -> None:
@@ -49,20 +49,22 @@ class Relay:
         self._call = call
 
     async def run(self) -> None:
-        """Pass everything on, the ending too."""
+        """Forward everything, including the status."""
         try:
             await first(self._down(), self._until_ended(self._up()))
         finally:
             self._call.cancel()
 
     async def _until_ended(self, sending: Awaitable[None]) -> None:
-        """Send; then wait for ever, for only the peer beyond ends a call."""
-        with suppress(grpc.RpcError, asyncio.InvalidStateError):  # it has: _down says how
+        """Send, then wait for ever: only the upstream peer ends a call."""
+        with suppress(
+            grpc.RpcError, asyncio.InvalidStateError
+        ):  # it has ended; _down forwards the status
             await sending
         await asyncio.get_running_loop().create_future()
 
     async def _up(self) -> None:
-        """Requests, then that there are no more."""
+        """Forward the requests and the end of their stream."""
         async for message in self._requests:
             await self._send(message)
         await self._call.done_writing()
@@ -71,7 +73,7 @@ class Relay:
         await self._call.write(message)
 
     async def _down(self) -> None:
-        """Initial metadata, responses, then how the call ended."""
+        """Forward initial metadata, responses and status."""
         with suppress(grpc.RpcError):  # its status follows
             await self._context.send_initial_metadata(await self._call.initial_metadata())
             async for message in self._call:

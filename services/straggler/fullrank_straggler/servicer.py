@@ -1,4 +1,4 @@
-"""StragglerService: requests to changes of the injection."""
+"""StragglerService: reads and changes the injection."""
 
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -18,7 +18,7 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class StragglerServicer:
-    """StragglerService over one process's injection."""
+    """StragglerService over the injection of one process."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
@@ -26,13 +26,13 @@ class StragglerServicer:
     async def GetInjection(
         self, request: pb.GetInjectionRequest, context: Context
     ) -> pb.GetInjectionResponse:
-        """What is injected now."""
+        """Report the current injection."""
         return pb.GetInjectionResponse(injection=self._encoded())
 
     async def SetInjection(
         self, request: pb.SetInjectionRequest, context: Context
     ) -> pb.SetInjectionResponse:
-        """Change what the request holds, all of it or nothing."""
+        """Apply a change as a whole or not at all."""
         async with statuses(context):
             injection = self._control.injection()
             if request.HasField("faults"):

@@ -1,7 +1,7 @@
-"""Reading messages without decoding them: which fields lie where, whatever bulk they carry.
+"""Locate the fields of encoded messages without decoding them.
 
 The wire format is a sequence of fields (protobuf.dev, Encoding): a tag, then a varint, 4 or 8
-bytes, or a length and so many bytes. A chunk is skipped by its length; its data are neither read
+bytes, or a length and that many bytes. A chunk is skipped by its length; its data are neither read
 nor copied.
 """
 
@@ -15,7 +15,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 
 MALFORMED = (ValueError, DecodeError)
-"""What reading raises if the bytes are no such message."""
+"""Exceptions raised if the bytes are not such a message."""
 
 _VARINT, _FIXED64, _LENGTH, _FIXED32 = 0, 1, 2, 5
 _FIXED_BYTES = {_FIXED64: 8, _FIXED32: 4}
@@ -33,41 +33,41 @@ class Field(NamedTuple):
 
     number: int
     start: int
-    """Where its tag begins."""
+    """Offset of its tag."""
     value: int
-    """The number itself for a varint, else where its content begins."""
+    """Its number if it is a varint, else the offset of its content."""
     end: int
     """One past its last byte."""
 
 
 class ChunkHead(NamedTuple):
-    """A chunk's place: in its vector, and in the message that carries it."""
+    """Position of a chunk in its vector and in the message that carries it."""
 
     offset: int
     total: int
     data: int
-    """Where its data begin in the message."""
+    """Offset of its data in the message."""
     end: int
     crc32c: int
-    """Where its checksum begins in the message; 0 if it has none."""
+    """Offset of its checksum in the message; 0 if it has none."""
 
     @property
     def last(self) -> bool:
-        """Whether it completes its vector."""
+        """True if it completes its vector."""
         return self.offset + self.end - self.data >= self.total
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LearnerParts:
-    """What of a learner's message concerns its coded vector."""
+    """Parts of a learner's message that concern its coded vector."""
 
     coded: pb.Coded | None
-    """The vector announced."""
+    """Announcement of the vector."""
     chunks: tuple[ChunkHead, ...]
     units: tuple[Field, ...]
 
     def split(self, message: bytes) -> tuple[bytes, bytes]:
-        """The finished units, and the rest: each a message."""
+        """Split off the finished units: two messages, the units and the rest."""
         units = b"".join(message[field.start : field.end] for field in self.units)
         cuts = [0, *(cut for field in self.units for cut in (field.start, field.end)), len(message)]
         rest = zip(cuts[::2], cuts[1::2], strict=True)
@@ -78,7 +78,7 @@ def read_learner(message: bytes) -> LearnerParts | None:
     """The parts of an encoded LearnerMessage; None if it carries nothing of a vector.
 
     Raises:
-        MALFORMED: It is no such message.
+        MALFORMED: It is not such a message.
     """
     coded, chunks, units = None, [], []
     for field in fields(message, 0, len(message)):
@@ -94,10 +94,10 @@ def read_learner(message: bytes) -> LearnerParts | None:
 
 
 def read_controller(message: bytes) -> pb.ControllerMessage:
-    """What an encoded ControllerMessage says, which comes before its chunks.
+    """The part of an encoded ControllerMessage before its chunks.
 
     Raises:
-        MALFORMED: It is no such message.
+        MALFORMED: It is not such a message.
     """
     said = pb.ControllerMessage()
     for field in fields(message, 0, len(message)):
@@ -148,7 +148,7 @@ def fields(message: bytes, start: int, end: int) -> Iterator[Field]:
 
 
 def _varint(message: bytes, position: int) -> tuple[int, int]:
-    """The number that begins at ``position``, and where it ends."""
+    """The number at ``position``, and the offset after it."""
     value = shift = 0
     while shift < 70:
         if position >= len(message):

@@ -1,4 +1,4 @@
-"""One Work stream passed on through its gate: delays, and the faults that need a clock."""
+"""Relay of one Work stream through its gate: delays, and faults that need a clock."""
 
 import asyncio
 from contextlib import suppress
@@ -12,13 +12,13 @@ from fullrank_straggler.relay import Context, Relay, Requests, Upstream
 
 
 class WorkRelay(Relay):
-    """Passes a Work stream on, its delayed vectors when they are due.
+    """Forwards a Work stream, delayed vectors when they are due.
 
     Args:
-        requests: What the learner sends.
+        requests: Messages of the learner.
         context: The learner's side.
         call: The controller's side.
-        control: What is injected.
+        control: The injection.
     """
 
     def __init__(
@@ -34,20 +34,20 @@ class WorkRelay(Relay):
 
     @property
     def identity(self) -> Identity | None:
-        """Whom it serves, from Welcome on."""
+        """Learner that it serves; None before Welcome."""
         return self._gate.identity
 
     def changed(self) -> None:
-        """What is injected has changed: what waits may be due, a throttle may be gone."""
+        """Handle a change: held vectors may be due, a throttle may be gone."""
         self._wake.set()
         self._change.set()
         self._change = asyncio.Event()
 
     async def run(self) -> None:
-        """Pass everything on, the ending too.
+        """Forward everything, including the status.
 
         Raises:
-            FullrankError: A fault drops the connection, or the delay model cannot be for this run.
+            FullrankError: A fault drops the connection, or the delay model is impossible here.
         """
         self._control.attach(self)
         try:
@@ -56,7 +56,7 @@ class WorkRelay(Relay):
             self._control.detach(self)
 
     async def _release(self) -> None:
-        """Send what is held when it is due."""
+        """Send held vectors when they are due."""
         while True:
             due = self._gate.due()
             with suppress(TimeoutError):
@@ -72,7 +72,7 @@ class WorkRelay(Relay):
             self._wake.set()
 
     async def _drain(self) -> None:
-        """Write what may go on; whoever comes second waits, for a stream takes one at a time."""
+        """Write the messages that are due, one writer at a time."""
         async with self._writing:
             while (message := self._gate.next(now=self._clock())) is not None:
                 await self._pace(len(message))
@@ -84,7 +84,7 @@ class WorkRelay(Relay):
         await super()._receive(message)
 
     async def _pace(self, size: int) -> None:
-        """Take as long as the throttle of now wants for so many bytes."""
+        """Sleep for as long as the current throttle takes for ``size`` bytes."""
         left = float(size)
         while (bytes_per_s := self._gate.bytes_per_s) is not None:
             started = self._clock()

@@ -16,7 +16,7 @@ from fullrank.common.types import BoolArray, FloatArray
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """Where each part of a transition lies in its row."""
+    """Columns of each part of a transition in its row."""
 
     observation_sizes: tuple[int, ...]
     action_sizes: tuple[int, ...]
@@ -33,7 +33,7 @@ class Layout:
 
     @property
     def row_size(self) -> int:
-        """Entries of a row."""
+        """Number of float32 entries of a row."""
         return sum(self._widths)
 
     def _part(self, index: int) -> slice:
@@ -71,11 +71,11 @@ class Layout:
         return self._part(5)
 
     def observation_of(self, agent: int) -> slice:
-        """Agent's own columns within a joint observation."""
+        """Columns of an agent within a joint observation."""
         return _own(self.observation_sizes, agent)
 
     def action_of(self, agent: int) -> slice:
-        """Agent's own columns within a joint action."""
+        """Columns of an agent within a joint action."""
         return _own(self.action_sizes, agent)
 
     def pack(

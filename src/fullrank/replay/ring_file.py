@@ -1,12 +1,12 @@
-"""Storage in one file that no crash tears: rows in place, and a checksum for each of them.
+"""Crash-consistent storage in one file: rows in place, and a checksum for each of them.
 
 The file holds a header, two cursors, the checksums and the rows. It has more slots than the table
-has capacity, by the longest append: an append never overwrites what can be read, so the ring is its
-own log. A cursor is written before and after each sync, into its two places by turns; a row is
-believed if its checksum, which covers its position, is right.
+has capacity, by the longest append: an append never overwrites readable rows, so that the ring is
+its own log. A cursor is written before and after each sync, alternately in its two places; a row is
+valid if its checksum, which covers its position, matches.
 
 The file is written by system calls, which report a full disk, and read through a mapping, in huge
-pages where the file system has them: minibatches come from all over it.
+pages if the file system has them, because minibatches access it at random.
 """
 
 import mmap
@@ -30,39 +30,39 @@ from fullrank.common.types import FloatArray
 from fullrank.replay.limits import rows_per_append
 
 _POPULATE_READ = 22
-"""MADV_POPULATE_READ of Linux 5.14, which Python has no name for."""
+"""MADV_POPULATE_READ of Linux 5.14, for which Python has no name."""
 _PAGE = 4096
 _HEADER = struct.Struct("<8sQQQ")
 """Mark, entries of a row, capacity, slots."""
 _MARK, _FORMAT = b"FRTABLE", b"1"
 """First bytes of a table's file, and the version of its format in the byte after them."""
 _CURSOR = struct.Struct("<QQQQ")
-"""Number of the cursor, tail, head, and the head that is known to be on disk."""
+"""Number of the cursor, tail, head, and the head that is on disk."""
 _CRC = struct.Struct("<I")
 """CRC-32C of a header or cursor, behind it."""
 _CURSORS_AT = (_PAGE, _PAGE + 512)
-"""In two sectors: a crash tears one of them at most."""
+"""Offsets of the cursors, in two sectors: a crash tears one of them at most."""
 _CHECKS_AT = 2 * _PAGE
 _SPREAD = np.uint64(0x9E3779B97F4A7C15)
 """2^64 / golden ratio: spreads neighbouring positions over all bits of a checksum."""
 _AT_ONCE = 2**16
-"""Rows checked at once."""
+"""Rows checked at a time."""
 
 
 class RingFile:
-    """A table's file, opened, and every row in it checked.
+    """An open table file, every row of which was checked.
 
     Args:
         path: A file that ``create`` made.
-        sync: Whether what is published must be on disk first.
+        sync: Whether rows are on disk before they are published.
 
     Attributes:
-        capacity: Rows that can be read at most.
+        capacity: Most readable rows.
         rows: Shape (slots, row_size) float32, read only.
-        tail: Oldest position that can be read.
-        head: One past the newest position that can be read.
-        dropped: Rows that were lost in a crash of the machine. They had been published without
-            ``sync``, or not yet.
+        tail: Oldest readable position.
+        head: One past the newest readable position.
+        dropped: Rows lost in a crash of the machine, which were published without ``sync`` or not
+            yet.
 
     Raises:
         Corrupted: The file is damaged where it had been synced.
@@ -88,7 +88,7 @@ class RingFile:
 
     @classmethod
     def create(cls, path: Path, *, row_size: int, capacity: int, sync: bool) -> Self:
-        """Make an empty file, whole or not at all.
+        """Create an empty file atomically.
 
         Raises:
             OSError: The disk does not take it.
@@ -103,10 +103,10 @@ class RingFile:
         return cls(path, sync=sync)
 
     def write(self, first: int, rows: FloatArray) -> None:
-        """Fill the slots of positions from ``first`` on; what can be read does not change.
+        """Fill the slots of positions from ``first`` on; readable rows do not change.
 
         Raises:
-            InvalidContribution: These are more rows than one append may have.
+            InvalidContribution: There are more rows than one append may have.
             StorageFailed: The disk does not take them.
         """
         layout = self._layout
@@ -121,11 +121,11 @@ class RingFile:
             self._write(np.ascontiguousarray(rows[part]).data, place)
 
     def publish(self, tail: int, head: int) -> None:
-        """Make [tail, head) what can be read; with ``sync``, once it is on disk.
+        """Make the positions [tail, head) readable; with ``sync``, once they are on disk.
 
         Raises:
-            StorageFailed: The disk does not take it. After a sync that failed nobody knows what
-                it kept: then nothing more is taken.
+            StorageFailed: The disk does not take it. After a failed sync the state of the file is
+                unknown, and every later write fails.
         """
         synced = min(self._synced, head)
         self._point(self.tail, head, synced)
@@ -143,13 +143,13 @@ class RingFile:
         self._write(cursor, _CURSORS_AT[self._number % 2])
 
     def _populate(self, place: int, size: int) -> None:
-        """Read what is about to be written, which lays it into huge pages.
+        """Read a range before it is written, so that it is cached in huge pages.
 
-        Written unread, it would lie in pages as small as an append, and gathering would take a
+        Otherwise it would be cached in pages as small as an append, and gathering would take a
         third longer.
         """
         start = place - place % mmap.PAGESIZE
-        with suppress(OSError):  # an older kernel, or no room, which writing will tell
+        with suppress(OSError):  # an older kernel, or no room, which the write reports
             self._content.madvise(_POPULATE_READ, start, place + size - start)
 
     def _write(self, data: bytes | memoryview, place: int) -> None:
@@ -173,10 +173,10 @@ class RingFile:
             raise StorageFailed(f"cannot sync {self._path}: {error.strerror}") from error
 
     def _recover(self) -> int:
-        """Find what can be read; returns how many rows of the last cursor were lost.
+        """Find the readable rows; returns how many rows of the last cursor were lost.
 
-        Where a cursor was written before its rows were synced, they may not be there; then those
-        that they would have evicted still are.
+        If a cursor was written before its rows were synced, they may be missing; then the rows that
+        they would have evicted are still there.
         """
         whole, evicted = self.head, max(self.tail, self.head - self.capacity)
         self.head = self._first_unsound(evicted, whole)
@@ -190,7 +190,7 @@ class RingFile:
         return whole - self.head
 
     def _first_unsound(self, tail: int, head: int) -> int:
-        """The first position in [tail, head) whose row is not what its checksum says, or head."""
+        """First position in [tail, head) whose checksum does not match, or head."""
         for first in range(tail, head, _AT_ONCE):
             last = min(head, first + _AT_ONCE)
             for slot, part in self._layout.runs(first, last):
@@ -205,7 +205,7 @@ class RingFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Layout:
-    """Where the parts of a file lie."""
+    """Offsets of the parts of a file."""
 
     row_size: int
     slots: int
@@ -223,7 +223,7 @@ class _Layout:
         return self.rows_at + self.slots * self.row_bytes
 
     def runs(self, first: int, last: int) -> Iterator[tuple[int, slice]]:
-        """Positions [first, last) as runs of slots: the first slot, and which of the rows."""
+        """Split positions [first, last) into runs of slots: first slot and slice of the rows."""
         start = first
         while start < last:
             slot = start % self.slots
@@ -244,7 +244,7 @@ def _sealed(content: bytes) -> bytes:
 
 
 def _opened(content: bytes) -> bytes | None:
-    """What ``_sealed`` was given, or None if it is damaged."""
+    """Content passed to ``_sealed``, or None if it is damaged."""
     inner = content[: -_CRC.size]
     return inner if _sealed(inner) == content else None
 
@@ -264,10 +264,10 @@ def _read_header(path: Path, page: bytes) -> tuple[int, int, int]:
 
 
 def _read_cursor(path: Path, content: mmap.mmap) -> tuple[int, int, int, int]:
-    """The newer of the cursors that are whole."""
+    """The newer of the intact cursors."""
     size = _CURSOR.size + _CRC.size
-    found = [_opened(content[place : place + size]) for place in _CURSORS_AT]
-    whole = [_CURSOR.unpack(each) for each in found if each is not None]
+    contents = [_opened(content[place : place + size]) for place in _CURSORS_AT]
+    whole = [_CURSOR.unpack(cursor) for cursor in contents if cursor is not None]
     if not whole:
         raise _damaged(path, "neither of its cursors is whole")
     return max(whole)

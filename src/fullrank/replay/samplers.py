@@ -1,9 +1,9 @@
-"""Which rows a sample means: a lottery in which every row holds tickets.
+"""Samplers: uniform, and proportional to priorities by prefix sums.
 
-Drawn uniformly each row holds one. With a priority it holds more, the larger its rewards are:
-P(row) = tickets / all tickets, the proportional variant of [Schaul16, Sec. 3.3]. Differs from the
-paper in: the priority is a fact of the row and not the error of its last use; there are no
-importance weights; as tickets never change, their running total takes the place of the sum tree.
+The priority of a row is a whole number of tickets, 1 when sampling uniformly; P(row) = tickets /
+all tickets is the proportional variant of [Schaul16, Sec. 3.3]. Differs from the paper: the
+priority is a function of the row and not of the error of its last use; there are no importance
+weights; priorities never change, so that prefix sums replace the sum tree.
 """
 
 from dataclasses import dataclass
@@ -15,25 +15,25 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
 
 MOST_EXTRA = 2**20
-"""Tickets that a row holds beyond its first one, at most: totals stay far below 2^63."""
+"""Most tickets of a row beyond its first one: totals stay far below 2^63."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Priority:
-    """A row holds 1 + floor(gain x the largest magnitude among some of its entries) tickets.
+    """A row has 1 + floor(gain x the largest magnitude among some of its entries) tickets.
 
-    Whole numbers, from operations that round alike everywhere: every process draws the same rows.
+    Tickets are integers computed by exactly rounded operations: every process draws the same rows.
     """
 
     first: int
     """First of these entries."""
     count: int
-    """How many they are."""
+    """Number of these entries."""
     gain: float
     """Tickets for each unit of magnitude."""
 
     def check(self, *, row_size: int) -> None:
-        """Refuse, with ``InvalidContribution``, what is no priority of such rows."""
+        """Raise ``InvalidContribution`` unless it is valid for rows of this size."""
         if not 0 <= self.first < self.first + self.count <= row_size:
             raise InvalidContribution(
                 f"sample.priority: {self.count} entries from {self.first} on, of rows of {row_size}"
@@ -45,7 +45,7 @@ class Priority:
 
     @property
     def entries(self) -> slice:
-        """Where they lie in a row."""
+        """Columns of these entries in a row."""
         return slice(self.first, self.first + self.count)
 
     def tickets(self, entries: FloatArray) -> IntArray:
@@ -57,12 +57,12 @@ class Priority:
 
 
 class Tickets:
-    """Running total of the tickets over positions [first, head).
+    """Prefix sums of the tickets over positions [first, head).
 
     Args:
-        priority: Says how many a row holds.
-        capacity: Positions that are needed at a time.
-        first: Where to begin.
+        priority: Tickets of a row.
+        capacity: Positions needed at a time.
+        first: First position.
 
     Attributes:
         head: One past the last position counted.
@@ -79,8 +79,8 @@ class Tickets:
         """Count the rows from the head on, at most ``capacity`` beyond ``tail``.
 
         Args:
-            entries: Those of the priority, shape (n, count).
-            tail: Earlier positions are not needed any more.
+            entries: Entries that determine the priority, shape (n, count).
+            tail: Earlier positions are no longer needed.
         """
         if self.head - self._first + len(entries) >= len(self._before):
             kept = self._before[tail - self._first : self.head - self._first + 1]
@@ -92,16 +92,16 @@ class Tickets:
         self.head += len(entries)
 
     def before(self, position: int) -> int:
-        """Number of the first ticket of ``position``, or of the first one not yet given out."""
+        """Number of tickets of all positions before ``position``."""
         return int(self._before[position - self._first])
 
     def holders(self, tickets: IntArray) -> IntArray:
         """The position that holds each ticket, shape (n,)."""
         counted = self._before[: self.head - self._first + 1]
-        order = np.argsort(tickets)  # neighbours are found in the same cache lines
-        found = np.empty_like(tickets)
-        found[order] = np.searchsorted(counted, tickets[order], side="right")
-        return self._first - 1 + found
+        order = np.argsort(tickets)  # neighbouring searches share cache lines
+        positions = np.empty_like(tickets)
+        positions[order] = np.searchsorted(counted, tickets[order], side="right")
+        return self._first - 1 + positions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,13 +115,13 @@ class Sample:
     head: int
     size: int
     priority: Priority | None = None
-    """None: all rows alike."""
+    """None: uniform sampling."""
 
     def positions(self, tickets: Tickets | None = None) -> IntArray:
         """Positions to gather, shape (size,), the same for every learner.
 
         Args:
-            tickets: What the rows hold, for a sample with a priority; otherwise one each.
+            tickets: Prefix sums, for a sample with a priority; None samples uniformly.
         """
         generator = stream(self.seed, "sample", self.iteration)
         if tickets is None:

@@ -1,4 +1,4 @@
-"""Where the rows of a table lie: slots for a range of positions, in memory or in a file."""
+"""Storage of a table: slots for a range of positions, in memory or in a file."""
 
 from typing import Protocol
 
@@ -16,24 +16,24 @@ class Storage(Protocol):
 
     @property
     def tail(self) -> int:
-        """Oldest position that can be read."""
+        """Oldest readable position."""
 
     @property
     def head(self) -> int:
-        """One past the newest position that can be read."""
+        """One past the newest readable position."""
 
     def write(self, first: int, rows: FloatArray) -> None:
-        """Fill the slots of positions from ``first`` on; what can be read does not change."""
+        """Fill the slots of positions from ``first`` on; readable rows do not change."""
 
     def publish(self, tail: int, head: int) -> None:
-        """Make [tail, head) what can be read, and keep it as well as this storage can."""
+        """Make the positions [tail, head) readable, as durably as this storage can."""
 
 
 class Memory:
-    """Slots that are gone with the process.
+    """Slots in the memory of the process.
 
     Args:
-        slots: How many.
+        slots: Number of slots.
         row_size: Entries of a row.
     """
 
@@ -46,5 +46,5 @@ class Memory:
         self.rows[np.arange(first, first + len(rows)) % len(self.rows)] = rows
 
     def publish(self, tail: int, head: int) -> None:
-        """Make [tail, head) what can be read."""
+        """Make the positions [tail, head) readable."""
         self.tail, self.head = tail, head

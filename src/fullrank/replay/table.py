@@ -1,7 +1,7 @@
 """A replay table: a ring of packed rows with positions that never repeat.
 
-Positions count every row ever acknowledged; ``[tail, head)`` is what can be read. An append names
-the position of its first row, so a repeated append changes nothing and a gap is refused.
+Positions count all acknowledged rows; ``[tail, head)`` is readable. An append names the position of
+its first row, so that a repeated append changes nothing and a gap is refused.
 """
 
 import numpy as np
@@ -20,11 +20,11 @@ class Table:
     """The rows of a run, by position.
 
     Args:
-        storage: At least ``capacity`` slots; what it holds already is gone on with.
+        storage: At least ``capacity`` slots; existing rows are kept.
         capacity: Rows held at most.
 
     Attributes:
-        repeated: Rows that were appended again and not stored again.
+        repeated: Rows that were appended more than once.
     """
 
     def __init__(self, storage: Storage, *, capacity: int) -> None:
@@ -39,7 +39,7 @@ class Table:
 
     @property
     def head(self) -> int:
-        """Position that the next new row will get; every position below it is acknowledged."""
+        """Position of the next new row; every position below it is acknowledged."""
         return self._storage.head
 
     @property
@@ -77,7 +77,7 @@ class Table:
         return self.head
 
     def truncate(self, head: int) -> None:
-        """Forget the rows at ``head`` and beyond: a resumed run writes them again.
+        """Discard the rows at ``head`` and beyond: a resumed run writes them again.
 
         Positions that were evicted meanwhile do not come back.
 
@@ -108,7 +108,7 @@ class Table:
         return np.take(rows, positions % len(rows), axis=0, out=out, mode="clip")
 
     def minibatch(self, sample: Sample) -> FloatArray:
-        """The rows that a sample means, shape (size, row_size).
+        """The rows of a sample, shape (size, row_size).
 
         They are a pure function of the sample and of the rows in its range.
 
@@ -121,7 +121,7 @@ class Table:
         return self.gather(sample.positions(tickets))
 
     def _counted(self, priority: Priority) -> Tickets:
-        """Tickets of all rows held; only rows that came since the last time are counted."""
+        """Prefix sums over all rows held, extended by the rows added since the last call."""
         tickets = self._tickets
         if tickets is None or tickets.priority != priority or tickets.head < self.tail:
             tickets = Tickets(priority, capacity=self.capacity, first=self.tail)
@@ -132,11 +132,11 @@ class Table:
         return tickets
 
     def check(self, sample: Sample) -> None:
-        """Refuse a sample that this table cannot serve exactly.
+        """Raise if this table cannot serve a sample exactly.
 
         Raises:
             OutOfRange: Its head is not reached yet, its tail is evicted, or it is empty.
-            InvalidContribution: Its priority is not one of these rows.
+            InvalidContribution: Its priority names entries that the rows do not have.
         """
         if not 0 <= sample.tail < sample.head or sample.size < 1:
             raise OutOfRange(f"an empty sample: tail {sample.tail}, head {sample.head}")

@@ -1,7 +1,7 @@
-"""Who may call what: one interceptor for every server, before any handler runs.
+"""Access control: one interceptor for every server, before any handler runs.
 
-The roles of a call stand beside it in its proto, as the option ``access``. What is not declared is
-closed. In plain text nobody proves anything: there only limits hold.
+The roles of a call stand beside it in its proto, as the option ``access``; undeclared methods are
+closed. In plain text callers have no identity, and only the limits apply.
 """
 
 import asyncio
@@ -28,15 +28,15 @@ Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 Behaviour: TypeAlias = Callable[[Any, Context], Any]
 
 STANDARD = frozenset({health.SERVICE_NAME, reflection.SERVICE_NAME})
-"""Services that gRPC itself defines, open to every role: they tell nothing of a run."""
+"""Services defined by gRPC, open to every role: they reveal nothing about a run."""
 
 KNOWN = 256
-"""Methods whose roles are remembered; whoever asks for others cannot make us remember more."""
+"""Most methods whose roles are cached, so that unknown names cannot exhaust memory."""
 
 
 @lru_cache(maxsize=KNOWN)
 def roles_of(method: str) -> frozenset[Role]:
-    """Roles that may call ``/package.Service/Method``; none for a method that nobody declared."""
+    """Roles that may call ``/package.Service/Method``; empty for an undeclared method."""
     service, _, name = method.removeprefix("/").partition("/")
     if service in STANDARD:
         return frozenset(Role)
@@ -45,14 +45,14 @@ def roles_of(method: str) -> frozenset[Role]:
     except KeyError:
         return frozenset()
     numbers = options.Extensions[pb.access].roles
-    return frozenset(Role(pb.Role.Name(each).removeprefix("ROLE_").lower()) for each in numbers)
+    return frozenset(Role(pb.Role.Name(number).removeprefix("ROLE_").lower()) for number in numbers)
 
 
 class Gatekeeper(grpc.aio.ServerInterceptor):
-    """Lets a call through to its handler, or ends it.
+    """Passes a call on to its handler, or ends it.
 
     Args:
-        server: Whose calls it guards; None in plain text.
+        server: Identity of the server whose calls it guards; None in plain text.
     """
 
     def __init__(self, server: Identity | None) -> None:
@@ -64,7 +64,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
-        """The handler behind the gate; calls of unknown methods end as gRPC ends them."""
+        """Wrap the handler; calls of unknown methods end as gRPC ends them."""
         handler = await continuation(handler_call_details)
         if handler is None:
             return None
@@ -95,7 +95,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
     async def _admitted(
         self, method: str, behaviour: Behaviour, requests: Any, context: Context
     ) -> Any:
-        """The handler's answer, if the caller may have it."""
+        """The handler's answer, if the caller is admitted."""
         caller = None
         async with statuses(context):
             try:
@@ -119,14 +119,14 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
 
 
 async def _refused(refusal: Refusal, context: Context) -> None:
-    """End a call in its turn. Abort raises what keeps the call until the garbage is collected."""
+    """End a call in its turn; ``abort`` would raise an exception that keeps the call alive."""
     await asyncio.sleep(refusal.after_s)
     context.set_code(grpc.StatusCode.RESOURCE_EXHAUSTED)
     context.set_details(f"{refusal.reason} on one connection; call less often")
 
 
 async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:
-    """Run a handler of any kind; one that yields its responses becomes one that writes them."""
+    """Run a handler of any kind; responses that it yields are written."""
     outcome = behaviour(requests, context)
     if not isasyncgen(outcome):
         return await outcome
@@ -136,10 +136,10 @@ async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> A
 
 
 def _identity(context: Context) -> Identity:
-    """Who the caller's certificate says it is.
+    """Identity of the caller, from its certificate.
 
     Raises:
-        Unauthenticated: It says nothing that we understand.
+        Unauthenticated: The certificate names no identity, or several.
     """
     uris = [uri.decode() for uri in (context.auth_context() or {}).get("peer_uri", ())]
     try:
@@ -161,7 +161,7 @@ def _check(caller: Identity, *, server: Identity, method: str) -> None:
 
 
 def _is_audited(method: str, caller: Identity | None) -> bool:
-    """Whether it is an administrator who calls, or who alone could."""
+    """True if the caller is an administrator, or the method is open to administrators alone."""
     return roles_of(method) == {Role.ADMIN} or (caller is not None and caller.role is Role.ADMIN)
 
 

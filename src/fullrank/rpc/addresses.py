@@ -1,8 +1,8 @@
-"""Where services listen: a fixed ``host:port``, or port 0 and an announcement in the run directory.
+"""Addresses of services: a fixed ``host:port``, or port 0 and an announcement.
 
 With port 0 the system picks a free port, so that two runs on one machine never collide. The
-service then announces its address in ``<run>/services/<name>.json``, and whoever dials reads it
-there, again before each attempt.
+service then announces its address in ``<run>/services/<name>.json``; callers read it again before
+each attempt.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""An authority of one run's own, and the certificates that it signs."""
+"""Certificate authority of one run, and the certificates that it signs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAYS = 3650
-"""How long an authority is valid."""
+"""Validity of an authority, days."""
 
 SKEW = timedelta(hours=1)
-"""Clocks of peers may be behind by so much."""
+"""Tolerance for peers whose clocks are behind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,12 +26,12 @@ class Authority:
 
     @property
     def run(self) -> str:
-        """The run."""
+        """Name of the run."""
         return str(self.certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
 
 
 def new_authority(run: str, *, now: datetime) -> Authority:
-    """An authority that trusts nobody but itself."""
+    """Create a self-signed authority."""
     key = ec.generate_private_key(ec.SECP256R1())
     name = _name(run)
     builder = (
@@ -46,7 +46,7 @@ def new_authority(run: str, *, now: datetime) -> Authority:
 def sign(
     authority: Authority, names: Sequence[x509.GeneralName], *, days: int, now: datetime
 ) -> tuple[bytes, bytes]:
-    """A certificate for these names, and its new key, both PEM."""
+    """Create a certificate for these names and its key, both PEM."""
     key = ec.generate_private_key(ec.SECP256R1())
     both = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
     issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(authority.key.public_key())
@@ -82,7 +82,7 @@ def _builder(
 
 
 def _usage(*, signs: bool) -> x509.KeyUsage:
-    """Only an authority signs certificates, and only others sign handshakes."""
+    """Authorities sign certificates only; services sign handshakes only."""
     return x509.KeyUsage(
         digital_signature=not signs,
         key_cert_sign=signs,
@@ -97,5 +97,5 @@ def _usage(*, signs: bool) -> x509.KeyUsage:
 
 
 def pem(key: ec.EllipticCurvePrivateKey) -> bytes:
-    """A private key as text, not encrypted."""
+    """A private key as PEM, not encrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())

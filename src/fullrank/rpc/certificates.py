@@ -1,9 +1,9 @@
-"""The certificates of a run: an authority of its own, and one certificate for each role.
+"""Certificates of a run: its own authority, and one certificate for each role.
 
 A folder of certificates has one folder for the authority, which no service needs, and one for each
-role with the files that Kubernetes keeps in a Secret of type ``kubernetes.io/tls``. A certificate
-names role and run twice: as a URI, which servers read (SPIFFE's way), and as a DNS name, which
-callers ask for. It names no host, so a service may move.
+role with the files of a Kubernetes Secret of type ``kubernetes.io/tls``. A certificate names role
+and run twice: as a URI, which servers read (as in SPIFFE), and as a DNS name, which callers verify.
+It names no host, so that a service can move.
 """
 
 import re
@@ -29,7 +29,7 @@ _RUN = re.compile(r"[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a role's certificate says."""
+    """Contents of a role's certificate."""
 
     identity: Identity
     not_before: datetime
@@ -37,10 +37,10 @@ class Facts:
 
 
 def initialise(folder: Path, *, run: str, days: int, now: datetime) -> list[Role]:
-    """Make what is missing, and only that; returns the roles that got a certificate.
+    """Create the missing files; returns the roles that received a certificate.
 
     Raises:
-        ConfigError: The run's name cannot be, or the folder is another run's.
+        ConfigError: The run's name is invalid, or the folder belongs to another run.
     """
     if not _RUN.fullmatch(run):
         raise ConfigError(
@@ -58,7 +58,7 @@ def initialise(folder: Path, *, run: str, days: int, now: datetime) -> list[Role
 
 
 def rotate(folder: Path, *, days: int, now: datetime) -> list[Role]:
-    """Give every role a new certificate and key; the authority stays, so the old ones hold too."""
+    """Issue a new certificate and key for every role; old ones stay valid, under one authority."""
     authority = load_authority(folder)
     for role in Role:
         issue(folder, authority, role, days=days, now=now)
@@ -93,10 +93,10 @@ def load_authority(folder: Path) -> Authority:
 
 
 def examine(folder: Path) -> Facts:
-    """What the certificate in a role's folder says, whose parts must belong together.
+    """Contents of the certificate in a role's folder, after checks that its parts match.
 
     Raises:
-        ConfigError: A file is missing or unreadable, or they do not belong together.
+        ConfigError: A file is missing or unreadable, or the files do not match.
     """
     place = folder / CERTIFICATE
     try:
@@ -123,14 +123,14 @@ def parts(folder: Path) -> dict[str, bytes]:
     """The files of a role's folder, by name.
 
     Raises:
-        ConfigError: One is missing, or they do not belong together.
+        ConfigError: One is missing, or they do not match.
     """
     examine(folder)
     return {name: read(folder / name) for name in (TRUSTED, CERTIFICATE, KEY)}
 
 
 def today() -> datetime:
-    """The time, for validity alone: nothing else depends on a clock."""
+    """The time; used for the validity of certificates only."""
     return datetime.now(UTC)
 
 

@@ -1,4 +1,4 @@
-"""Channel options, with the reason for each number."""
+"""Channels and their options."""
 
 from collections.abc import Sequence
 
@@ -8,13 +8,13 @@ from fullrank import __version__
 from fullrank.rpc.security import Trust
 
 MESSAGE_BYTES = 4 * 1024 * 1024
-"""No message is longer: arrays travel in chunks of at most 1 MiB."""
+"""Longest message; arrays travel in chunks of at most 1 MiB."""
 
 UNLIMITED: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
 ]
-"""For a proxy, which must not judge. Given before other options they win: the first one counts."""
+"""Options of a proxy, which forwards any message. gRPC uses the first of duplicate options."""
 
 COMMON_OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_receive_message_length", MESSAGE_BYTES),
@@ -23,8 +23,8 @@ COMMON_OPTIONS: list[tuple[str, int]] = [
     ("grpc.http2.max_frame_size", 1024 * 1024),
     ("grpc.http2.lookahead_bytes", MESSAGE_BYTES),
     ("grpc.http2.bdp_probe", 0),
-    # A peer that vanished without closing is noticed within 20 s by either side, even on an idle
-    # stream: before the 30 s pass that an append or a minibatch may take.
+    # Either side detects a peer that vanished without closing within 20 s, even on an idle stream:
+    # sooner than the 30 s that an append or a minibatch may take.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.http2.ping_timeout_ms", 10_000),  # else a minute, whatever keepalive_timeout says
@@ -34,10 +34,10 @@ COMMON_OPTIONS: list[tuple[str, int]] = [
 
 CHANNEL_OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
-    # A service that restarts is found again within a second or two, not after minutes.
+    # Reconnect to a restarted service within a second or two, not after minutes.
     ("grpc.initial_reconnect_backoff_ms", 200),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A container that is replaced keeps its name, not its address: look it up again each time.
+    # A replaced container keeps its name but not its address: resolve it again each time.
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
     ("grpc.use_local_subchannel_pool", 1),
 ]
@@ -46,12 +46,12 @@ CHANNEL_OPTIONS: list[tuple[str, int]] = [
 def open_channel(
     address: str, *, trust: Trust | None = None, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Channel:
-    """A channel to ``host:port``; nothing is dialled before the first call.
+    """A channel to ``host:port``; it connects with the first call.
 
     Args:
         address: ``host:port``.
-        trust: What we show and whom we expect; None for plain text.
-        options: Instead of ours, where both say something.
+        trust: Own credentials and expected server; None for plain text.
+        options: Options that override the defaults.
     """
     everything = [*options, *_options(trust)]
     if trust is None:
@@ -60,7 +60,7 @@ def open_channel(
 
 
 def open_blocking_channel(address: str, *, trust: Trust | None = None) -> grpc.Channel:
-    """The same for the command line, which has no event loop."""
+    """A channel for programs without an event loop."""
     if trust is None:
         return grpc.insecure_channel(address, options=_options(trust))
     return grpc.secure_channel(address, trust.credentials, options=_options(trust))

@@ -1,4 +1,4 @@
-"""Typed async clients of the services; every call has a deadline."""
+"""Asynchronous clients of the controller and of replay; every call has a deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -34,19 +34,19 @@ CALL_S = 10.0
 """Deadline of a small unary call."""
 
 AGAIN_S = 0.1
-"""Pause before a call that broke is made again."""
+"""Pause before a failed call is repeated."""
 
 
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
 
-    A service that restarts within the deadline is not noticed: positions make every call one that
-    may be repeated.
+    Positions make every call idempotent, so that calls survive a restart of the service within the
+    deadline.
 
     Args:
         address: ``host:port``.
         deadline_s: For appends and samples, repetitions included.
-        security: Who we are.
+        security: Identity of the caller.
     """
 
     def __init__(self, address: str, *, deadline_s: float, security: Security = PLAINTEXT) -> None:
@@ -61,9 +61,9 @@ class ReplayClient:
     async def open_table(
         self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
     ) -> tuple[int, int]:
-        """Make sure the table exists and ends at ``head`` or before; returns (tail, head).
+        """Open the table, which then ends at ``head`` or before; returns (tail, head).
 
-        Waits for the service to come up. From now on appends are made under ``run_term``.
+        Waits for the service to start. Later appends are made under ``run_term``.
 
         Raises:
             StaleTerm: This term has opened the table already, or a later one has.
@@ -112,7 +112,7 @@ class ReplayClient:
         await self._stub.Append(requests, timeout=self._deadline_s, wait_for_ready=True)
 
     async def _insist(self, call: Callable[[], Awaitable[T]]) -> T:
-        """Repeat a call that broke or was put off, until the deadline."""
+        """Repeat a call that failed or was deferred, until the deadline."""
         last = ServiceLost(f"{self._peer}: no answer within {self._deadline_s:.0f} s")
         try:
             async with asyncio.timeout(self._deadline_s):
@@ -130,8 +130,8 @@ class ReplayClient:
     async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
         """Fill ``out``, shape (size, row_size), with the minibatch.
 
-        One stream serves a learner's whole life; samples asked for at once follow one another.
-        Nothing is asked where the minibatch is empty.
+        One stream serves all samples of a learner, one after the other. An empty minibatch needs no
+        request.
         """
         if not sample.size:
             return
@@ -139,7 +139,7 @@ class ReplayClient:
             await self._insist(lambda: self._sampled(sample, out))
 
     async def _sampled(self, sample: common_pb2.Sample, out: FloatArray) -> None:
-        """Fill ``out``; whatever goes wrong, the next sample begins a stream of its own."""
+        """Fill ``out``; after any error the next sample opens a new stream."""
         try:
             await self._fill(sample, out)
         except BaseException:
@@ -182,11 +182,11 @@ def _as_is(message: bytes) -> bytes:
 
 
 class ControllerClient:
-    """A learner's or a person's view of the controller.
+    """Client of ControllerService.
 
     Args:
         address: ``host:port``.
-        security: Who we are.
+        security: Identity of the caller.
     """
 
     def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
@@ -207,13 +207,13 @@ class ControllerClient:
         )()
 
     async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:
-        """Say that the holder of the lease lives; ``NotFound`` if it has ended."""
+        """Renew the lease; ``NotFound`` if it has ended."""
         request = pb.HeartbeatRequest(lease=lease)
         with translated(self.peer):
             await self._stub.Heartbeat(request, timeout=timeout_s)
 
     async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
-        """Where the run stands."""
+        """Status of the run."""
         with translated(self.peer):
             return await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)
 

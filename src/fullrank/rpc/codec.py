@@ -1,7 +1,7 @@
-"""Arrays to chunks and back.
+"""Encode arrays as chunks, and assemble them again.
 
 A chunk is encoded by hand around its data, as a field of the message that carries it, because the
-same bytes go to many streams: fields concatenate to an ordinary encoding of the declared message.
+same bytes go to many streams: concatenated fields are a valid encoding of the declared message.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,7 +22,7 @@ CHUNK_BYTES = 512 * 1024
 """Between 256 KiB and 1 MiB a large array moves fastest over one stream."""
 
 JOINED_BYTES = 2 * CHUNK_BYTES
-"""Up to here, joining what one stream gets costs less than a second write."""
+"""Size up to which joining the messages of one stream costs less than a second write."""
 
 LEARNER_CHUNKS = pb.LearnerMessage.DESCRIPTOR.fields_by_name["chunks"].number
 CONTROLLER_CHUNKS = pb.ControllerMessage.DESCRIPTOR.fields_by_name["chunks"].number
@@ -42,7 +42,7 @@ class Field(NamedTuple):
 
     @property
     def size(self) -> int:
-        """In bytes."""
+        """Size in bytes."""
         return len(self.head) + len(self.data)
 
 
@@ -80,7 +80,7 @@ def joined(fields: Iterable[Field]) -> bytes:
 
 
 def bundle(fields: Iterable[Field]) -> Iterator[bytes]:
-    """Join encoded fields into messages of about a chunk."""
+    """Join encoded fields into messages of about ``CHUNK_BYTES``."""
     pending: list[Field] = []
     size = 0
     for field in fields:
@@ -103,7 +103,7 @@ def _varint(value: int) -> bytes:
 
 
 class Assembler:
-    """Fills one preallocated array from chunks that must come in order, whole and intact."""
+    """Fills one preallocated array from chunks, which must be complete, intact and in order."""
 
     def __init__(self, target: NDArray[np.generic], *, array_id: int) -> None:
         self._target = target.data.cast("B")
@@ -112,14 +112,14 @@ class Assembler:
 
     @property
     def complete(self) -> bool:
-        """Every byte has come."""
+        """True if every byte has arrived."""
         return self._filled == self._total
 
     def add(self, chunk: Chunk) -> None:
         """Copy a chunk to its place.
 
         Raises:
-            InvalidContribution: The field that is wrong, what came and what was expected.
+            InvalidContribution: A field is wrong; the message has its value and the expected one.
         """
         if (chunk.array, chunk.offset, chunk.total) != (self._array_id, self._filled, self._total):
             raise self._misplaced(chunk)
@@ -136,7 +136,7 @@ class Assembler:
 
     def _misplaced(self, chunk: Chunk) -> InvalidContribution:
         expected = {"array": self._array_id, "offset": self._filled, "total": self._total}
-        name = next(each for each in expected if getattr(chunk, each) != expected[each])
+        name = next(field for field in expected if getattr(chunk, field) != expected[field])
         return InvalidContribution(
             f"chunk.{name} is {getattr(chunk, name)}, expected {expected[name]}"
         )

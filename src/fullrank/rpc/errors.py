@@ -1,4 +1,4 @@
-"""One catalogue: which gRPC status stands for which error, in both directions."""
+"""Translate Fullrank errors to gRPC statuses, and back."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -38,11 +38,11 @@ RAISED: dict[StatusCode, type[errors.FullrankError]] = {
     StatusCode.DATA_LOSS: errors.Corrupted,
     StatusCode.ABORTED: errors.StaleTerm,
 }
-"""What a caller raises; every other status is a ``ServiceLost``."""
+"""Errors that a caller raises; every other status is a ``ServiceLost``."""
 
 
 RETRY_AFTER = "retry-after-s"
-"""Trailing metadata of a refusal: seconds after which to ask again."""
+"""Trailing metadata of a refusal: seconds after which to try again."""
 
 
 def status_of(error: errors.FullrankError) -> StatusCode:
@@ -86,11 +86,11 @@ def translated(peer: str) -> Iterator[None]:
 
 
 def _retry_after_s(error: grpc.RpcError) -> float:
-    """What the service asks for, at most a minute; 0 if it asks for nothing that makes sense."""
+    """Pause that the service asks for, at most a minute; 0 without a valid one."""
     trailing: Any = error.trailing_metadata() or ()
-    said = [value for key, value in trailing if key == RETRY_AFTER]
+    pauses = [value for key, value in trailing if key == RETRY_AFTER]
     try:
-        return min(60.0, max(0.0, float(said[0])))
+        return min(60.0, max(0.0, float(pauses[0])))
     except (IndexError, ValueError):
         return 0.0
 
@@ -100,7 +100,7 @@ HANDSHAKES = {
     "Hostname Verification": "its certificate is not of the role and run that are expected there",
     "WRONG_VERSION_NUMBER": "it speaks plain text; set its tls.certificates, or unset ours",
 }
-"""What gRPC says of a handshake that we broke off, and what it means."""
+"""Text of gRPC for a handshake broken off by this side, and its meaning."""
 
 REFUSED = (
     "it ended the connection at once: it is going down, or refuses our certificate, or wants one "
@@ -109,7 +109,7 @@ REFUSED = (
 
 
 def _lost(peer: str, code: StatusCode, details: str) -> errors.FullrankError:
-    """Why a call did not come through; a broken handshake looks like a lost service to gRPC."""
+    """The error of a call that failed; gRPC reports a broken handshake as a lost service."""
     if code is StatusCode.UNAVAILABLE:
         for sign, meaning in HANDSHAKES.items():
             if sign in details:

@@ -1,4 +1,4 @@
-"""Health of a process, on an address of its own: probes speak neither TLS nor our protocol."""
+"""Health service of a process, on its own address, because probes do not speak mutual TLS."""
 
 from typing import Self
 
@@ -11,14 +11,14 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
 
 LIVE = "live"
-"""Name of what is SERVING as long as the process answers, whatever its peers do."""
+"""Health service name that is SERVING while the process answers, whatever its peers do."""
 
 ANYBODY = Security(allow_plaintext=True)
-"""Probes come from anywhere and hold no certificate; this port tells them nothing else."""
+"""Probes come from any host without a certificate; this port serves nothing else."""
 
 
 class Health:
-    """Says whether the process does its work (the empty name) and whether it lives (``LIVE``).
+    """Reports whether the process works (the empty name) and whether it lives (``LIVE``).
 
     Args:
         address: ``host:port``; empty to serve nothing.
@@ -31,7 +31,7 @@ class Health:
         self._server = guarded_server(ANYBODY) if address else None
 
     async def __aenter__(self) -> Self:
-        """Serve: alive, not at work yet.
+        """Start serving: alive, not yet at work.
 
         Raises:
             AddressInUse: The address is taken or cannot be bound.

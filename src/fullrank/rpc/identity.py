@@ -1,4 +1,4 @@
-"""Who a process is to its peers: a role in a run, as its certificate says."""
+"""Identity of a process: a role in a run, as its certificate states."""
 
 from dataclasses import dataclass
 from enum import StrEnum, auto
@@ -8,7 +8,7 @@ SCHEME = "fullrank"
 
 
 class Role(StrEnum):
-    """What a certificate lets its holder do; ``access.proto`` says what that is for each call."""
+    """Role of a certificate's holder; each rpc declares the roles that may call it."""
 
     CONTROLLER = auto()
     LEARNER = auto()
@@ -26,12 +26,12 @@ class Identity:
 
     @property
     def uri(self) -> str:
-        """What a server reads out of its caller's certificate."""
+        """URI in the certificate, which servers read."""
         return f"{SCHEME}://{self.run}/{self.role}"
 
     @property
     def server_name(self) -> str:
-        """The name that a caller asks its server's certificate for, wherever the server listens."""
+        """DNS name in the certificate, which callers verify wherever the server listens."""
         return f"{self.role}.{self.run}"
 
     @classmethod
@@ -39,7 +39,7 @@ class Identity:
         """An identity from its URI.
 
         Raises:
-            ValueError: It is none.
+            ValueError: It is not the URI of an identity.
         """
         scheme, _, rest = uri.partition("://")
         run, _, role = rest.partition("/")

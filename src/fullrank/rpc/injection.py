@@ -1,4 +1,4 @@
-"""What a straggler sidecar injects, as messages and back."""
+"""Fault injection of a sidecar as messages, and back."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,7 +26,7 @@ def decode_model(model: pb.DelayModel) -> PluginSettings:
     """A delay model's settings, not yet validated, from their message.
 
     Raises:
-        ConfigError: A parameter is no value that TOML or JSON could say, such as infinity.
+        ConfigError: A parameter is not a value of TOML or JSON, for example infinity.
     """
     try:
         params = MessageToDict(model.params)
@@ -58,7 +58,7 @@ def decode_fault(message: pb.Fault) -> Fault:
     """A fault from its message.
 
     Raises:
-        ConfigError: A value is impossible; the message names the field.
+        ConfigError: A value is invalid; the message names the field.
     """
     table: dict[str, Any] = {"learners": message.learners, "iterations": message.iterations}
     name = message.WhichOneof("kind")

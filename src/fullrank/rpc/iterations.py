@@ -1,4 +1,4 @@
-"""Records of iterations as messages of the monitor, and back: nothing of a record is lost."""
+"""Iteration records as messages of the monitor, and back, without loss."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -18,7 +18,7 @@ _TIMES = {
     "row": "rows",
     "audited": "audited",
 }
-"""Fields of a timeline and those of a record, mappings from learner to value."""
+"""Fields of a timeline, and the fields of a record that map learners to their values."""
 _SAME = (
     *("iteration", "term", "epoch", "attempt", "code", "tolerance", "variant", "return_mean"),
     *("collect_s", "round_s", "decodable_s", "decode_s", "exact", "condition", "error_bound"),
@@ -76,7 +76,7 @@ def decode_iteration(message: pb.Iteration) -> IterationRecord:
 
 
 def _field(message: Message, name: str) -> Any:
-    """Its value, None where an optional field is absent."""
+    """Value of a field; None if it is optional and absent."""
     optional = message.DESCRIPTOR.fields_by_name[name].has_presence
     return None if optional and not message.HasField(name) else getattr(message, name)
 

@@ -1,59 +1,59 @@
-"""How much one connection may ask for: calls at once, and calls begun in a while."""
+"""Limits of one connection: concurrent calls, and calls per second."""
 
 from collections import OrderedDict
 from dataclasses import dataclass
 from itertools import islice
 
 AT_ONCE = 128
-"""Calls of one connection at a time. A learner needs two, a sidecar one for each learner and some
+"""Concurrent calls of one connection. A learner needs two, a sidecar one for each learner and some
 for their heartbeats."""
 
 PER_S = 300.0
-"""Calls that one connection may begin each second, in the long run: far beyond heartbeats, looks
-and appends. At this pace it is refused, too: a call costs a service up to half a millisecond,
-whatever the answer, and others should not notice (``benchmarks/floods.py``)."""
+"""Calls that one connection may begin each second in the long run: far more than heartbeats, status
+calls and appends need. Refusals are paced at the same rate, because any call costs a service up to
+half a millisecond (``benchmarks/floods.py``)."""
 
 BURST = 128.0
-"""Calls that it may begin at once after a pause: all that it may have at a time."""
+"""Calls that it may begin at once after a pause."""
 
 REMEMBERED = 4096
-"""Connections without a call whose pace is remembered."""
+"""Idle connections whose rate is remembered."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusal:
-    """Why a call is one too many, and when to say so."""
+    """Refusal of a call beyond the limits."""
 
     reason: str
     after_s: float
-    """Seconds until it is the call's turn: whoever calls without end waits, and others do not."""
+    """Seconds to delay the refusal, so that a flood slows its sender and nobody else."""
 
 
 @dataclass(slots=True)
 class _Pace:
-    """A token bucket, and the calls that go on."""
+    """A token bucket, and the calls in progress."""
 
     tokens: float
-    """Less than none when refusals wait for their turn."""
+    """Negative while refusals are delayed."""
     at: float
-    """Seconds of the loop's clock when ``tokens`` was right."""
+    """Time of the loop's clock at which ``tokens`` was valid, seconds."""
     running: int = 0
 
 
 class Limits:
-    """Counts the calls of each connection; what it remembers is bounded."""
+    """Counts the calls of each connection, in bounded memory."""
 
     def __init__(self) -> None:
         self._paces: OrderedDict[str, _Pace] = OrderedDict()
 
     def begin(self, peer: str, *, now: float) -> Refusal | None:
-        """Count a call in, unless it is one too many.
+        """Count a call in, unless it exceeds a limit.
 
-        Every call takes a token, refused ones too: who is over the rate stays so until it pauses.
+        Refused calls take tokens too: a connection over its rate stays so until it pauses.
 
         Args:
             peer: Names the connection.
-            now: Seconds of a clock that never goes back.
+            now: Monotonic time, seconds.
         """
         pace = self._paces.setdefault(peer, _Pace(BURST, now))
         self._paces.move_to_end(peer)
@@ -68,10 +68,10 @@ class Limits:
         return None
 
     def end(self, peer: str) -> None:
-        """Count a call out; connections that have been idle longest are forgotten."""
+        """Count a call out; the connections that have been idle longest are forgotten."""
         self._paces[peer].running -= 1
         surplus = len(self._paces) - REMEMBERED
         if surplus > 0:
-            idle = (each for each, pace in self._paces.items() if not pace.running)
-            for each in list(islice(idle, surplus)):
-                del self._paces[each]
+            idle = (peer for peer, pace in self._paces.items() if not pace.running)
+            for forgotten in list(islice(idle, surplus)):
+                del self._paces[forgotten]

@@ -1,4 +1,4 @@
-"""The lock of a run directory: one controller at a time, released by the end of its process."""
+"""Lock of a run directory: one controller at a time; it is released when its process ends."""
 
 import fcntl
 from pathlib import Path

@@ -12,7 +12,7 @@ from fullrank.rpc.security import Security
 
 
 def is_address(run: str) -> bool:
-    """Whether ``run`` is the ``host:port`` of a monitor rather than a directory."""
+    """True if ``run`` is the ``host:port`` of a monitor rather than a directory."""
     return re.fullmatch(r".+:\d+", run) is not None and not Path(run).exists()
 
 

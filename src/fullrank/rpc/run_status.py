@@ -50,7 +50,7 @@ class LearnerStatus:
     rows: tuple[int, ...]
     """Rows held; none for a spare."""
     answered: bool
-    """Whether one of its rows has arrived in the current iteration."""
+    """True if one of its rows has arrived in the current iteration."""
     silent_s: float
     """Seconds since its last message or heartbeat."""
     quarantined: str

@@ -1,4 +1,4 @@
-"""What a process proves to its peers and asks of them: mutual TLS, or plain text on loopback."""
+"""Transport security between services: mutual TLS, or plain text on loopback."""
 
 from dataclasses import dataclass, field
 from ipaddress import ip_address
@@ -15,7 +15,7 @@ from fullrank.rpc.identity import Identity, Role
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Credentials:
-    """A certificate, its key and whom it trusts, all PEM."""
+    """A certificate, its key and the authority that it trusts, all PEM."""
 
     identity: Identity
     certificate: bytes
@@ -24,10 +24,10 @@ class Credentials:
 
     @classmethod
     def load(cls, folder: Path, role: Role) -> Self:
-        """The credentials of a role from a folder of certificates, as they are on disk now.
+        """The credentials of a role from a folder of certificates.
 
         Raises:
-            ConfigError: They are missing, expired, of another role or do not belong together.
+            ConfigError: They are missing, expired, of another role, or do not match.
         """
         place = folder / role
         facts = examine(place)
@@ -49,7 +49,7 @@ class Credentials:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trust:
-    """What a caller shows, and the name that its server must prove."""
+    """Credentials of a caller, and the name that the server must prove."""
 
     credentials: grpc.ChannelCredentials
     server_name: str
@@ -57,14 +57,14 @@ class Trust:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Security:
-    """How a process of one role listens and dials."""
+    """Transport security of a process: how it listens and dials."""
 
     credentials: Credentials | None = None
     """None: plain text."""
     allow_plaintext: bool = False
-    """Whether plain text may be spoken beyond loopback."""
+    """True if plain text is allowed beyond loopback."""
     sidecar: bool = False
-    """Whether a straggler proxy, which is a learner, stands where the controller is looked for."""
+    """True if a straggler proxy, whose role is learner, listens at the controller's address."""
 
     @classmethod
     def of(cls, settings: TlsSettings, role: Role) -> Self:
@@ -81,7 +81,7 @@ class Security:
         )
 
     def towards(self, server: Role) -> Trust | None:
-        """How to dial a server of this role; None for plain text."""
+        """Trust with which to dial a server of this role; None for plain text."""
         if self.credentials is None:
             return None
         own = self.credentials
@@ -93,10 +93,10 @@ class Security:
         )
 
     def listen(self, address: str) -> grpc.ServerCredentials | None:
-        """What to listen with on ``host:port``; None for plain text.
+        """Credentials for listening on ``host:port``; None for plain text.
 
         Raises:
-            ConfigError: It would be plain text beyond loopback, and nobody has allowed that.
+            ConfigError: It would be plain text beyond loopback, which is not allowed.
         """
         if self.credentials is not None:
             own = self.credentials  # and callers must show theirs
@@ -113,11 +113,11 @@ class Security:
 
 
 PLAINTEXT = Security()
-"""For peers on loopback."""
+"""Security of peers on loopback."""
 
 
 def is_loopback(address: str) -> bool:
-    """Whether nobody but this machine reaches ``host:port``."""
+    """True if ``host:port`` can be reached from this machine only."""
     host = address.rpartition(":")[0].strip("[]")
     try:
         return ip_address(host).is_loopback

@@ -1,4 +1,4 @@
-"""Build, serve and drain a grpc.aio server with health and reflection."""
+"""Servers with access control, health and reflection, and their shutdown."""
 
 from collections.abc import Sequence
 
@@ -18,34 +18,33 @@ METADATA_BYTES = 8 * 1024
 """Longest metadata of a call."""
 
 CALLS = 10_000
-"""Calls that a server serves at a time, and those that wait to be looked at, whoever makes them."""
+"""Concurrent calls of a server, and calls that wait for it, over all connections."""
 
 STREAMS = AT_ONCE + AT_ONCE // 4
-"""Calls of one connection that reach us; those beyond ``AT_ONCE`` are told that they are too many.
-More of them wait at the client, where they take neither room nor time of ours, or HTTP/2 refuses
-them."""
+"""Streams of one connection. Calls beyond ``AT_ONCE`` are refused with a reason; calls beyond this
+wait at the client or are refused by HTTP/2, at no cost to the server."""
 
 OPTIONS: list[tuple[str, int]] = [
     *COMMON_OPTIONS,
     ("grpc.so_reuseport", 0),  # a second service on the same port must fail, not share it
     ("grpc.max_concurrent_streams", STREAMS),
-    # By default gRPC cancels, by chance and without a word, of more than a thousand that wait.
+    # By default gRPC cancels calls at random when more than a thousand wait.
     ("grpc.server.max_pending_requests", CALLS),
     ("grpc.server.max_pending_requests_hard_limit", CALLS),
-    # Who dials and does not speak HTTP/2 and, if asked to, TLS so soon is sent away.
+    # Close connections that have not completed HTTP/2 and TLS handshakes by then.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    # Beyond this many bytes a call's metadata are refused, always and not now and then.
+    # Refuse longer metadata always; between the two limits gRPC refuses at random.
     ("grpc.max_metadata_size", METADATA_BYTES),
     ("grpc.absolute_max_metadata_size", METADATA_BYTES),
-    # No message is inflated: a small one could become a large one.
+    # Accept no compressed message: a small one could inflate to a large one.
     ("grpc.compression_enabled_algorithms_bitset", 1),
-    # Channels ping every 10 s; a server that allows less answers with GOAWAY.
+    # Channels ping every 10 s; a server that allows fewer pings answers with GOAWAY.
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
 DRAIN_S = 5.0
-"""Grace that calls in flight get when a service is told to stop."""
+"""Grace period of calls in flight when a service stops, seconds."""
 
 
 class Server:
@@ -53,9 +52,9 @@ class Server:
 
     Args:
         descriptor: The service.
-        servicer: What answers its calls.
-        security: How it listens, and who it is.
-        prebuilt: Methods whose responses are encoded already.
+        servicer: Its implementation.
+        security: Credentials of the server.
+        prebuilt: Methods whose responses are already encoded.
     """
 
     def __init__(
@@ -100,11 +99,11 @@ class Server:
 def guarded_server(
     security: Security, *, options: Sequence[tuple[str, int]] = ()
 ) -> grpc.aio.Server:
-    """A server that knows who may call what.
+    """A server with access control.
 
     Args:
-        security: Who it is.
-        options: Instead of ours, where both say something.
+        security: Credentials of the server.
+        options: Options that override the defaults.
     """
     own = security.credentials
     return grpc.aio.server(

@@ -1,4 +1,4 @@
-"""A blocking look at a straggler sidecar, and a change of it, for the command line."""
+"""Blocking client of a straggler sidecar, for the command line."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,14 +19,14 @@ CALL_S = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Injected:
-    """What a sidecar injects."""
+    """Fault injection of a sidecar."""
 
     model: PluginSettings
     faults: tuple[Fault, ...]
 
 
 def get_injection(address: str, *, security: Security = PLAINTEXT) -> Injected:
-    """What the sidecar whose control port is ``address`` injects.
+    """Current injection of the sidecar whose control port is ``address``.
 
     Raises:
         ServiceLost: It does not answer.
@@ -45,10 +45,10 @@ def set_injection(
     faults: Sequence[Fault] | None = None,
     security: Security = PLAINTEXT,
 ) -> Injected:
-    """Change it; what is None stays as it is.
+    """Change the injection; None leaves a part unchanged.
 
     Raises:
-        ConfigError: The sidecar refuses it; nothing has changed.
+        ConfigError: The sidecar refuses the change; nothing has changed.
         ServiceLost: It does not answer.
     """
     request = pb.SetInjectionRequest()

@@ -1,12 +1,12 @@
-"""Doings that live and end together."""
+"""Run coroutines until the first one finishes."""
 
 import asyncio
 from collections.abc import Awaitable
 
 
-async def first(*doings: Awaitable[None]) -> None:
-    """Run all until the first ends, and end as it does; by then the others are cancelled."""
-    tasks = [asyncio.ensure_future(doing) for doing in doings]
+async def first(*awaitables: Awaitable[None]) -> None:
+    """Run all until the first finishes, cancel the others, and return or raise as the first did."""
+    tasks = [asyncio.ensure_future(awaitable) for awaitable in awaitables]
     try:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:
