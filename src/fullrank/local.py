@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fullrank.codes import Code
+from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
@@ -20,6 +21,7 @@ from fullrank.config import RunConfig
 from fullrank.replay import Memory, Sample, Table
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank.rounds.opening import open_round
+from fullrank.rounds.verification import digests_of
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import AssignedRow, SharedGradients, Worker
 from fullrank.wiring import capacity_of, code_of, delays_of, training_of
@@ -94,14 +96,15 @@ class LocalRun:
             frozen=frozen,
             remember=coded and self._problem.data.exact and not independent_learners,
         )
-        self._worker = Worker(self._problem, gradients)
+        self._worker = Worker(self._problem, gradients, seed=config.seed)
         self._table = self._make_table()
         self._ahead: Collected | None = None
 
     @cached_property
     def code(self) -> Code:
         """C, one row for each learner."""
-        return code_of(self._config, units=len(self._problem.units))
+        problem = self._problem
+        return code_of(self._config, units=len(problem.units), target=problem.target)
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; good for one pass."""
@@ -167,13 +170,17 @@ class LocalRun:
             rows, batch, iteration=iteration, report=digests.__setitem__
         )
         digests |= [computed.last]
-        return _Outcome(
-            updates=np.stack([computed.coded[row.row] for row in rows]).astype(np.float32),
-            digests=[digests[row.row] for row in rows],
-        )
+        updates, target = np.stack([computed.coded[row.row] for row in rows]), self._problem.target
+        if target is None:
+            return _Outcome(
+                updates=updates.astype(np.float32), digests=[digests[row.row] for row in rows]
+            )
+        sums = (target @ updates + 0.0).astype(np.float32)
+        sizes = target_sizes(target, self._problem.unit_sizes)
+        return _Outcome(updates=sums, digests=digests_of(sums, sizes))
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
-        round_ = open_round(self._problem, iteration, self.code)
+        round_ = open_round(self._problem, iteration, self.code, seed=self._config.seed)
         arrivals = self._arrivals(iteration)
         decision: Decision = Waiting()
         for learner in arrivals:

@@ -17,6 +17,7 @@ from fullrank.algorithms import (
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
+from fullrank.common.types import Matrix
 from fullrank.config import RunConfig, learners_of
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.replay import Layout, Priority
@@ -171,8 +172,13 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     return capacity
 
 
-def code_of(config: RunConfig, *, units: int) -> Code:
-    """The configured code for the configured learners, one row each, which recovers every unit.
+def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:
+    """The configured code for the configured learners, one row each.
+
+    Args:
+        config: The configuration.
+        units: M.
+        target: T that the code has to recover; by default every unit.
 
     Raises:
         CodeError: No such code exists for N learners and M = ``units``; the message says what to
@@ -194,7 +200,7 @@ def code_of(config: RunConfig, *, units: int) -> Code:
             if getattr(family, key) > 0:
                 ways.append(f"a lower code.{key}")
         raise CodeError(f"{inequality}; {_either(ways)}") from None
-    return code.recovering(each_unit(units))
+    return code.recovering(each_unit(units) if target is None else target)
 
 
 def _either(ways: list[str]) -> str:

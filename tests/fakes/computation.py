@@ -32,7 +32,8 @@ class _WrongGradients:
 
 
 def wrong_worker(context: RunContext) -> Worker:
-    return Worker(context.problem, _WrongGradients(context.algorithm.gradients))
+    wrong = _WrongGradients(context.algorithm.gradients)
+    return Worker(context.problem, wrong, seed=context.config.seed)
 
 
 def compute(

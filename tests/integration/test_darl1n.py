@@ -71,11 +71,11 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
     """The updates that the learners of each J commit, in one process."""
     training = training_of(config)
     algorithm, digests = training.algorithm, []
-    worker = Worker(algorithm.problem, algorithm.gradients)
+    worker = Worker(algorithm.problem, algorithm.gradients, seed=config.seed)
     assert not algorithm.problem.data.exact
     code = code_of(config, units=len(algorithm.problem.units))
     for record in records:
-        round_ = open_round(algorithm.problem, record.iteration, code)
+        round_ = open_round(algorithm.problem, record.iteration, code, seed=config.seed)
         for learner in record.received:
             row = record.rows[learner]
             assigned = AssignedRow.of(row, code.matrix[row])

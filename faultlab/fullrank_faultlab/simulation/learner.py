@@ -139,7 +139,7 @@ class SimulatedLearner:
         def report(unit: UnitIndex, digest: bytes) -> None:
             reports.append(pb.UnitDone(ids=ids, unit=unit, digest=digest))
 
-        worker = Worker(self.algorithm.problem, self.algorithm.gradients)
+        worker = Worker(self.algorithm.problem, self.algorithm.gradients, seed=0)
         assigned = AssignedRow(
             row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients)
         )

@@ -170,7 +170,9 @@ class Driver:
         """Run one round; learners hear of its commit before the update is applied."""
         run, iteration = self._run, sample.iteration
         encoder = await self._broadcaster.encoder(assignment, version=iteration)
-        round_ = open_round(self._training.problem, iteration, assignment.code)
+        round_ = open_round(
+            self._training.problem, iteration, assignment.code, seed=self._config.seed
+        )
         opened = run.reception.open(assignment, round_, now=asyncio.get_running_loop().time())
         if self._collects_ahead:
             self.collector.begin(iteration + 1)

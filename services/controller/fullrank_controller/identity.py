@@ -3,8 +3,11 @@
 import asyncio
 from dataclasses import dataclass
 
+from fullrank.codes.targets import is_each_unit
 from fullrank.common.errors import StaleTerm
-from fullrank.common.types import RunTerm
+from fullrank.common.linear_hash import HASH_BYTES
+from fullrank.common.types import Matrix, RunTerm
+from fullrank.common.updates import DIGEST_BYTES
 from fullrank.v1.common_pb2 import Ids
 
 
@@ -19,6 +22,14 @@ class RunIdentity:
     """M."""
     vector_size: int
     """P, entries of a coded vector."""
+    target: Matrix | None = None
+    """T, shape (targets, M), that iterations recover; None: every unit."""
+
+    @property
+    def report_bytes(self) -> int:
+        """Bytes of a unit's report: its digest, and where targets are sums its linear hash."""
+        sums = self.target is not None and not is_each_unit(self.target)
+        return DIGEST_BYTES + (HASH_BYTES if sums else 0)
 
     @property
     def run_term(self) -> RunTerm:

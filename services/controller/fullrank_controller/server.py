@@ -84,9 +84,8 @@ async def _hold_and_serve(
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
     training = training_of(config)
-    code_of(
-        config, units=len(training.algorithm.problem.units)
-    )  # refuse a code that does not exist
+    problem = training.problem  # refuse a code that does not exist, or recovers something else
+    code_of(config, units=len(problem.units), target=problem.target)
     capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
     try:

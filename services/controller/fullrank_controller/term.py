@@ -50,6 +50,7 @@ def begin(
         iterations=config.iterations,
         units=len(training.algorithm.problem.units),
         vector_size=training.algorithm.problem.vector_size,
+        target=training.algorithm.problem.target,
     )
     run = Run.of(
         config,

@@ -26,7 +26,7 @@ class RunContext:
         agents = [decode_agent(agent) for agent in welcome.agents]
         self.algorithm: Algorithm = algorithm_of(self.config, agents)
         self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
-        self.worker = Worker(self.problem, gradients)
+        self.worker = Worker(self.problem, gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
         self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout_of(agents)))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
-from fullrank.common.types import JSON, FloatArray, LearnerId, UnitIndex
+from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
 from fullrank.replay import TABLE, Priority, Sample
 from fullrank.runs.journal import Entry
@@ -108,7 +108,7 @@ def prove(
             break
         if amiss and entry.updates is None:  # the parameters that followed are not known
             break
-        algorithm.optimiser.step(_updates(entry, found))
+        algorithm.optimiser.step(_updates(entry, found, algorithm.problem.target))
     return Finding(wrong=wrong, culprits=culprits)
 
 
@@ -144,14 +144,18 @@ def _recomputed(
     )
 
 
-def _updates(entry: Entry, found: Mapping[UnitIndex, FloatArray]) -> FloatArray:
+def _updates(
+    entry: Entry, found: Mapping[UnitIndex, FloatArray], target: Matrix | None
+) -> FloatArray:
     """What was committed, or what should have been where it was too large to store."""
     if entry.updates is not None:
         return entry.updates
     updates = np.zeros((len(found), max(map(len, found.values()))), np.float32)
     for unit, update in found.items():
         updates[unit, : len(update)] = update
-    return updates
+    if target is None:
+        return updates
+    return np.asarray(target @ updates.astype(np.float64) + 0.0, np.float32)
 
 
 def _vouched(

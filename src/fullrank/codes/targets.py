@@ -10,6 +10,8 @@ multiple of the grid g, and float64 represents it while sum_i |t_i| |u_i| <= 2^5
 largest size that encodes exactly.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from fullrank.common.errors import CodeError
@@ -73,6 +75,15 @@ def checked_target(target: Matrix, *, units: int) -> Matrix:
         )
     checked.setflags(write=False)
     return checked
+
+
+def target_sizes(target: Matrix, unit_sizes: Sequence[int]) -> tuple[int, ...]:
+    """Entries of each target: those of its largest unit.
+
+    >>> target_sizes(sums_of_groups(2, 2), [3, 1, 4, 5])
+    (3, 5)
+    """
+    return tuple(max(unit_sizes[unit] for unit in np.flatnonzero(row).tolist()) for row in target)
 
 
 def is_each_unit(target: Matrix) -> bool:

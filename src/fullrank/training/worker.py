@@ -9,6 +9,7 @@ from fullrank.algorithms import Gradients, Problem
 from fullrank.codes import support
 from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest
+from fullrank.rounds.opening import reporter_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,10 +42,12 @@ class Worker:
     Args:
         problem: Sizes and data mode.
         gradients: At the broadcast parameters.
+        seed: The run's seed, the key of linear hashes.
     """
 
-    def __init__(self, problem: Problem, gradients: Gradients) -> None:
+    def __init__(self, problem: Problem, gradients: Gradients, *, seed: int) -> None:
         self._problem, self._gradients = problem, gradients
+        self._report_of = reporter_of(problem, seed=seed)
 
     def compute(
         self,
@@ -70,7 +73,7 @@ class Worker:
         for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
             if last is not None:
                 report(*last)
-            last = (unit, unit_digest(update))
+            last = (unit, self._report_of(update))
             for row in sharing:
                 if (coefficient := coefficients.get((row.row, unit))) is not None:
                     add_scaled(coded[row.row], coefficient, update)

@@ -437,7 +437,9 @@ class UnitDone(_message.Message):
     DIGEST_FIELD_NUMBER: _builtins.int
     unit: _builtins.int
     digest: _builtins.bytes
-    """BLAKE3-128 of the unit's own entries, float32, snapped."""
+    """BLAKE3-128 of the unit's own entries, float32, snapped; where targets are sums, followed by
+    its linear hash, 16 bytes.
+    """
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     def __init__(

@@ -46,7 +46,8 @@ class Sums:
 
 def algorithm_of(sums: Sums) -> Algorithm:
     """The two roles that are asked for."""
-    roles = SimpleNamespace(gradients=sums, optimiser=sums)
+    problem = SimpleNamespace(target=None)
+    roles = SimpleNamespace(gradients=sums, optimiser=sums, problem=problem)
     return cast(Algorithm, roles)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import LearnerId, Vector
-from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -55,11 +54,12 @@ class ContributionParser:
         return self._header.ids if self._header and self._assembler else None
 
     def _report(self, reports: Sequence[pb.UnitDone]) -> None:
+        expected = self._identity.report_bytes
         for done in reports:
-            if done.unit >= self._identity.units or len(done.digest) != DIGEST_BYTES:
+            if done.unit >= self._identity.units or len(done.digest) != expected:
                 raise InvalidContribution(
                     f"units: unit {done.unit} of {self._identity.units}, digest of "
-                    f"{len(done.digest)} bytes, expected {DIGEST_BYTES}"
+                    f"{len(done.digest)} bytes, expected {expected}"
                 )
         self._reception.report(self._learner, reports)
 

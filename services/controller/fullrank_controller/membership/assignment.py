@@ -9,8 +9,9 @@ import numpy as np
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.conditions import decodable, loss_patterns
 from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
-from fullrank.common.types import BoolArray, LearnerId, UnitIndex
+from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
 from fullrank.config import PluginSettings
 from fullrank_controller.membership.placement import Placement, place
 from fullrank_controller.membership.roster import Member
@@ -71,8 +72,9 @@ class Assignment:
 
     @property
     def decodable(self) -> bool:
-        """True if the held rows determine every unit."""
-        return not completing_units(self.code.matrix[sorted(self.holders)])
+        """True if the held rows determine the target."""
+        rows = self.code.matrix[sorted(self.holders)]
+        return not completing_units(rows, target=self.code.target)
 
     def held(self, members: Sequence[Member]) -> BoolArray:
         """Units that each of the members computes, shape (members, M)."""
@@ -112,7 +114,13 @@ def working_rows(code: Code) -> list[int]:
 
 
 def largest_code(
-    name: str, params: Mapping[str, Any], *, learners: int, units: int, seed: int
+    name: str,
+    params: Mapping[str, Any],
+    *,
+    learners: int,
+    units: int,
+    seed: int,
+    target: Matrix | None = None,
 ) -> Code | None:
     """The code with the most rows R <= learners that exists, or None.
 
@@ -122,7 +130,8 @@ def largest_code(
         most = codes.get(name).tolerating(rows - units) or {}
         wanted = {key: min(value, most.get(key, value)) for key, value in params.items()}
         try:
-            return make_code(name, rows=rows, units=units, seed=seed, **wanted)
+            code = make_code(name, rows=rows, units=units, seed=seed, **wanted)
+            return code.recovering(each_unit(units) if target is None else target)
         except CodeError:
             continue
     return None
@@ -135,6 +144,7 @@ def make_assignment(
     requested: PluginSettings,
     units: int,
     seed: int,
+    target: Matrix | None = None,
     previous: Assignment | None = None,
 ) -> Assignment | None:
     """Assign the rows of the largest code that exists; None if the members are too few for any.
@@ -145,10 +155,16 @@ def make_assignment(
         requested: The requested code.
         units: M.
         seed: Seed of the code.
+        target: T that the code has to recover; by default every unit.
         previous: The assignment before; learners keep what they computed as far as possible.
     """
     code = largest_code(
-        requested.name, requested.params, learners=len(members), units=units, seed=seed
+        requested.name,
+        requested.params,
+        learners=len(members),
+        units=units,
+        seed=seed,
+        target=target,
     )
     if code is None:
         return None

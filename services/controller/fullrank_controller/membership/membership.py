@@ -111,6 +111,7 @@ class Membership:
             requested=self.requested,
             units=self._identity.units,
             seed=self._config.seed,
+            target=self._identity.target,
             previous=self.assignment,
         )
 

@@ -48,7 +48,7 @@ class Auditor:
     ) -> None:
         self._config, self._run, self._units = config, run, len(training.algorithm.problem.units)
         self._every = config.audit.every if training.problem.data.exact else 0
-        self._recomputation = Recomputation(training, replay)
+        self._recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = Disputes(config, run, training, replay, directory)
         self._tries = 0
         self._iteration = 0

@@ -10,6 +10,7 @@ from fullrank.common.errors import CheckpointUnusable, FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
 from fullrank.replay import Sample
+from fullrank.rounds.opening import reporter_of
 from fullrank.rpc.clients import ReplayClient
 from fullrank.runs.event_log import TakenBack
 from fullrank.runs.journal import read, supersede
@@ -105,7 +106,13 @@ class Disputes:
         if checkpoint is not None:
             shadow.optimiser.load(part(checkpoint.arrays, "algorithm"))
         return await asyncio.to_thread(
-            prove, shadow, entries, dispute, since=max(since, first), gather=gather
+            prove,
+            shadow,
+            entries,
+            dispute,
+            since=max(since, first),
+            gather=gather,
+            report=reporter_of(shadow.problem, seed=self._config.seed),
         )
 
     def _shadow(self) -> Algorithm:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import LearnerId, UnitIndex, Vector
-from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rounds.round import Round
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -165,7 +164,7 @@ class Reception:
             if not self._membership.computes(learner, done.unit):
                 raise InvalidContribution(f"units: unit {done.unit} is not of this learner's row")
         if current:
-            self.bytes_received["digests"] += DIGEST_BYTES * len(current)
+            self.bytes_received["digests"] += self._identity.report_bytes * len(current)
             ids, digests = current[-1].ids, {done.unit: done.digest for done in current}
             self._events.put_nowait(Reported(ids=ids, learner=learner, digests=digests))
         elif reports:

@@ -9,8 +9,8 @@ import numpy as np
 
 from fullrank.common.errors import Cancelled, FullrankError
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.common.updates import unit_digest
 from fullrank.replay import Sample
+from fullrank.rounds.opening import reporter_of
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
 from fullrank.wiring import Training
@@ -24,14 +24,15 @@ class Recomputation:
     Args:
         training: Its parameters are those that were broadcast.
         replay: Holds the minibatches.
+        seed: The run's seed, the key of linear hashes.
 
     Attributes:
         digests: Digests of the units computed for the open round.
     """
 
-    def __init__(self, training: Training, replay: ReplayClient) -> None:
+    def __init__(self, training: Training, replay: ReplayClient, *, seed: int) -> None:
         self.digests: Mapping[UnitIndex, bytes] = {}
-        self._training, self._replay = training, replay
+        self._training, self._replay, self._seed = training, replay, seed
         self._computing: asyncio.Task[None] | None = None
         self._stopped = threading.Event()
 
@@ -74,7 +75,8 @@ class Recomputation:
         updates = self._training.algorithm.gradients.compute(
             batch, [unit], iteration=iteration, check_cancelled=self._check_cancelled
         )
-        return unit_digest(dict(updates)[unit])
+        report_of = reporter_of(self._training.problem, seed=self._seed)
+        return report_of(dict(updates)[unit])
 
     def _check_cancelled(self) -> None:
         if self._stopped.is_set():

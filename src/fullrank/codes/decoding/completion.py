@@ -1,7 +1,6 @@
 """Completion of rows of C that do not determine the target."""
 
 import numpy as np
-from scipy.linalg import null_space, qr
 
 from fullrank.codes.conditions import determines
 from fullrank.codes.targets import is_each_unit
@@ -24,6 +23,8 @@ def completing_units(rows: Matrix, *, target: Matrix | None = None) -> list[Unit
     >>> completing_units(np.array([[1.0, 2.0, 0.0], [2.0, 4.0, 0.0]]))
     [0, 2]
     """
+    from scipy.linalg import null_space, qr  # large, and learners never need it
+
     missing = null_space(np.vstack([rows, np.zeros(rows.shape[1])]))
     _, _, order = qr(missing.T, mode="economic", pivoting=True)
     chosen: list[UnitIndex] = sorted(order[: missing.shape[1]].tolist())

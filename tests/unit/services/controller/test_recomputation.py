@@ -40,9 +40,10 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     algorithm = Slow()
     training = SimpleNamespace(
         algorithm=SimpleNamespace(gradients=algorithm),
+        problem=SimpleNamespace(target=None),
         collector=SimpleNamespace(layout=SimpleNamespace(row_size=4)),
     )
-    recomputation = Recomputation(cast(Any, training), cast(Any, Replay()))
+    recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
     recomputation.begin(SAMPLE, 0, None)
     await asyncio.to_thread(algorithm.begun.wait)
     if decided_first:
