@@ -2,9 +2,10 @@
 
 import os
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("fullrank", deadline=None)  # a busy machine is no reason to fail
+# A busy machine is no reason to fail.
+settings.register_profile("fullrank", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fullrank")

@@ -60,7 +60,7 @@ def disk(tmp_path: Path) -> Iterator[Disk]:
 
 def test_a_run_ends_when_its_disk_is_full_and_resumes_to_the_same_bits(disk: Disk) -> None:
     run_dir = disk.root / "run"
-    slow = settings("iterations=8", "compute.emulate_unit_s=0.1", "replay.deadline_s=3.0")
+    slow = settings("iterations=8", "compute.emulate_unit_s=0.1", "replay.deadline_s=10.0")
     training = start("train", "--run-dir", str(run_dir), *slow)
     wait_until(lambda: committed(run_dir) > 2, what="three iterations")
     disk.fill()
@@ -87,7 +87,7 @@ async def test_replay_refuses_what_its_disk_does_not_take_and_goes_on_when_there
     writer, acknowledged = ReplayClient(address, deadline_s=WAIT_S), 0
     acknowledged = await writer.append(0, rows_of(0, BATCH))
     disk.fill(leaving_bytes=2**20)
-    hasty = ReplayClient(address, deadline_s=1.0)
+    hasty = ReplayClient(address, deadline_s=10.0)
     refused = ""
     while not refused:
         try:
