@@ -132,7 +132,7 @@ class Following:
             async with aclosing(self._monitor.watch(iteration, until_now=True)) as records:
                 async for record in records:
                     return record
-        raise NotFound(f"iteration {iteration} of {self.view.name} cannot be had now")
+        raise NotFound(f"iteration {iteration} of {self.view.name} is not available now")
 
     def _away(self, attempt: RetryCallState) -> None:
         assert attempt.outcome is not None

@@ -26,16 +26,16 @@ def of_records(before: IterationRecord | None, now: IterationRecord) -> Iterator
         return Entry(iteration=now.iteration, kind=kind, text=text)
 
     if before is not None and now.iteration <= before.iteration:
-        yield entry("audit", f"iterations {now.iteration} to {before.iteration} were taken back")
+        yield entry("audit", f"iterations {now.iteration} to {before.iteration} were rolled back")
     elif before is not None and now.term != before.term:
         yield entry("fault", f"the controller started again: term {now.term}")
     if before is None or now.epoch != before.epoch:
         rows = f"{now.code}, {now.code_rows} rows, tolerance {now.tolerance}"
-        yield entry("change", f"code dealt, epoch {now.epoch}: {rows}")
+        yield entry("change", f"code assigned, epoch {now.epoch}: {rows}")
     if now.attempt:
-        yield entry("fault", "rows were dealt again within the iteration")
+        yield entry("fault", "rows were assigned again within the iteration")
     for learner in now.quarantined:
-        yield entry("audit", f"learner {learner} contributed something wrong and was left out")
+        yield entry("audit", f"learner {learner} sent a wrong contribution and was left out")
     if not now.exact and now.variance is None:
         yield entry("audit", f"inexact: no entry is off by more than {now.error_bound or 0:.1e}")
 

@@ -1,9 +1,9 @@
-// Curves over iterations: what a page keeps of them, and charts (uPlot) of several at once.
+// Curves over iterations, and charts (uPlot) of several curves.
 import { colour, number } from "./dom.js";
 
 const LEGEND = 28; // height of one line, pixels
 
-/** Columns of numbers that grow; point p stands for `width` iterations from p * width on. */
+/** Growing columns of numbers; point p covers `width` iterations from p * width on. */
 export class Curve {
   constructor() {
     this.width = 1;
@@ -11,7 +11,7 @@ export class Curve {
     this.columns = new Map();
   }
 
-  /** Replace all from point `start` on. */
+  /** Replace all points from `start` on. */
   take({ start, width, columns }) {
     this.width = width;
     if (start === 0) this.columns.clear();
@@ -32,7 +32,7 @@ export class Curve {
   }
 }
 
-/** Means over the last `window` iterations; gaps are passed over. */
+/** Means over the last `window` iterations, skipping gaps. */
 export function smooth(values, window) {
   const means = Array(values.length).fill(null);
   let sum = 0, count = 0;
@@ -45,7 +45,7 @@ export function smooth(values, window) {
   return means;
 }
 
-/** Dots with bounds of what was evaluated, for a chart: the middle, and [iteration, low, high] of each. */
+/** Evaluations as dots of a chart: the middle, and [iteration, low, high] of each. */
 export function dots(curve, evaluations, column) {
   const values = Array(curve.length).fill(null), bounds = [];
   for (const { iteration, [column]: [mean, low, high] } of evaluations) {
@@ -57,7 +57,7 @@ export function dots(curve, evaluations, column) {
   return { curve, values, bounds };
 }
 
-/** Common iterations of lines, and the values of each; quick where their points are equally wide. */
+/** Common iterations of lines, and their values; fast if their points are equally wide. */
 function aligned(lines) {
   const longest = lines.reduce((most, { curve }) => (curve.length > most.length ? curve : most), lines[0].curve);
   if (lines.some(({ curve }) => curve.width !== longest.width)) {
@@ -67,7 +67,7 @@ function aligned(lines) {
   return [longest.iterations, ...lines.map(padded)];
 }
 
-/** Intervals, below the dots that are drawn upon them. */
+/** Draw intervals below their dots. */
 function drawBounds(plot, { show }, { bounds, colour: stroke }) {
   if (!bounds || !show) return;
   const { ctx, bbox } = plot;
@@ -97,7 +97,7 @@ export class Chart {
     new ResizeObserver(() => this.fit()).observe(element);
   }
 
-  /** Fill the element; drawing is dear, so not in vain. */
+  /** Draw the chart into the element; skipped when nothing changed, because drawing is slow. */
   fit() {
     if (!this.plot) return;
     const { width, height } = this.size();

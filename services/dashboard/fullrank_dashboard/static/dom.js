@@ -1,4 +1,4 @@
-// Elements and texts, so that nothing that a run says is ever taken for markup.
+// Elements and texts; text from a run is never interpreted as markup.
 
 /** An element with properties and children; strings become text. */
 export function h(name, properties = {}, ...children) {
@@ -15,7 +15,7 @@ export const $ = (selector) => document.querySelector(selector);
 
 const shown = new WeakMap();
 
-/** Replace an element's children if what they are made of has changed; what is pressed or marked stays. */
+/** Replace an element's children if their source has changed; focus and selection stay. */
 export function renew(element, facts, make) {
   const key = JSON.stringify(facts);
   if (shown.get(element) === key) return;
@@ -25,7 +25,7 @@ export function renew(element, facts, make) {
 
 const colours = new Map();
 
-/** A colour of the style sheet; looked up once, for that lays out the page. */
+/** A colour of the style sheet; cached, because reading it forces a layout. */
 export function colour(name) {
   if (!colours.has(name)) {
     const probe = h("i");
@@ -37,10 +37,10 @@ export function colour(name) {
   return colours.get(name);
 }
 
-/** Look colours up again: the theme has changed. */
+/** Clear the cached colours after a change of theme. */
 export const forgetColours = () => colours.clear();
 
-/** A duration in its own unit. */
+/** A duration with a suitable unit. */
 export function seconds(value) {
   if (value == null) return "–";
   if (value >= 5400) return `${(value / 3600).toFixed(1)} h`;
@@ -49,7 +49,7 @@ export function seconds(value) {
   return `${(1000 * value).toPrecision(value >= 0.001 ? 3 : 2)} ms`;
 }
 
-/** A number of four digits at most. */
+/** A number with at most four digits. */
 export function number(value) {
   if (value == null) return "–";
   if (value !== 0 && (Math.abs(value) >= 1e5 || Math.abs(value) < 1e-3)) return value.toExponential(1);

@@ -1,4 +1,4 @@
-// What the server tells, what the person chose, and who draws what.
+// State from the server, choices of the user, and the drawing of panels.
 import { $, colour, forgetColours, h, renew, seconds, whole } from "./dom.js";
 import { Chart, Curve, dots, smooth } from "./curves.js";
 import { drawBudget, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
@@ -8,8 +8,8 @@ import { drawRound } from "./rounds.js";
 const HUES = ["--accent", "#0d9488", "#d97706", "#db2777", "#0284c7", "#65a30d"];
 const runs = [];
 let selected = 0;
-const stale = new Set(); // runs that are not drawn as they are
-let wanted = null; // the round that is looked at; null: the newest
+const stale = new Set(); // runs that must be redrawn
+let wanted = null; // the round shown; null: the newest
 const charts = {
   returns: new Chart($("#returns .chart")),
   times: new Chart($("#times .chart"), { unit: seconds }),
@@ -33,7 +33,7 @@ function take({ run: index, curve, ...facts }) {
   stale.add(index);
 }
 
-/** What several messages told is drawn once. */
+/** Draw once for several messages. */
 function drawStale() {
   drawRuns();
   drawReturns();
@@ -41,7 +41,7 @@ function drawStale() {
   stale.clear();
 }
 
-/** Do it when what was drawn so far is seen: an answer comes before all that follows from it. */
+/** Run after the next paint, so that the response to an input appears first. */
 const soon = (work) => requestAnimationFrame(() => setTimeout(work));
 
 function say(problem) {
@@ -95,7 +95,7 @@ function drawReturns() {
   charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
 }
 
-/** The kinds of return that there are; which one is chosen. */
+/** Fill the selection of returns. */
 function offerColumns() {
   const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => name.startsWith("return"));
   const select = $("#column");
@@ -104,7 +104,7 @@ function offerColumns() {
     select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
     select.value = names.includes(chosen) ? chosen : names[0];
   }
-  select.hidden = names.length < 3; // one side returns what all do
+  select.hidden = names.length < 3; // with a single side, its return is the total
   return select.value || "return";
 }
 
@@ -134,7 +134,7 @@ function drawRounds(run) {
   drawRound(run.round, run.status?.units);
 }
 
-/** Look at a round; the newest one, and those after it, if it is null. */
+/** Show a round; null follows the newest. */
 async function look(iteration) {
   const run = runs[selected];
   if (!run?.round) return;
@@ -169,7 +169,7 @@ function switchTheme() {
   soon(drawAnew);
 }
 
-/** In the theme's colours. */
+/** Redraw in the colours of the theme. */
 function drawAnew() {
   forgetColours();
   if (!runs.length) return;

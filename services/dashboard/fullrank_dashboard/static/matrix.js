@@ -1,4 +1,4 @@
-// The assignment matrix C as a heat map: rows with their learners and loads, columns of units.
+// The assignment matrix C as a heat map: rows with learners and loads, columns of units.
 import { $, colour, number } from "./dom.js";
 
 const LEFT = 58, RIGHT = 44, TOP = 20, MOST = 360;

@@ -1,7 +1,7 @@
-// The panels that are words and numbers.
+// Panels of text and numbers.
 import { $, h, number, percent, renew, seconds, whole } from "./dom.js";
 
-/** Where the run stands, in a line of numbers. */
+/** Summary of the run in a line of numbers. */
 export function drawSummary(run) {
   const { status, totals, round } = run;
   const rounds = run.curve.length * run.curve.width;
@@ -19,7 +19,7 @@ export function drawSummary(run) {
 
 const share = ({ round_s, saved_s }) => `at least, ${percent(saved_s / (round_s + saved_s))}`;
 
-/** Where the time goes, and what to do about it. */
+/** Time of each phase, and advice about the longest. */
 export function drawBudget({ phases, bottleneck }) {
   const [what, advice] = bottleneck?.split(": ") ?? [];
   $("#budget .lead").replaceChildren(...(bottleneck ? [h("b", {}, what), `: ${advice}.`] : ["Nothing was measured yet."]));
@@ -36,7 +36,7 @@ export function drawBudget({ phases, bottleneck }) {
   )));
 }
 
-/** What the run promises of its bits. */
+/** Exactness of the run and its caveats. */
 export function drawProof({ round, totals, status }) {
   if (!round) return;
   $("#proof .lead").replaceChildren(...(totals.inexact
@@ -52,7 +52,7 @@ export function drawProof({ round, totals, status }) {
   $("#proof dl").replaceChildren(...facts.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)]));
 }
 
-/** Who is attached. */
+/** Table of the attached learners. */
 export function drawLearners({ learners }) {
   const cells = (each) => [
     each.learner, each.host, each.rows.join(", ") || "–", each.state, `${seconds(each.silent_s)} ago`,
@@ -62,7 +62,7 @@ export function drawLearners({ learners }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
 }
 
-/** Faults, audits and changes, the newest first. */
+/** Log of faults, audits and changes, the newest first. */
 export function drawLog({ log }) {
   const line = ({ iteration, kind, text }) => h("li", {}, h("span", {}, whole(iteration)), h("p", { className: kind }, text));
   renew($("#log ol"), log, () => (log.length ? log.map(line) : [h("li", {}, h("span"), h("p", {}, "Nothing happened yet."))]));

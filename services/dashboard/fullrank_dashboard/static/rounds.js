@@ -1,9 +1,9 @@
-// One round: a lane for each learner, when the rank sufficed, and what waiting would have cost.
+// One round: a lane for each learner, the time at which it became decodable, and the time saved.
 import { $, h, number, seconds, whole } from "./dom.js";
 
 const MOST_LANES = 200;
 
-/** Draw a round as the server tells it. */
+/** Draw a round. */
 export function drawRound(round, units) {
   $("#iteration").textContent = whole(round.iteration);
   $("#round .lead").replaceChildren(...sentence(round, units));

@@ -48,7 +48,7 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
     view.committed([record(2, term=2, return_mean=5.0)])
     assert view.curve.columns(0)["return"] == [1.0, 1.0, 5.0]
     assert (view.find(3), view.last) == (None, view.find(2))
-    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were taken back"
+    assert view.facts()["log"][0]["text"] == "iterations 2 to 3 were rolled back"
 
 
 def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> None:
@@ -110,10 +110,10 @@ def test_the_story_tells_restarts_new_codes_wrong_contributions_and_inexact_roun
     now = record(5, term=2, epoch=3, attempt=1, quarantined=(2,), exact=False, error_bound=1e-9)
     texts = [entry.text for entry in of_records(before, now)]
     assert texts[0] == "the controller started again: term 2"
-    assert texts[1].startswith("code dealt, epoch 3: cyclic")
+    assert texts[1].startswith("code assigned, epoch 3: cyclic")
     assert texts[2:] == [
-        "rows were dealt again within the iteration",
-        "learner 2 contributed something wrong and was left out",
+        "rows were assigned again within the iteration",
+        "learner 2 sent a wrong contribution and was left out",
         "inexact: no entry is off by more than 1.0e-09",
     ]
     assert list(of_records(before, record(5))) == []
