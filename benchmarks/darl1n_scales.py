@@ -20,9 +20,9 @@ import sys
 import time
 from pathlib import Path
 
+from fullrank_reproduction.claim_results import Held, as_table
 from fullrank_reproduction.darl1n.training.figures import draw_scaling
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling, measured, of_scaling
-from fullrank_reproduction.verdicts import Held, as_table
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "darl1n_scales.png"
 TEAMS = (3, 6, 12, 24, 48, 96)

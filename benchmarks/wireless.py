@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from fullrank_reproduction import verdicts
+from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.experiment import PAPER
 from fullrank_reproduction.darl1n.training import wireless
@@ -36,7 +36,7 @@ def main() -> int:
         results = run(cells, directory or Path(scratch))
     print(wireless.said(budget))
     print(f"\n{wireless.of_wireless(results, budget)}\n")
-    print(verdicts.as_table({"Fig. 5": wireless.judge_wireless(results, budget)}))
+    print(claim_results.as_table({"Fig. 5": wireless.judge_wireless(results, budget)}))
     draw_wireless(results, budget, PICTURE)
     few, many = wireless.DEADLINES
     leads = (

@@ -8,9 +8,9 @@ from fullrank.codes import make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank.common.types import JSON
 from fullrank_reproduction import wang21
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.learning import CENTRALISED, EXACT
 from fullrank_reproduction.timing import Setting
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 from fullrank_reproduction.wang21 import Task
 
 SLACK = 0.10
@@ -28,7 +28,7 @@ def table(times: Mapping[Setting, float]) -> Table:
     return {(s.task.name, s.agents, s.code, s.stragglers): t for s, t in times.items()}
 
 
-def judge_times(found: Table, *, rounds: int) -> list[Verdict]:
+def judge_times(found: Table, *, rounds: int) -> list[ClaimResult]:
     """Claims (i) to (iv), for every task and M of the table.
 
     Args:
@@ -61,7 +61,7 @@ def judge_times(found: Table, *, rounds: int) -> list[Verdict]:
     ]
 
 
-def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> Verdict:
+def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> ClaimResult:
     """Claim (v): coded and centralised runs learn alike; ours are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {task.name}."
     compared, iterations, differing = 0, 0, []
@@ -109,13 +109,15 @@ Check = Callable[[_Row], list[str] | None]
 """Evidence against a claim in a row; None where it is not testable."""
 
 
-def _all(claim: str, rows: Sequence[_Row], check: Check) -> Verdict:
-    """Verdict on a claim, which must hold in every row where it is testable."""
+def _all(claim: str, rows: Sequence[_Row], check: Check) -> ClaimResult:
+    """ClaimResult on a claim, which must hold in every row where it is testable."""
     outcomes = [(row, check(row)) for row in rows]
     tested = [(row, failed) for row, failed in outcomes if failed is not None]
     failures = [f"{row}: {text}" for row, failed in tested for text in failed]
     if not tested:
-        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason="not run, or in too few rounds")
+        return ClaimResult(
+            claim=claim, held=Held.NOT_TESTABLE, reason="not run, or in too few rounds"
+        )
     return judge(claim, failures, grounds=f"in {len(tested)} of {len(rows)} rows")
 
 

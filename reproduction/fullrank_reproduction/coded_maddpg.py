@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.common.types import JSON
-from fullrank_reproduction import claims, figures, learning, page, timing, verdicts, wang21
+from fullrank_reproduction import claim_results, claims, figures, learning, page, timing, wang21
 from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.claims import Table
 from fullrank_reproduction.learning import Budget
 from fullrank_reproduction.timing import Clock, Setting, Train
-from fullrank_reproduction.verdicts import Verdict
 
 PAGE = "README.md"
 
@@ -179,7 +179,7 @@ def _page(
     found: Mapping[str, JSON],
     *,
     tables: Mapping[str, Table],
-    judged: Mapping[str, Sequence[Verdict]],
+    judged: Mapping[str, Sequence[ClaimResult]],
 ) -> str:
     sections = (
         _introduction(scale, judged),
@@ -190,7 +190,7 @@ def _page(
     return "".join(sections)
 
 
-def _introduction(scale: Scale, judged: Mapping[str, Sequence[Verdict]]) -> str:
+def _introduction(scale: Scale, judged: Mapping[str, Sequence[ClaimResult]]) -> str:
     return f"""# Coded MADDPG, reproduced ({scale.name} scale)
 
 `fullrank reproduce coded-maddpg --scale {scale.name}`. Tasks in the `openai` variant (dynamics and
@@ -199,7 +199,7 @@ adversaries in the competitive ones, N = {wang21.LEARNERS}; an uncoded run has M
 
 ## Claims
 
-{verdicts.as_table(judged)}
+{claim_results.as_table(judged)}
 
 Times count as equal within {claims.SLACK:.0%} of the delay. *Published* judges the authors' own
 numbers by the same rules.

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterator
 
+from fullrank_reproduction.claim_results import ClaimResult, judge
 from fullrank_reproduction.darl1n import noise
 from fullrank_reproduction.darl1n.published import AGENTS
 from fullrank_reproduction.darl1n.results import Results, at
-from fullrank_reproduction.verdicts import Verdict, judge
 
 RECOVERED = 18
 """|J| from which dense codes are usable again."""
@@ -14,8 +14,8 @@ DROWNED, CLEAR = 10.0, 2.0
 first, harmless up to the second."""
 
 
-def judge_noise(found: Results) -> list[Verdict]:
-    """Verdicts on the noise study."""
+def judge_noise(found: Results) -> list[ClaimResult]:
+    """Results for the noise study."""
     first, then = (
         [(name, median(found, name, size)) for name in noise.DENSE] for size in (AGENTS, RECOVERED)
     )

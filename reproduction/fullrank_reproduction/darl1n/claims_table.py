@@ -5,6 +5,7 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
 
 from fullrank.common.types import JSON
+from fullrank_reproduction.claim_results import ClaimResult, judge
 from fullrank_reproduction.darl1n.published import (
     AGENTS,
     LDGM,
@@ -23,7 +24,6 @@ from fullrank_reproduction.darl1n.published import (
 from fullrank_reproduction.darl1n.results import Results, overhead, success, variance
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel, success_probability
 from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
-from fullrank_reproduction.verdicts import Verdict, judge
 
 CLOSE = 0.02
 """Tolerance within which a published number equals a closed form."""
@@ -34,8 +34,8 @@ DRAWS = 10
 ENOUGH = "at every |J| at which enough sets decode"
 
 
-def judge_published(found: Results) -> list[Verdict]:
-    """Verdicts on the origin of the published numbers."""
+def judge_published(found: Results) -> list[ClaimResult]:
+    """Results for the origin of the published numbers."""
     return [
         judge(
             "Stragglers follow Assumption 4: each learner with probability eta.",
@@ -65,8 +65,8 @@ def judge_published(found: Results) -> list[Verdict]:
     ]
 
 
-def judge_table(found: Results) -> list[Verdict]:
-    """Verdicts on the claims about the table, from our numbers."""
+def judge_table(found: Results) -> list[ClaimResult]:
+    """Results for the claims about the table, from our numbers."""
     return [
         judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
         judge(

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from itertools import product
 
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.published import (
     CONVERGENCE_S,
     DELAYS_S,
@@ -18,7 +19,6 @@ from fullrank_reproduction.darl1n.published import (
 from fullrank_reproduction.darl1n.results import Results, seconds
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 from fullrank_reproduction.darl1n.times import Machines
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 FLAT = 1.1
 """Times that differ by less than this factor do not grow."""
@@ -30,8 +30,8 @@ LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
 LATE = RATES[1:]
 
 
-def judge_figure(found: Results, model: StragglerModel) -> list[Verdict]:
-    """Verdicts on Fig. 7, for one straggler model."""
+def judge_figure(found: Results, model: StragglerModel) -> list[ClaimResult]:
+    """Results for Fig. 7, for one straggler model."""
     wins, pairs = _light_wins(found, model)
     return [
         judge(
@@ -62,8 +62,8 @@ def judge_figure(found: Results, model: StragglerModel) -> list[Verdict]:
     ]
 
 
-def judge_convergence(found: Results, machines: Machines) -> list[Verdict]:
-    """Verdicts on Table VI, with independent stragglers."""
+def judge_convergence(found: Results, machines: Machines) -> list[ClaimResult]:
+    """Results for Table VI, with independent stragglers."""
     return [
         judge(
             "LDGM converges first where there are stragglers, if all need the same iterations.",
@@ -75,7 +75,7 @@ def judge_convergence(found: Results, machines: Machines) -> list[Verdict]:
             list(_elsewhere(found, machines)),
             grounds=f"{machines.iterations:.0f}; all times within {NEAR:.0%}",
         ),
-        Verdict(
+        ClaimResult(
             claim="MDS and sparse do not learn, repetition and LDGM do.",
             held=Held.NOT_TESTABLE,
             reason="needs the training runs of Coded DARL1N",

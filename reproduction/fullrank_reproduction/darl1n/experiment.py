@@ -1,11 +1,12 @@
-"""The reproduction of [DARL1N]: cells, then pictures, verdicts and the page."""
+"""The reproduction of [DARL1N]: cells, then pictures, results of the claims and the page."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from fullrank_reproduction import verdicts
+from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.darl1n import (
     figures,
     noise,
@@ -23,7 +24,6 @@ from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 from fullrank_reproduction.darl1n.training import Budget
 from fullrank_reproduction.timing import Clock
-from fullrank_reproduction.verdicts import Verdict
 
 PAGE = "README.md"
 
@@ -134,8 +134,8 @@ def reproduce(
     return path
 
 
-def _judged(scale: Scale, found: Results) -> Mapping[str, Sequence[Verdict]]:
-    """Verdicts by source."""
+def _judged(scale: Scale, found: Results) -> Mapping[str, Sequence[ClaimResult]]:
+    """Results by source."""
     return {
         "published numbers": judge_published(found),
         "Table V, ours": judge_table(found),
@@ -169,7 +169,7 @@ nodes.
 
 ## Claims
 
-{verdicts.as_table(_judged(scale, found))}
+{claim_results.as_table(_judged(scale, found))}
 
 """
 

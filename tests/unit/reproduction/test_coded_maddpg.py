@@ -12,9 +12,9 @@ from fullrank.config import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank_reproduction import claims, coded_maddpg, page, timing, wang21
 from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claim_results import ClaimResult, Held
 from fullrank_reproduction.claims import Table
 from fullrank_reproduction.timing import Setting
-from fullrank_reproduction.verdicts import Held, Verdict
 
 
 def counted(name: str, calls: list[str], *, seed: int = 0) -> Cell:
@@ -102,7 +102,7 @@ def virtual() -> Table:
     return predicted()
 
 
-def held(verdicts: list[Verdict]) -> list[Held]:
+def held(verdicts: list[ClaimResult]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 

@@ -10,6 +10,7 @@ import pytest
 from fullrank.codes.analysis import computation_overhead, decodable_given_losses, variance
 from fullrank.common.types import JSON
 from fullrank_reproduction.cells import run
+from fullrank_reproduction.claim_results import ClaimResult, Held
 from fullrank_reproduction.darl1n import Scale, noise, published, table_v, times
 from fullrank_reproduction.darl1n.claims_noise import judge_noise
 from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
@@ -24,7 +25,6 @@ from fullrank_reproduction.darl1n.straggler_models import (
 )
 from fullrank_reproduction.darl1n.training import Budget
 from fullrank_reproduction.darl1n.vandermonde import exact_variance
-from fullrank_reproduction.verdicts import Held, Verdict
 
 NO_TRAINING = Budget(
     sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1, draws=0, episodes=0
@@ -47,19 +47,19 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return run(cells(TINY), tmp_path_factory.mktemp("darl1n"))
 
 
-def held(verdicts: list[Verdict]) -> list[Held]:
+def held(verdicts: list[ClaimResult]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 
-def independent(found: Results) -> list[Verdict]:
+def independent(found: Results) -> list[ClaimResult]:
     return judge_figure(found, StragglerModel.BERNOULLI)
 
 
-def fixed(found: Results) -> list[Verdict]:
+def fixed(found: Results) -> list[ClaimResult]:
     return judge_figure(found, StragglerModel.FIXED)
 
 
-def convergence(found: Results) -> list[Verdict]:
+def convergence(found: Results) -> list[ClaimResult]:
     return judge_convergence(found, MACHINES)
 
 
@@ -225,7 +225,7 @@ def heavy(found: dict[str, JSON]) -> None:
 )
 def test_what_speaks_against_a_claim_is_found(
     found: Results,
-    judge: Callable[[Results], list[Verdict]],
+    judge: Callable[[Results], list[ClaimResult]],
     claim: int,
     change: Callable[[dict[str, JSON]], None],
 ) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from fullrank.common.types import JSON
 from fullrank.local import LocalIteration, LocalRun
+from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.training import scaling
 from fullrank_reproduction.darl1n.training.published import OURS
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
-from fullrank_reproduction.verdicts import Held
 
 
 def times_like(exponents: dict[str, float]) -> JSON:

@@ -16,6 +16,7 @@ from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
 from fullrank_reproduction.baselines.epc import train
 from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
     claims,
@@ -32,7 +33,6 @@ from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
 from fullrank_reproduction.darl1n.training.runs import adversaries, learners, teams
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
-from fullrank_reproduction.verdicts import Held
 
 TINY = Budget(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
 WHOLE = Budget(

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import scaling
 from fullrank_reproduction.darl1n.training.budget import Budget
@@ -13,7 +14,6 @@ from fullrank_reproduction.darl1n.training.published import DARL1N, EPC, FOOD, I
 from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 from fullrank_reproduction.darl1n.training.wireless import judge_wireless
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 ALIKE = 0.05
 """Share of the best return within which returns count as equal."""
@@ -25,8 +25,8 @@ Against: TypeAlias = Callable[[Curves], list[str]]
 """Evidence against a claim in a team's curves."""
 
 
-def judged(found: Results, budget: Budget) -> dict[str, list[Verdict]]:
-    """Verdicts by source."""
+def judged(found: Results, budget: Budget) -> dict[str, list[ClaimResult]]:
+    """Results by source."""
     return {
         "Tables I to IV": judge_learning(found, budget),
         "Fig. 2": judge_scaling(budget.timed_teams, found[scaling.CELL]),
@@ -36,8 +36,8 @@ def judged(found: Results, budget: Budget) -> dict[str, list[Verdict]]:
     }
 
 
-def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
-    """Verdicts on Tables I to IV."""
+def judge_learning(found: Results, budget: Budget) -> list[ClaimResult]:
+    """Results for Tables I to IV."""
     every = teams(budget)
     ising = [team for team in every if team.task is ISING]
     food = [team for team in every if team.task is FOOD]
@@ -76,7 +76,7 @@ def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
     ]
     return [
         *(_in_full(found, budget, *each) for each in claims),
-        Verdict(
+        ClaimResult(
             claim="Grassland and Adversarial Battle: the rewards of the tables.",
             held=Held.NOT_TESTABLE,
             reason="they depend on the authors' adversaries, which are published for M = 6 alone; "
@@ -87,11 +87,11 @@ def judge_learning(found: Results, budget: Budget) -> list[Verdict]:
 
 def _in_full(
     found: Results, budget: Budget, claim: str, judged: Sequence[Team], against: Against
-) -> Verdict:
-    """Verdict from the teams that were trained as long as the paper's."""
+) -> ClaimResult:
+    """ClaimResult from the teams that were trained as long as the paper's."""
     whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
-        return Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
+        return ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
     speaking = [
         f"{team}: {text}" for team in whole for text in against(curves(found, budget, team))
     ]

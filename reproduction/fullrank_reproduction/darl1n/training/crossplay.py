@@ -15,13 +15,13 @@ from fullrank.environments import AgentSpec, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, DARL1N, EPC, EPISODES
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.entities import Entities, entities_of
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 CELL = "crossplay"
 SIDES = ("good", "adversary")
@@ -114,7 +114,7 @@ def normalised(found: Results, side: str) -> dict[str, NDArray[np.float64]]:
     return {method: rows.ravel() for method, rows in zip(PLAYED, own, strict=True)}
 
 
-def judge_crossplay(found: Results, budget: Budget) -> list[Verdict]:
+def judge_crossplay(found: Results, budget: Budget) -> list[ClaimResult]:
     """Fig. 4(b)."""
     claims = {
         "Both sides that DARL1N trains do better than all others.": (DARL1N, PLAYED),
@@ -123,7 +123,7 @@ def judge_crossplay(found: Results, budget: Budget) -> list[Verdict]:
     agents = trials(budget)[DARL1N].size.agents
     if agents < JUDGED:
         reason = f"M = {agents} where the paper has {JUDGED}; {budget.short}"
-        return [Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
+        return [ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
     return [
         judge(claim, _as_good(found, *compared), grounds="means over all opponents")
         for claim, compared in claims.items()

@@ -3,12 +3,12 @@
 Grass pays 10 and an adversary's touch costs 100. The paper does not print its distances.
 """
 
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.convergence import Curve, mean_curve
 from fullrank_reproduction.darl1n.training.published import DARL1N, GRASSLAND
 from fullrank_reproduction.darl1n.training.trials import Trial
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
 """d; the world is 3 wide."""
@@ -38,7 +38,7 @@ def curves(found: Results, budget: Budget) -> list[Curve]:
     ]
 
 
-def judge_distances(found: Results, budget: Budget) -> list[Verdict]:
+def judge_distances(found: Results, budget: Budget) -> list[ClaimResult]:
     """Judge Fig. 6 by the smallest and the largest distance."""
     first, *_, last = curves(found, budget)
     times = f"{first.iteration_s:.3f} s at d = {DISTANCES[0]}, {last.iteration_s:.3f} s at 1.6"
@@ -52,7 +52,7 @@ def judge_distances(found: Results, budget: Budget) -> list[Verdict]:
         ),
         judge(reward, [] if last.end > first.end else [ends], grounds=ends)
         if budget.whole(GRASSLAND.sizes[0])
-        else Verdict(claim=reward, held=Held.NOT_TESTABLE, reason=budget.short),
+        else ClaimResult(claim=reward, held=Held.NOT_TESTABLE, reason=budget.short),
     ]
 
 

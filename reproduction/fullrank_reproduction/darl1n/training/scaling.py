@@ -26,9 +26,9 @@ from fullrank.config import RunConfig, as_tables, load
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap, interquartile_means
 from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.claim_results import ClaimResult, judge
 from fullrank_reproduction.darl1n.training.published import DARL1N, OURS
 from fullrank_reproduction.timing import Clock
-from fullrank_reproduction.verdicts import Verdict, judge
 
 CELL = "scaling"
 APART = f"{DARL1N}, a machine for each learner"
@@ -151,7 +151,7 @@ def power(exponent: Interval) -> str:
     return f"M^{exponent.mean:.2f} ({exponent.low:.2f} to {exponent.high:.2f})"
 
 
-def judge_scaling(teams: Sequence[int], spent: JSON) -> list[Verdict]:
+def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
     """Fig. 2."""
     larger = judged(teams)
     grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}

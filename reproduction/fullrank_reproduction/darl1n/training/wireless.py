@@ -23,11 +23,11 @@ from fullrank.runs.statistics import student
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
 from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Budget
 from fullrank_reproduction.darl1n.training.published import DARL1N
 from fullrank_reproduction.timing import Clock
-from fullrank_reproduction.verdicts import Held, Verdict, judge
 
 USERS = 9
 DEADLINES = (2, 10)
@@ -191,7 +191,7 @@ def lead(found: Results, budget: Budget, deadline: int, *, of: str, over: str) -
     return student(returns[of] - returns[over])
 
 
-def judge_wireless(found: Results, budget: Budget) -> list[Verdict]:
+def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
     """Fig. 5."""
     few, many = DEADLINES
     claims = {
@@ -201,7 +201,8 @@ def judge_wireless(found: Results, budget: Budget) -> list[Verdict]:
     if budget.draws < LEAST_DRAWS:
         reason = f"{budget.draws} of {LEAST_DRAWS} draws of q"
         return [
-            Verdict(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims.values()
+            ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason)
+            for claim in claims.values()
         ]
     leads = {z: lead(found, budget, z, of=DARL1N, over=SAC) for z in DEADLINES}
     holds = {few: leads[few].high < 0, many: leads[many].low > 0}

@@ -1,4 +1,4 @@
-"""Verdicts on the claims of a paper, each with its reason."""
+"""Results of testing the claims of a paper, each with its reason."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,22 +14,22 @@ class Held(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """The verdict on one claim."""
+class ClaimResult:
+    """The result of one claim."""
 
     claim: str
     held: Held
     reason: str
 
 
-def judge(claim: str, against: Sequence[str], *, grounds: str) -> Verdict:
+def judge(claim: str, against: Sequence[str], *, grounds: str) -> ClaimResult:
     """Held for the given ``grounds``, unless there is evidence ``against`` it."""
     if against:
-        return Verdict(claim=claim, held=Held.NOT_HELD, reason="; ".join(against))
-    return Verdict(claim=claim, held=Held.HELD, reason=grounds)
+        return ClaimResult(claim=claim, held=Held.NOT_HELD, reason="; ".join(against))
+    return ClaimResult(claim=claim, held=Held.HELD, reason=grounds)
 
 
-def as_table(judged: Mapping[str, Sequence[Verdict]]) -> str:
+def as_table(judged: Mapping[str, Sequence[ClaimResult]]) -> str:
     """Markdown table of the claims by source."""
     lines = ["| judged | claim | verdict | reason |", "|---|---|---|---|"]
     for source, found in judged.items():
