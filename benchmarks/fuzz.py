@@ -31,6 +31,7 @@ import numpy as np
 import psutil
 from google.protobuf.message import DecodeError, Message
 
+from fullrank.algorithms import Unit
 from fullrank.common.errors import FullrankError
 from fullrank.config import PluginSettings, from_toml, load, to_toml
 from fullrank.replay import Memory, Sample, Table
@@ -105,7 +106,13 @@ def mutated(valid: Sequence[bytes], draws: random.Random) -> bytes:
 
 def a_run() -> tuple[Run, OpenRound]:
     """Make a run with an open round whose rows are assigned."""
-    identity = RunIdentity(name="run", term=2, iterations=10, units=UNITS, vector_size=SIZE)
+    identity = RunIdentity(
+        name="run",
+        term=2,
+        iterations=10,
+        unit_list=tuple(map(Unit, range(UNITS))),
+        vector_size=SIZE,
+    )
     run = Run.of(
         load(None, environ={}).check().config,
         identity,

@@ -71,15 +71,15 @@ class MATD3(ActorCritic):
                 for k in range(len(batch.agents))
             ]
             after = torch.cat([*batch.next_observation, *next_actions], 1)
-            values = [nets.target_critic_1[agent](after), nets.target_critic_2[agent](after)]
-            next_value = torch.minimum(*values)[:, 0]
+            critics = (nets.target_critic_1[agent], nets.target_critic_2[agent])
+            next_value = torch.minimum(*(critic(after)[:, 0] for critic in critics))
             expected = batch.reward[agent] + self.discount * batch.continues[agent] * next_value
 
         seen = torch.cat([*batch.observation, *batch.action], 1)
-        losses = {
-            role: (weight * (expected - getattr(nets, role)[agent](seen)[:, 0]).square()).sum()
-            for role in ("critic_1", "critic_2")
-        }
+        losses = {}
+        for role in ("critic_1", "critic_2"):
+            critic = getattr(nets, role)[agent]
+            losses[role] = (weight * (expected - critic(seen)[:, 0]).square()).sum()
         if draws.iteration % self.policy_delay == 0:
             outputs = nets.policy[agent](batch.observation[agent])
             actions = list(batch.action)

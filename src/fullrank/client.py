@@ -6,6 +6,7 @@
 ...         print(record.iteration, record.return_mean)
 """
 
+from fullrank.algorithms import Unit
 from fullrank.config import TlsSettings
 from fullrank.rpc.identity import Role
 from fullrank.rpc.monitor import AsyncMonitor, Monitor, Policies
@@ -17,7 +18,6 @@ from fullrank.rpc.run_status import (
     RunState,
     RunStatus,
     Setup,
-    Unit,
 )
 from fullrank.rpc.security import Security
 from fullrank.runs.record import IterationRecord

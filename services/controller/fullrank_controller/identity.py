@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
+from fullrank.algorithms import Unit
 from fullrank.codes.targets import is_each_unit
 from fullrank.common.errors import StaleTerm
 from fullrank.common.linear_hash import HASH_BYTES
@@ -18,12 +19,17 @@ class RunIdentity:
     name: str
     term: int
     iterations: int
-    units: int
-    """M."""
+    unit_list: tuple[Unit, ...]
+    """All units by index."""
     vector_size: int
     """P, entries of a coded vector."""
     target: Matrix | None = None
     """T, shape (targets, M), that iterations recover; None: every unit."""
+
+    @property
+    def units(self) -> int:
+        """M."""
+        return len(self.unit_list)
 
     @property
     def report_bytes(self) -> int:

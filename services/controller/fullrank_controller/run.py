@@ -76,7 +76,7 @@ class Run:
             message=self.status.message,
             rank=opened.round.rank if opened else 0,
             units=self.identity.units,
-            unit_list=unit_messages(self.identity.units),
+            unit_list=unit_messages(self.identity.unit_list),
             caveats=self.status.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],

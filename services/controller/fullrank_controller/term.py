@@ -48,7 +48,7 @@ def begin(
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,
-        units=len(training.algorithm.problem.units),
+        unit_list=training.problem.units,
         vector_size=training.algorithm.problem.vector_size,
         target=training.algorithm.problem.target,
     )

@@ -1,5 +1,8 @@
 """Samples and run terms as messages, and back."""
 
+from collections.abc import Iterable
+
+from fullrank.algorithms import Unit
 from fullrank.common.types import RunTerm
 from fullrank.replay import Priority, Sample
 from fullrank.v1 import common_pb2
@@ -38,9 +41,9 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
     return Priority(first=message.first, count=message.count, gain=message.gain)
 
 
-def unit_messages(units: int) -> list[common_pb2.Unit]:
-    """The units of a run by index: unit i is the whole update of agent i."""
-    return [common_pb2.Unit(agent=index, part=0) for index in range(units)]
+def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
+    """The units of a run by index."""
+    return [common_pb2.Unit(agent=unit.agent, part=unit.part) for unit in units]
 
 
 def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:

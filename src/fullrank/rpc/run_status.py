@@ -6,6 +6,7 @@ from enum import StrEnum, auto
 
 import numpy as np
 
+from fullrank.algorithms import Unit
 from fullrank.common.types import JSON, LearnerId, Matrix
 from fullrank.config import RunConfig, from_toml
 from fullrank.environments import AgentSpec
@@ -29,16 +30,6 @@ _STATES = {
     controller_pb2.RUN_STATE_STALLED: RunState.STALLED,
     controller_pb2.RUN_STATE_FINISHED: RunState.FINISHED,
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
-    """A unit of work: a column of C."""
-
-    agent: int | None
-    """The agent whose update it contributes to; None if it contributes to all."""
-    part: int
-    """0-based part of that update."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

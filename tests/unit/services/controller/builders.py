@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from fullrank.algorithms import Unit
 from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds.round import Round
 from fullrank.runs.event_log import EventLog
@@ -26,7 +27,13 @@ def make_run(*overrides: str) -> Run:
     """A run of three units of four entries."""
     return Run.of(
         make_config(*overrides),
-        RunIdentity(name="run", term=2, iterations=10, units=UNITS, vector_size=SIZE),
+        RunIdentity(
+            name="run",
+            term=2,
+            iterations=10,
+            unit_list=tuple(map(Unit, range(UNITS))),
+            vector_size=SIZE,
+        ),
         welcome=pb.Welcome(),
         event_log=EventLog(),
         roster=Roster(),
