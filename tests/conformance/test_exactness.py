@@ -1,6 +1,7 @@
 """The promise: what is committed does not depend on the code, on who straggles, or on anybody."""
 
 import warnings
+from dataclasses import replace
 from functools import cache
 from itertools import takewhile
 from typing import Any
@@ -9,9 +10,11 @@ import pytest
 from tests.registries import shipped
 
 from fullrank.codes import codes, make_code
+from fullrank.codes.targets import sum_of_units
 from fullrank.common.errors import CodeError
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
+from fullrank.wiring import Training, training_of
 
 ENVIRONMENTS: dict[str, tuple[dict[str, Any], int]] = {
     "three_alike": ({}, 3),
@@ -128,3 +131,37 @@ def test_the_number_of_learners_changes_nothing(learners: int) -> None:
     run = LocalRun(config("three_alike", 1, learners=learners, code__name="mds"))
     run.train()
     assert run.parameter_digest() == reference("three_alike", 1)[1]
+
+
+def test_runs_whose_target_is_a_sum_commit_the_centralised_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With an algorithm that asks for the sum of the updates, and applies nothing."""
+
+    def summing(config: RunConfig) -> Training:
+        training = training_of(config)
+        algorithm = training.trainer.algorithm
+        target = sum_of_units(len(algorithm.problem.units))
+        problem = replace(algorithm.problem, target=target)
+        training.trainer.algorithm = replace(algorithm, problem=problem)
+        monkeypatch.setattr(training.trainer, "apply", lambda updates: None)
+        return training
+
+    monkeypatch.setattr("fullrank.local.training_of", summing)
+    straggling = {"stragglers__name": "fixed_k", "stragglers__k": 1}
+    digests = [
+        [
+            iteration.update_digest
+            for iteration in LocalRun(
+                config("three_alike", 0, learners=6, code__name=name, **straggling), coded=coded
+            )
+        ]
+        for name, coded in [
+            ("cyclic", False),
+            ("cyclic", True),
+            ("fractional", True),
+            ("replication", True),
+        ]
+    ]
+    assert len(digests[0]) == SMALL["iterations"]
+    assert digests.count(digests[0]) == len(digests)
