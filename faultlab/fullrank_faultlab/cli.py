@@ -88,12 +88,12 @@ def _simulate(seeds: Sequence[int]) -> list[Outcome]:
 
 
 def _simulate_one(seed: int) -> Outcome:
-    digests, parameters = _fault_free(simulation.lag_of(seed))
+    digests, parameters = _fault_free(simulation.lag_of(seed), simulation.sums_of(seed))
     return simulation.simulate(seed, digests=digests, parameters=parameters)
 
 
 @cache
-def _fault_free(lag: int) -> tuple[list[str], str]:
+def _fault_free(lag: int, sums: bool) -> tuple[list[str], str]:
     """Update digests and the digest of the final parameters, from a run in one process."""
-    run = LocalRun(simulation.configuration(lag=lag), coded=False)
+    run = LocalRun(simulation.configuration(lag=lag, sums=sums), coded=False)
     return [iteration.update_digest for iteration in run.train()], run.parameter_digest()

@@ -39,7 +39,7 @@ def line_of(outcome: Outcome, *, code: int) -> str:
         (("--set", "iterations=many"), 2, "must be a valid integer"),
         (("--learners", "2"), 2, "needs"),
         (("--code", "ldpc", "--learners", "4"), 2, "ldpc"),
-        (("--code", "fractional"), 2, "fractional"),
+        (("--code", "fractional", "--learners", "4"), 2, "fractional"),
         (("--env", "cooperative_navigatoin"), 2, "did you mean 'cooperative_navigation'?"),
         (("--env", "nothing.here:factory"), 3, "nothing.here"),
         (("--config", "missing.toml"), 2, "missing.toml"),

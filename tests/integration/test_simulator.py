@@ -52,6 +52,7 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
         learner = TimedLearner(
             connect=lambda: controller.connect(link),
             algorithm=algorithm_of(config, agents),
+            seed=config.seed,
             replay=replay,
             behaviour=lambda: Behaviour.OK,
             draws=stream(0, "learner"),

@@ -18,13 +18,20 @@ ITERATIONS = 6
 CODES = ("cyclic", "mds", "replication", "random_sparse")
 INDEPENDENT = 0.25
 """Share of the runs in which learners draw samples of their own."""
+SUMS = 0.25
+"""Share of the other runs that recover the sum of all units."""
 
-__all__ = ["configuration", "lag_of", "simulate", "toy_algorithm"]
+__all__ = ["configuration", "lag_of", "simulate", "sums_of", "toy_algorithm"]
 
 
 def lag_of(seed: int) -> int:
     """``collect.lag`` of a simulated run, on which its committed bits depend."""
     return int(stream(seed, "lag").integers(2))
+
+
+def sums_of(seed: int) -> bool:
+    """Whether a simulated run recovers the sum of its units, unless its learners draw samples."""
+    return bool(stream(seed, "sums").random() < SUMS)
 
 
 def configuration(
@@ -34,12 +41,14 @@ def configuration(
     learners: int = 5,
     audit: int = 0,
     independent: bool = False,
+    sums: bool = False,
 ) -> RunConfig:
     """A run of tiny vectors.
 
-    Its committed bits depend on ``lag`` alone or, with ``independent``, on the received learners.
+    Its committed bits depend on ``lag`` and ``sums`` alone or, with ``independent``, on the
+    received learners.
     """
-    algorithm = "independent_toy" if independent else "toy"
+    algorithm = "independent_toy" if independent else "summed_toy" if sums else "toy"
     overrides = [
         f"iterations={ITERATIONS}",
         f"learners={learners}",
@@ -92,6 +101,7 @@ def simulate(seed: int, *, digests: Sequence[str], parameters: str) -> Outcome:
         learners=int(draws.integers(4, 8)),
         audit=int(draws.choice((0, 2))),
         independent=independent,
+        sums=sums_of(seed),
     )
     outcome = Outcome(seed)
     loop = VirtualLoop()

@@ -45,6 +45,7 @@ class SimulatedLearner:
     Args:
         connect: A stream to the present controller; None while there is none.
         algorithm: A copy of its own.
+        seed: The run's seed.
         replay: Source of the minibatches.
         behaviour: Draws the behaviour on each assignment.
         draws: Generator of its delays.
@@ -53,6 +54,7 @@ class SimulatedLearner:
 
     connect: Callable[[], SimulatedStream | None]
     algorithm: Algorithm
+    seed: int
     replay: SimulatedReplay
     behaviour: Callable[[], Behaviour]
     draws: np.random.Generator
@@ -139,7 +141,7 @@ class SimulatedLearner:
         def report(unit: UnitIndex, digest: bytes) -> None:
             reports.append(pb.UnitDone(ids=ids, unit=unit, digest=digest))
 
-        worker = Worker(self.algorithm.problem, self.algorithm.gradients, seed=0)
+        worker = Worker(self.algorithm.problem, self.algorithm.gradients, seed=self.seed)
         assigned = AssignedRow(
             row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients)
         )

@@ -120,6 +120,7 @@ class SimulatedRun:
             learner = SimulatedLearner(
                 connect=partial(self._connect, number),
                 algorithm=algorithm_of(self._config, agents),
+                seed=self._config.seed,
                 replay=self._replay,
                 behaviour=partial(self._behaviour, number),
                 draws=stream(self._outcome.seed, "learner", number),

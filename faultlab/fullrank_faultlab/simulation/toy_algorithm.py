@@ -6,7 +6,7 @@ the minibatch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from fullrank.algorithms.base import (
     World,
     register,
 )
+from fullrank.codes.targets import sum_of_units
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -70,7 +71,7 @@ class Toy:
         return "toy"
 
     def step(self, targets: FloatArray) -> None:
-        """Add the head of each update."""
+        """Add the head of each target; that of a sum to every unit."""
         self._parameters += targets[:, :SIZE]
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -147,6 +148,19 @@ class ToyConfig:
         return Algorithm(
             problem=problem, parameters=roles, gradients=roles, optimiser=roles, actor=roles
         )
+
+
+@register("summed_toy")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SummedToyConfig(ToyConfig):
+    """The toy algorithm whose units are parts of one update: only their sum is recovered."""
+
+    def problem(self, world: World) -> Problem:
+        """Parts of an update that all agents share."""
+        problem = ToyConfig.problem(self, world)
+        count = len(problem.units)
+        units = tuple(Unit(None, part) for part in range(count))
+        return replace(problem, units=units, target=sum_of_units(count))
 
 
 @register("independent_toy")

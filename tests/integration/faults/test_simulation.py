@@ -12,20 +12,20 @@ from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
 from fullrank_controller.rounds import dispatcher
 from fullrank_faultlab.outcome import Outcome
-from fullrank_faultlab.simulation import configuration, lag_of, simulate
+from fullrank_faultlab.simulation import configuration, lag_of, simulate, sums_of
 
 pytestmark = pytest.mark.integration
 
 
 @cache
-def reference(lag: int) -> tuple[tuple[str, ...], str]:
+def reference(lag: int, sums: bool) -> tuple[tuple[str, ...], str]:
     """Update digests and final parameters of the fault-free run."""
-    run = LocalRun(configuration(lag=lag), coded=False)
+    run = LocalRun(configuration(lag=lag, sums=sums), coded=False)
     return tuple(iteration.update_digest for iteration in run.train()), run.parameter_digest()
 
 
 def simulated(seed: int) -> Outcome:
-    digests, parameters = reference(lag_of(seed))
+    digests, parameters = reference(lag_of(seed), sums_of(seed))
     return simulate(seed, digests=digests, parameters=parameters)
 
 
