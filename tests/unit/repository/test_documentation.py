@@ -31,7 +31,10 @@ def _sources() -> list[Path]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_relative_link_leads_to_a_file(page: Path) -> None:
-    links = re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8"))
+    prose = re.sub(
+        r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL | re.MULTILINE
+    )
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", prose)
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
