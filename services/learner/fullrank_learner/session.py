@@ -123,7 +123,7 @@ class Session:
         )
         try:
             await first(
-                self._followtbeats(welcome, config.controller),
+                self._send_heartbeats(welcome, config.controller),
                 self._serve(call, welcome),
             )
         finally:
@@ -158,7 +158,7 @@ class Session:
         self.context.run_term = RunTerm(welcome.run, welcome.term)
         return self.context
 
-    async def _followtbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
+    async def _send_heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
         """Say that we live, from Welcome on: the probe may take long.
 
         Raises:
@@ -210,7 +210,7 @@ class Session:
         """Write chunks straight into the parameters; start computing when all are there."""
         for chunk in chunks:
             if not work.missing:
-                raise InvalidContribution(f"{self._client.peer}: a section nobody announced")
+                raise InvalidContribution(f"{self._client.peer}: an unannounced section")
             if self._assembler is None:
                 view = context.algorithm.parameters.view(work.missing[0])
                 self._assembler = Assembler(view, array_id=work.missing[0])
