@@ -1,1 +1,1 @@
-"""Networks of many units computed together: flat parameters, gradients by hand, one optimiser."""
+"""Networks of many units computed together: flat parameters, hand-written gradients, Adam."""

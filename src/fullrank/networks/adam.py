@@ -1,7 +1,7 @@
 """Adam and Polyak averaging over flat parameter rows, block by block.
 
-Kingma and Ba: Adam, ICLR 2015, by the kernel of ``torch.optim.Adam(fused=True)``, which reads and
-writes parameters and moments once. The targets follow while a block's parameters are in cache.
+Kingma and Ba: Adam, ICLR 2015, with the kernel of ``torch.optim.Adam(fused=True)``, which reads and
+writes parameters and moments once. Targets are updated while a block's parameters are in cache.
 """
 
 from dataclasses import dataclass
@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 
 BLOCK = 2**17
-"""Entries of a block: its parameters stay within half a megabyte of cache."""
+"""Entries of a block, whose parameters take half a megabyte of cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
-    """Hyperparameters; ``target_rate`` is the weight of the new parameters in the target."""
+    """Hyperparameters of Adam; ``target_rate`` is the weight of new parameters in the targets."""
 
     learning_rate: float
     target_rate: float
@@ -26,7 +26,7 @@ class Adam:
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """One optimised set of rows, each of shape (units, size)."""
+    """Parameters, targets and moments, each of shape (units, size)."""
 
     online: Tensor
     target: Tensor
@@ -37,9 +37,9 @@ class Rows:
         """Move ``online`` along a gradient, then ``target`` towards ``online``.
 
         Args:
-            gradient: Shape (units, <= size); columns beyond it stay as they are.
+            gradient: Gradient, shape (units, <= size); columns beyond it are unchanged.
             adam: Hyperparameters.
-            count: How many steps were taken, this one included.
+            count: Number of steps, including this one.
         """
         steps = torch.full((), float(count), device=self.online.device)
         units, size = gradient.shape

@@ -1,4 +1,4 @@
-"""From a policy's outputs to actions and back, for both kinds of action.
+"""Action heads: map a policy's outputs to actions, and gradients back, for both kinds of action.
 
 Outputs, actions and noise have shape (units, action size, columns).
 """
@@ -14,29 +14,29 @@ from fullrank.common.types import FloatArray
 from fullrank.environments.base import ActionSpec, Continuous, Discrete
 
 SMALLEST_UNIFORM = np.float32(2.0**-25)
-"""Stands for a uniform draw of 0, whose logarithm does not exist."""
+"""Replacement for a uniform draw of 0, whose logarithm is infinite."""
 
 
 class Head(Protocol):
-    """How one kind of action is made."""
+    """Mapping from policy outputs to one kind of action."""
 
     def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
-        """The noise of actions, so much from each; made on the CPU for every device."""
+        """Draw action noise, an array of ``shape`` per generator, on the CPU for every device."""
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """The differentiable action that critics and policy losses see; may overwrite ``noise``."""
+        """Return the differentiable action for critics and policy losses; may reuse ``noise``."""
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
-        """Gradient at the outputs, from that at the actions, which it may overwrite."""
+        """Map the gradient at the actions, which may be overwritten, to that at the outputs."""
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
-        """The action to take while collecting."""
+        """Return the exploring action for collection."""
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """The action to take without exploration."""
+        """Return the action without exploration."""
 
     def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
-        """Outputs that lead to available actions only; ``available`` has their shape."""
+        """Restrict outputs to available actions; ``available`` has the shape of ``outputs``."""
 
 
 class Relaxed:
@@ -49,7 +49,7 @@ class Relaxed:
         self._relaxed = spec.relaxed
 
     def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
-        """Standard Gumbel noise, -log(-log u)."""
+        """Draw standard Gumbel noise, -log(-log u)."""
         drawn = np.empty((len(generators), *shape), dtype=np.float32)
         for generator, out in zip(generators, drawn, strict=True):
             generator.random(dtype=np.float32, out=out)
@@ -58,36 +58,36 @@ class Relaxed:
         return np.negative(drawn, out=drawn)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """A point of the simplex."""
+        """Return a point of the simplex."""
         return _softmax(noise.add_(outputs))
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
-        """Of the softmax."""
+        """Apply the transposed Jacobian of the softmax."""
         inner = (actions * action_gradient).sum(1, keepdim=True)
         return action_gradient.sub_(inner).mul_(actions)
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
-        """The sample itself where the environment takes it, else its largest entry as one-hot."""
+        """Return the sample where the environment accepts it, else its argmax as one-hot."""
         (noise,) = torch.from_numpy(self.draw([generator], tuple(outputs.shape)))
         sample = self.sample(outputs, noise.to(outputs.device))
         return sample if self._relaxed else _one_hot(sample)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """The likeliest action as one-hot."""
+        """Return the likeliest action as one-hot."""
         return _one_hot(outputs)
 
     def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
-        """Logits of minus infinity where an action is not available."""
+        """Set the logits of unavailable actions to minus infinity."""
         return outputs.masked_fill(~available, -torch.inf)
 
 
 class Squashed:
-    """Continuous actions: tanh into [low, high]; Gaussian noise explores, nothing else is drawn.
+    """Continuous actions: tanh into [low, high], with Gaussian noise in exploration only.
 
     Args:
-        spec: The box.
-        noise: Standard deviation of the exploration, as a share of half the box.
-        device: Where actions are made.
+        spec: Range of the actions.
+        noise: Standard deviation of the exploration, as a share of half the range.
+        device: Device of the actions.
     """
 
     def __init__(self, spec: Continuous, *, noise: float, device: torch.device) -> None:
@@ -98,41 +98,41 @@ class Squashed:
         self._noise = noise
 
     def draw(self, generators: Sequence[np.random.Generator], shape: tuple[int, ...]) -> FloatArray:
-        """Zeros: target actions and the policy loss are deterministic."""
+        """Return zeros: target actions and the policy loss are deterministic."""
         return np.zeros((len(generators), *shape), np.float32)
 
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """The mean."""
+        """Return the mean."""
         return self.mode(outputs)
 
     def gradient(self, outputs: Tensor, actions: Tensor, action_gradient: Tensor) -> Tensor:
-        """Of the squashing."""
+        """Multiply by the derivative of tanh into the range."""
         return (1 - outputs.tanh().square_()).mul_(self._half).mul_(action_gradient)
 
     def explore(self, outputs: Tensor, generator: np.random.Generator) -> Tensor:
-        """The mean plus noise, kept within the box."""
+        """Return the mean plus noise, clamped to the range."""
         draws = generator.standard_normal(tuple(outputs.shape), dtype=np.float32)
         noise = torch.from_numpy(draws).to(outputs.device) * (self._noise * self._half)
         return torch.clamp(self.mode(outputs) + noise, self._low, self._high)
 
     def mode(self, outputs: Tensor) -> Tensor:
-        """The mean."""
+        """Return the mean."""
         return outputs.tanh().mul_(self._half).add_(self._centre)
 
     def mask(self, outputs: Tensor, available: Tensor) -> Tensor:
-        """The outputs: every point of the box is available."""
+        """Return the outputs unchanged: every action in the range is available."""
         return outputs
 
 
 def make_head(spec: ActionSpec, *, noise: float, device: torch.device) -> Head:
-    """The head of an action specification."""
+    """Return the head for an action specification."""
     if isinstance(spec, Discrete):
         return Relaxed(spec)
     return Squashed(spec, noise=noise, device=device)
 
 
 def _softmax(outputs: Tensor) -> Tensor:
-    """In place; ``torch.softmax`` over this axis splits its vector loop differently per thread."""
+    """Softmax in place; the vector loop of ``torch.softmax`` on this axis depends on threads."""
     outputs.sub_(outputs.amax(1, keepdim=True)).exp_()
     return outputs.div_(outputs.sum(1, keepdim=True))
 

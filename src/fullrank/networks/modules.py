@@ -1,8 +1,8 @@
-"""Modules whose parameters lie in a flat vector, as updates and broadcasts need them.
+"""Modules whose parameters lie in one flat vector, as updates and broadcasts require.
 
-Every ``nn.Linear`` lies as one matrix [W | b], row by row, as perceptrons do everywhere in
-Fullrank; any other parameter lies as it is. After ``bind`` a module reads the vector itself, so
-that broadcast parameters need no copy.
+Every ``nn.Linear`` is stored as one matrix [W | b], row by row, as perceptrons are everywhere in
+Fullrank; any other parameter keeps its own order. After ``bind`` a module reads the vector itself,
+so that broadcast parameters need no copy.
 """
 
 from collections.abc import Callable, Iterator
@@ -15,7 +15,7 @@ from fullrank.common.errors import ConfigError
 
 
 def perceptron(inputs: int, hidden: int, outputs: int, *, layers: int = 2) -> nn.Sequential:
-    """A perceptron with ``layers`` hidden layers of ReLU, Glorot-uniform weights, zero biases."""
+    """Build a perceptron: ``layers`` hidden ReLU layers, Glorot-uniform weights, zero biases."""
     widths = [inputs, *[hidden] * layers]
     parts: list[nn.Module] = []
     for before, after in pairwise(widths):
@@ -29,10 +29,10 @@ def perceptron(inputs: int, hidden: int, outputs: int, *, layers: int = 2) -> nn
 
 
 def flat_size(module: nn.Module) -> int:
-    """Entries of the module's parameters.
+    """Return the number of entries in the module's parameters.
 
     Raises:
-        ConfigError: The module has buffers, which no update would carry.
+        ConfigError: The module has buffers, which updates do not carry.
     """
     if any(True for _ in module.buffers()):
         raise ConfigError(
@@ -43,7 +43,7 @@ def flat_size(module: nn.Module) -> int:
 
 
 def views(module: nn.Module, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
-    """Each parameter with its view of a flat vector, shape (flat_size,)."""
+    """Yield each parameter with its view of a flat vector, shape (flat_size,)."""
     start, done = 0, set[int]()
     for part in module.modules():
         own = [each for each in part.parameters(recurse=False) if id(each) not in done]
@@ -61,7 +61,7 @@ def views(module: nn.Module, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
 
 
 def bind(make: Callable[[], nn.Module], flat: Tensor) -> nn.Module:
-    """A module that reads its parameters from a flat vector."""
+    """Build a module that reads its parameters from a flat vector."""
     with torch.device("meta"):
         module = make()
     bound = {parameter: nn.Parameter(view) for parameter, view in views(module, flat)}
@@ -79,7 +79,7 @@ def write(module: nn.Module, flat: Tensor) -> None:
 
 
 def layers_of(module: nn.Module) -> list[nn.Linear] | None:
-    """The layers of a perceptron with ReLU between them; None for any other module."""
+    """Return the layers of a perceptron with ReLU between them; None for any other module."""
     if not isinstance(module, nn.Sequential):
         return None
     parts = list(module)

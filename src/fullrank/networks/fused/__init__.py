@@ -1,1 +1,1 @@
-"""Hand-written forward and backward passes of two-layer perceptrons, many units at once."""
+"""Hand-written forward and backward passes of two-layer perceptrons, batched over units."""

@@ -1,4 +1,4 @@
-"""Perceptron policies of all agents, played together."""
+"""Perceptron policies of all agents, evaluated together."""
 
 from collections.abc import Callable, Sequence
 
@@ -16,12 +16,12 @@ from fullrank.replay.layout import Layout
 
 
 class FusedActor:
-    """The contract is ``Actor``; perceptrons remember nothing.
+    """Perceptron policies as an ``Actor``, without memory.
 
     Args:
         groups: All agents, with the current parameters.
-        layout: Of joint observations and actions.
-        kernel: Computes the products.
+        layout: Layout of joint observations and actions.
+        kernel: Kernel of the matrix products.
         seed: Keys the exploration.
     """
 
@@ -32,7 +32,7 @@ class FusedActor:
         self._kernel, self._seed = kernel, seed
 
     def memory(self, copies: int) -> tuple[()]:
-        """Nothing."""
+        """Return the empty memory."""
         return ()
 
     def act(
@@ -45,7 +45,7 @@ class FusedActor:
         alive: BoolArray,
         available: BoolArray | None = None,
     ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Explore; see ``Actor.act``."""
+        """Return exploring joint actions; see ``Actor.act``."""
         generator = stream(self._seed, "act", iteration, step)
         actions = self._act(
             observation, available, lambda head, outputs: head.explore(outputs, generator)
@@ -59,7 +59,7 @@ class FusedActor:
         *,
         available: BoolArray | None = None,
     ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Take the likeliest actions as one-hot, or the means."""
+        """Return the likeliest actions as one-hot, or the means."""
         return self._act(observation, available, lambda head, outputs: head.mode(outputs)), memory
 
     def _act(
@@ -86,7 +86,7 @@ class FusedActor:
             return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
 
     def _outputs(self, group: NetworkGroup, joint: Tensor) -> Tensor:
-        """Outputs of a group's policies, shape (agents, action size, copies)."""
+        """Compute the outputs of a group's policies, shape (agents, action size, copies)."""
         agents, copies = len(group.agents), joint.shape[1]
         own = joint.index_select(0, group.observation_index.flatten()).view(agents, -1, copies)
         below = own.new_empty(agents, group.policy.hidden, copies)
@@ -95,7 +95,7 @@ class FusedActor:
         return forward(policy, own, Activations(below, below), outputs)
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """The agent's policy, layer by layer; see ``Actor.policy``."""
+        """Return the agent's policy, layer by layer; see ``Actor.policy``."""
         for group in self._groups:
             if agent in group.agents:
                 return group.policy_layers(group.agents.index(agent))

@@ -1,4 +1,4 @@
-"""Preallocated buffers for the update of a few units of one group."""
+"""Preallocated buffers for the update of several units of one group."""
 
 from functools import cached_property
 
@@ -12,22 +12,22 @@ from fullrank.networks.fused.network_group import NetworkGroup
 
 
 class Buffers:
-    """Buffers whose first axis is the unit; they hold nothing between two uses.
+    """Buffers whose first axis is the unit; their contents are not kept between uses.
 
     Attributes:
         first: Pre-activation of the critics' first layer, shape (units, hidden, columns).
         critic: Activations of the critics.
-        policy: Activations of the policies; shares all but its activations with ``critic``.
+        policy: Activations of the policies; shares ``second`` and ``below`` with ``critic``.
         value: Q, shape (units, 1, columns).
-        outputs: Of the policies, shape (units, action size, columns).
-        action_weights: Columns of the critics' first layer that the own action meets.
-        affine_gradient: At [W | b] of the critics' first layer; of mean-field critics, as spread.
-        folded: The same, as the critics' parameters have it.
-        critic_gradient: At layers 2 and 3.
-        policy_gradient: One per layer.
-        bias_gradient: That of all biases but those in ``affine_gradient``, (units, biases).
-        gradient: Flat rows as the parameters', which ``clipper`` fills.
-        clipper: From both layered gradients to ``gradient``.
+        outputs: Outputs of the policies, shape (units, action size, columns).
+        action_weights: Columns of the critics' first layer that multiply the own action.
+        affine_gradient: Gradient at [W | b] of the critics' first layer; spread if mean-field.
+        folded: The same gradient in the shape of the critics' parameters.
+        critic_gradient: Gradients at layers 2 and 3 of the critics.
+        policy_gradient: Gradient at each layer of the policies.
+        bias_gradient: Gradient at all biases outside ``affine_gradient``, shape (units, biases).
+        gradient: Flat rows in the parameters' order, which ``clipper`` fills.
+        clipper: Clips the gradients of all layers into ``gradient``.
     """
 
     def __init__(self, group: NetworkGroup, *, units: int, columns: int, clip_norm: float) -> None:
@@ -63,17 +63,17 @@ class Buffers:
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:
-        """Room for first layers of mean-field critics and their targets, for joint inputs."""
+        """Return buffers for the spread first layers of mean-field critics and their targets."""
         return self.folded.new_empty(self._joint), self.folded.new_empty(self._joint)
 
     @cached_property
     def seen(self) -> Tensor:
-        """Room for own observations, own actions and ones, shape (units, inputs + 1, columns)."""
+        """Return a buffer for local critic inputs and ones, shape (units, inputs + 1, columns)."""
         units, _, columns = self.value.shape
         inputs = self.folded.shape[2]
         return torch.empty(units, inputs, columns, device=self.value.device)
 
     @cached_property
     def parameters(self) -> tuple[Tensor, Tensor]:
-        """Room for online and target rows of units that do not lie side by side."""
+        """Return buffers for copies of online and target rows of non-consecutive units."""
         return torch.empty_like(self.gradient), torch.empty_like(self.gradient)

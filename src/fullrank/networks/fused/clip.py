@@ -1,4 +1,4 @@
-"""Clipping of each variable of each unit to an L2 norm, into flat gradient rows."""
+"""Clipping of each variable of each unit to a maximum L2 norm."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -10,7 +10,7 @@ from fullrank.networks.fused.mlp import Linear
 
 
 class _Layer(NamedTuple):
-    """Views of one layer's gradient, and room for the norms of its rows."""
+    """Views of one layer's gradient, and buffers for the norms of its rows."""
 
     weight: Tensor
     bias: Tensor
@@ -19,12 +19,12 @@ class _Layer(NamedTuple):
 
 
 class Clipper:
-    """Clips fixed buffers; made once, because making the views costs more than the arithmetic.
+    """Clip fixed buffers; built once, because creating views costs more than the arithmetic.
 
     Args:
-        layers: Gradients of each layer.
-        out: Where the clipped gradients go, of the same shapes.
-        norm: Bound of each variable.
+        layers: Gradient of each layer.
+        out: Buffers for the clipped gradients, of the same shapes.
+        norm: Maximum L2 norm of each variable.
     """
 
     def __init__(self, layers: Sequence[Linear], out: Sequence[Linear], *, norm: float) -> None:
@@ -44,8 +44,8 @@ class Clipper:
     def clip(self) -> None:
         """Scale every variable by min(1, norm / its length).
 
-        Lengths are taken in two steps, along rows and then across them: the reduction of a whole
-        matrix to one number is split among threads, which changes its bits.
+        Lengths are computed in two steps, along rows and then across them: the reduction of a
+        whole matrix to one number is split among threads, which changes its bits.
         """
         for layer in self._layers:
             torch.linalg.vector_norm(layer.weight, dim=2, out=layer.by_row[:, 0])

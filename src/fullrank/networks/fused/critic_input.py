@@ -1,4 +1,4 @@
-"""What the critic of an agent sees of the joint input: observations and actions of all agents."""
+"""Inputs of a critic: a selection from the observations and actions of all agents."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -10,26 +10,26 @@ from fullrank.replay.layout import Layout
 
 
 class CriticInput(StrEnum):
-    """Kinds of critics."""
+    """Kind of a critic, named for its input."""
 
     CENTRALISED = "centralised"
     """All observations and all actions."""
     LOCAL = "local"
-    """The agent's own observation and action; with neighbours, their actions, too."""
+    """The agent's own observation and action, and the actions of its neighbours, if any."""
     MEAN_FIELD = "mean_field"
-    """All observations, the own action, and the mean of the other agents' actions, shorter ones
-    padded with zeros."""
+    """All observations, the own action, and the mean of the other agents' actions, padded with
+    zeros to equal length."""
 
 
 def critic_inputs(
     critic_input: CriticInput, layout: Layout, agent: int, *, neighbours: int = 0
 ) -> int:
-    """Entries of what the agent's critic sees.
+    """Return the number of entries in the input of the agent's critic.
 
     Args:
-        critic_input: Its kind.
-        layout: Of a transition.
-        agent: Whose critic it is.
+        critic_input: Kind of the critic.
+        layout: Layout of a transition.
+        agent: Index of the agent.
         neighbours: With ``CriticInput.LOCAL``, the number of neighbours whose actions it sees.
     """
     observations, actions = layout.observation_sizes, layout.action_sizes
@@ -43,16 +43,16 @@ def critic_inputs(
 
 
 class MeanField:
-    """First layers [W | b] of mean-field critics, as joint critics' with tied columns.
+    """First layers [W | b] of mean-field critics, as centralised ones with tied columns.
 
-    What such a critic sees is a linear image T x of the joint input x, and W (T x) = (W T) x. With
-    its first layer spread to W T it is computed as every joint critic is; the gradient G at W T is
-    then folded to G T', which is that at W.
+    The input of a mean-field critic is a linear image T x of the joint input x, and
+    W (T x) = (W T) x. Spreading its first layer to W T makes it a centralised critic; the gradient
+    G at W T is then folded to G T', the gradient at W.
 
     Args:
-        layout: Of a transition.
-        agents: The units, whose own actions are of one size.
-        device: Where the layers lie.
+        layout: Layout of a transition.
+        agents: Agents of the units; their actions have equal sizes.
+        device: Device of the layers.
     """
 
     def __init__(self, layout: Layout, agents: Sequence[int], device: torch.device) -> None:
@@ -73,14 +73,14 @@ class MeanField:
         self._own_columns = mine[:, 0].nonzero()[:, 1].view(len(agents), 1, own).to(device)
 
     def spread(self, first: Tensor, out: Tensor) -> None:
-        """W T: the layer, shape (units, hidden, seen + 1), for joint inputs, (.., joint + 1)."""
+        """Expand the layer, (units, hidden, seen + 1), to W T for joint inputs, (.., joint + 1)."""
         out[:, :, : self._observed] = first[:, :, : self._observed]
         actions = first.gather(2, self._source.expand(-1, first.shape[1], -1))
         torch.mul(actions, self._scale, out=out[:, :, self._observed : -1])
         out[:, :, -1] = first[:, :, -1]
 
     def fold(self, gradient: Tensor, out: Tensor) -> None:
-        """G T': the gradient, shape (units, hidden, joint + 1), at the layer, (.., seen + 1)."""
+        """Reduce the gradient, (units, hidden, joint + 1), to G T' at the layer, (.., seen + 1)."""
         units, hidden, _ = gradient.shape
         out[:, :, : self._observed] = gradient[:, :, : self._observed]
         actions = gradient[:, :, self._observed : -1]

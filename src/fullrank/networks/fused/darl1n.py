@@ -1,6 +1,6 @@
-"""The update of DARL1N by hand, for many agents at once.
+"""Hand-written update of DARL1N, batched over agents.
 
-The losses are those of ``fullrank.algorithms.darl1n``, whose autograd it is tested against.
+The losses are those of ``fullrank.algorithms.darl1n``; tests compare it with their autograd.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -20,28 +20,28 @@ from fullrank.networks.fused.unit_batch import UnitBatch
 
 
 class _ColumnBlock(NamedTuple):
-    """Some of the samples of a unit_batch's units, a column each, padded with zeros."""
+    """A block of the transitions of a unit batch, one per column, padded with zeros."""
 
     span: slice
-    """Its columns among all."""
+    """Columns of the block among all columns."""
     seen: Tensor
-    """What the critics see and ones, shape (units, inputs + 1, columns)."""
+    """Critic inputs and a row of ones, shape (units, inputs + 1, columns)."""
     seen_next: Tensor
     reward: Tensor
-    """Shape (units, 1, columns)."""
+    """Rewards, shape (units, 1, columns)."""
     weight: Tensor
     """1 / B, and 0 in padding, shape (units, 1, columns)."""
 
 
 class FusedDARL1N(FusedGradients):
-    """The contract is ``Gradients``.
+    """Updates of DARL1N; implements ``Gradients``.
 
     Args:
-        group: All agents, which are of one shape in a world of neighbours.
+        group: All agents, which have one shape in an environment of neighbours.
         sampler: Collects the transitions of a unit.
-        weights: Hyperparameters.
-        seed: The run's.
-        keyed_by_row: Whether every holder of a unit draws transitions of its own.
+        weights: Hyperparameters of the losses.
+        seed: The run's seed.
+        keyed_by_row: True if every holder of a unit draws its own transitions.
     """
 
     def __init__(
@@ -66,9 +66,9 @@ class FusedDARL1N(FusedGradients):
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each unit asked for; see ``Gradients.compute``.
+        """Compute u_i for each requested unit; see ``Gradients.compute``.
 
-        One call at a time: a newer call takes over the buffers of an older one.
+        Only one call may be active: a newer call reuses the buffers of an older one.
         """
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
         return self._updates(units, key, check_cancelled)
@@ -76,7 +76,7 @@ class FusedDARL1N(FusedGradients):
     def _updates(
         self, units: Sequence[UnitIndex], key: tuple[int, ...], check_cancelled: Callable[[], None]
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Every draw is keyed by (purpose, *key, unit)."""
+        """Compute the updates; every draw is keyed by (purpose, *key, unit)."""
         (batches,) = self._batches
         for agents in batches.split(sorted(units), self._columns):
             with self.kernel.active():
@@ -92,7 +92,7 @@ class FusedDARL1N(FusedGradients):
                 yield agent, snapped(update[: self._group.size])
 
     def _blocks(self, made: Sequence[Samples]) -> list[_ColumnBlock]:
-        """Samples of units side by side, turned so that a column is one sample."""
+        """Transpose the transitions of all units so that a column is a transition, in blocks."""
         size, inputs = self._weights.batch_size, self._group.critic.inputs
         seen = np.zeros((2, len(made), inputs + 1, self._width), dtype=np.float32)
         seen[:, :, -1] = 1.0
@@ -119,7 +119,7 @@ class FusedDARL1N(FusedGradients):
         key: tuple[int, ...],
         check_cancelled: Callable[[], None],
     ) -> Tensor:
-        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
         size, observed = self._weights.batch_size, self._group.policy.inputs
         noise = self._noise(unit_batch, "policy_action", *key, size=size, width=self._width)
         unit_batch.prepare()
@@ -135,7 +135,7 @@ class FusedDARL1N(FusedGradients):
         return unit_batch.clipped()
 
     def _critic_gradient(self, unit_batch: UnitBatch, block: _ColumnBlock, *, beta: float) -> None:
-        """Leaves the pre-activation of the critics' first layer in ``buffers.first``."""
+        """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
         buffers, activations = unit_batch.buffers, unit_batch.buffers.critic
         torch.bmm(unit_batch.target_critic.affine, block.seen_next, out=activations.h1)
         value = upper(unit_batch.target_critic, activations.h1, activations, buffers.value)

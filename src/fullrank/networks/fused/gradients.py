@@ -1,4 +1,4 @@
-"""Base of the hand-written updates of actor-critics: noise, kernel, and the policy's gradient."""
+"""Base of the hand-written actor-critic updates: noise, kernel, and policy gradient."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,12 +17,12 @@ from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.fused.unit_batch import UnitBatch, UnitBatches
 
 SNAP_ENTRIES = 2**16
-"""Entries snapped at a time, which stay in cache."""
+"""Entries snapped at a time, few enough to stay in cache."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossWeights:
-    """Hyperparameters that the losses name."""
+    """Hyperparameters of the losses."""
 
     batch_size: int
     discount: float
@@ -31,12 +31,12 @@ class LossWeights:
 
 
 class FusedGradients:
-    """Updates of many agents at once; extended by where the critics' inputs come from.
+    """Updates batched over agents; subclasses supply the critics' inputs.
 
     Args:
         groups: All agents, with the broadcast parameters.
-        weights: Hyperparameters.
-        seed: The run's.
+        weights: Hyperparameters of the losses.
+        seed: The run's seed.
     """
 
     def __init__(self, groups: Sequence[NetworkGroup], weights: LossWeights, *, seed: int) -> None:
@@ -53,7 +53,7 @@ class FusedGradients:
         """Draw the noise of each agent's actions, keyed by (purpose, *key, agent).
 
         Returns:
-            Shape (units, actions, width), zeros from column ``size`` on.
+            Noise, shape (units, actions, width), zero from column ``size`` on.
         """
         generators = [stream(self._seed, purpose, *key, agent) for agent in unit_batch.agents]
         group = unit_batch.group
@@ -71,15 +71,17 @@ class FusedGradients:
         weight: Tensor,
         beta: float,
     ) -> None:
-        """Only own actions differ from the critic's pass, so only their columns are computed.
+        """Accumulate the policies' gradients.
+
+        Only the own actions differ from the critic's pass, so only their columns are computed.
 
         Args:
-            unit_batch: Its buffers hold the pre-activation of the critics' first layer.
+            unit_batch: Units whose buffers hold the pre-activation of the critics' first layer.
             own: Own observations, shape (units, own, columns).
-            replayed: The own actions that the critics saw, shape (units, actions, columns).
-            noise: Of the new actions, of the same shape.
-            weight: Of each transition, (units, 1, columns).
-            beta: The gradients are added to so much of the present ones.
+            replayed: Own actions in the critics' pass, shape (units, actions, columns).
+            noise: Noise of the new actions, same shape as ``replayed``.
+            weight: Weight of each transition, shape (units, 1, columns).
+            beta: Factor of the previous gradients, to which the new ones are added.
         """
         buffers, head = unit_batch.buffers, unit_batch.group.head
         outputs = forward(unit_batch.policy, own, buffers.policy, buffers.outputs)
@@ -98,12 +100,12 @@ class FusedGradients:
         buffers.policy.upper_gradients(gradient, second, third, beta=beta)
 
     def fingerprint(self) -> str:
-        """Numeric identity of this process."""
+        """Return the numeric identity of this process."""
         return kernels.fingerprint(self.kernel, self._device)
 
 
 def snapped(row: FloatArray) -> FloatArray:
-    """A snapped copy, made in blocks that stay in cache: twice as fast for millions of entries."""
+    """Return a snapped copy; blocks that stay in cache double the speed for millions of entries."""
     copy = np.empty_like(row)
     for start in range(0, row.size, SNAP_ENTRIES):
         block = slice(start, start + SNAP_ENTRIES)

@@ -1,9 +1,9 @@
-"""Which float32 matrix kernel this process uses, and proof that it really computes in float32.
+"""Choice of the float32 matrix kernel, with a check that it really computes in float32.
 
 On processors where MKL does not use AVX-512, letting PyTorch send float32 products to oneDNN
-(``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN owns bfloat16 blocks
-the same line silently computes in bfloat16, so the products are probed first. This module is the
-only place that touches that process-wide setting, and it leaves it as it was.
+(``set_float32_matmul_precision("medium")``) doubles their speed. Where oneDNN supports bfloat16
+blocks, the same setting silently computes in bfloat16, so the products are probed first. Only this
+module touches the process-wide setting, and it restores the previous value.
 """
 
 import hashlib
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor
 
 ONEDNN_LEAST = 4097
-"""PyTorch sends a product to oneDNN when units x m x n x k is above 4096. The choice must not
-depend on how many units are computed together, so one unit's product has to be so large alone."""
+"""Smallest m x n x k of one unit's product for oneDNN. PyTorch uses oneDNN when units x m x n x k
+exceeds 4096; the choice must not depend on the number of units computed together, so the product
+of a single unit has to exceed that size."""
 
 UNIT_ROUNDOFF = 2.0**-24
 
@@ -35,7 +36,7 @@ class Kernel:
     def active(self) -> Iterator[None]:
         """Use this kernel within the block, without autograd and its bookkeeping.
 
-        Buffers made inside may be written inside only.
+        Buffers created inside the block may be written only inside it.
         """
         before = torch.get_float32_matmul_precision()
         torch.set_float32_matmul_precision("highest" if self.name == "default" else "medium")
@@ -48,16 +49,17 @@ class Kernel:
     def shared_product(
         self, weights: Tensor, inputs: Tensor, out: Tensor, *, beta: float = 0.0
     ) -> None:
-        """Multiply every unit's matrix by the one matrix that all share.
+        """Multiply every unit's matrix by one shared matrix.
 
-        oneDNN is far better at one wide product than at many, and its bits do not depend on the
-        width; MKL is as good at many, and on AVX2 the bits of its wide products do depend on it.
+        oneDNN computes one wide product far faster than many, and its bits do not depend on the
+        width; MKL is as fast for many, and on AVX2 the bits of its wide products depend on the
+        width.
 
         Args:
             weights: Shape (units, outputs, inputs).
             inputs: Shape (inputs, columns).
             out: Contiguous, shape (units, outputs, columns).
-            beta: The product is added to so much of ``out``.
+            beta: Factor of the previous ``out``, to which the product is added.
         """
         if self.name == "onednn":
             out.flatten(0, 1).addmm_(weights.flatten(0, 1), inputs, beta=beta)
@@ -66,10 +68,10 @@ class Kernel:
 
 
 def choose(device: torch.device, *, least_product: int) -> Kernel:
-    """The fastest kernel that is exact float32 and does not mind how many units share a call.
+    """Return the fastest exact float32 kernel whose bits do not depend on the units in a call.
 
     Args:
-        device: Only the CPU has a choice.
+        device: Device of the parameters; only the CPU offers a choice.
         least_product: The smallest m x n x k of one unit's products.
     """
     onednn = Kernel("onednn")
@@ -80,9 +82,9 @@ def choose(device: torch.device, *, least_product: int) -> Kernel:
 
 @cache
 def is_float32(kernel: Kernel) -> bool:
-    """Whether products stay within the float32 bound |fl(AB) - AB| <= K u |A||B| (Higham, ch. 3).
+    """Check products against the float32 bound |fl(AB) - AB| <= K u |A||B| (Higham, ch. 3).
 
-    The bound holds for every order of summation; bfloat16 or TF32 inputs exceed it many times.
+    The bound holds for every order of summation; bfloat16 or TF32 inputs exceed it many times over.
     """
     generator = np.random.Generator(np.random.Philox(key=0))
     a, b = (torch.from_numpy(generator.standard_normal((4, 128, 128))) for _ in range(2))
@@ -96,9 +98,9 @@ def is_float32(kernel: Kernel) -> bool:
 
 @cache
 def is_steady(kernel: Kernel) -> bool:
-    """Whether the bits of a unit in ``shared_product`` are the same in any company.
+    """Check that a unit's bits in ``shared_product`` do not depend on the other units in the call.
 
-    Where PyTorch does not give its products to oneDNN after all, as without AVX-512, they are not.
+    They do depend on them where PyTorch does not use oneDNN after all, as without AVX-512.
     """
     return all(_is_steady(kernel, *shape) for shape in ((50, 73, 176), (64, 256, 74)))
 
@@ -123,13 +125,13 @@ def _is_steady(kernel: Kernel, outputs: int, inputs: int, columns: int) -> bool:
 
 @cache
 def _prefers_onednn() -> bool:
-    """MKL runs its AVX-512 kernels on Intel processors only."""
+    """Return True on AMD processors: MKL runs its AVX-512 kernels on Intel processors only."""
     return "AuthenticAMD" in processor()
 
 
 @cache
 def processor() -> str:
-    """Its maker and what the maker calls it, where the system tells."""
+    """Return the processor's vendor and model name, if the system reports them."""
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             wanted = ("vendor_id", "model name")
@@ -140,7 +142,7 @@ def processor() -> str:
 
 
 def fingerprint(kernel: Kernel, device: torch.device) -> str:
-    """Everything that the bits of a product may depend on, and a digest of some products."""
+    """Return all facts on which the bits of a product may depend, and a digest of some products."""
     where = torch.cuda.get_device_name(device) if device.type == "cuda" else processor()
     parts = {
         "torch": torch.__version__,
@@ -154,7 +156,7 @@ def fingerprint(kernel: Kernel, device: torch.device) -> str:
 
 
 def _probe(kernel: Kernel, device: torch.device) -> str:
-    """Digest of products and transcendental functions of fixed inputs."""
+    """Hash products and transcendental functions of fixed inputs."""
     generator = np.random.Generator(np.random.Philox(key=1))
     digest = hashlib.blake2b(digest_size=6)
     with kernel.active():

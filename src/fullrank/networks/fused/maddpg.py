@@ -1,6 +1,6 @@
-"""The update of MADDPG, DDPG by sides and MFAC, by hand, for many agents at once.
+"""Hand-written update of MADDPG, per-side DDPG and MFAC, batched over agents.
 
-The losses are those of ``fullrank.algorithms.maddpg``, whose autograd it is tested against.
+The losses are those of ``fullrank.algorithms.maddpg``; tests compare it with their autograd.
 """
 
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -19,13 +19,13 @@ from fullrank.replay.layout import Layout
 
 
 class FusedMADDPG(FusedGradients):
-    """The contract is ``Gradients``.
+    """Updates of MADDPG and its variants; implements ``Gradients``.
 
     Args:
         groups: All agents, with the broadcast parameters.
-        layout: Of a transition.
-        weights: Hyperparameters.
-        seed: The run's.
+        layout: Layout of a transition.
+        weights: Hyperparameters of the losses.
+        seed: The run's seed.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class FusedMADDPG(FusedGradients):
         self._minibatch: Minibatch | None = None
 
     def _asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
-        """Agents whose target actions the units' updates read: all, or own ones in DDPG."""
+        """Return the agents whose target actions the updates read: all, or the own one in DDPG."""
         return units if self._local.issuperset(units) else range(self._layout.agents)
 
     def compute(
@@ -59,9 +59,9 @@ class FusedMADDPG(FusedGradients):
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each unit asked for; see ``Gradients.compute``.
+        """Compute u_i for each requested unit; see ``Gradients.compute``.
 
-        One call at a time: a newer call takes over the buffers of an older one.
+        Only one call may be active: a newer call reuses the buffers of an older one.
         """
         with self.kernel.active():
             data = self._load(batch)
@@ -91,7 +91,7 @@ class FusedMADDPG(FusedGradients):
         iteration: int,
         check_cancelled: Callable[[], None],
     ) -> None:
-        """Target actions of the agents, into the joint input of the target critics."""
+        """Write the agents' target actions into the joint input of the target critics."""
         for group, batches in zip(self._groups, self._batches, strict=True):
             wanted = [row for row, agent in enumerate(group.agents) if agent in agents]
             for rows in batches.split(wanted, data.columns):
@@ -119,7 +119,7 @@ class FusedMADDPG(FusedGradients):
         iteration: int,
         check_cancelled: Callable[[], None],
     ) -> Tensor:
-        """Rows [critic gradient; policy gradient], clipped variable by variable."""
+        """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
         noise = self._noise(
             unit_batch, "policy_action", iteration, size=data.size, width=data.width
         )
@@ -139,7 +139,7 @@ class FusedMADDPG(FusedGradients):
         return unit_batch.clipped()
 
     def _expected_return(self, unit_batch: UnitBatch, block: ColumnBlock) -> Tensor:
-        """r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
+        """Compute r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, buffers = unit_batch.target_critic, unit_batch.buffers
         self._first_layer(unit_batch, critic.affine, block.next_joint, out=buffers.critic.h1)
         value = upper(critic, buffers.critic.h1, buffers.critic, buffers.value)
@@ -157,7 +157,7 @@ class FusedMADDPG(FusedGradients):
         *,
         beta: float,
     ) -> None:
-        """Leaves the pre-activation of the critics' first layer in ``buffers.first``."""
+        """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
         buffers = unit_batch.buffers
         self._first_layer(unit_batch, unit_batch.critic.affine, block.joint, out=buffers.first)
         value = upper(unit_batch.critic, buffers.first, buffers.critic, buffers.value)
@@ -173,7 +173,7 @@ class FusedMADDPG(FusedGradients):
     def _first_layer(
         self, unit_batch: UnitBatch, weights: Tensor, joint: Tensor, *, out: Tensor
     ) -> None:
-        """Critics' pre-activation of their first layer."""
+        """Compute the pre-activation of the critics' first layer."""
         if unit_batch.local:
             torch.bmm(weights, unit_batch.seen(joint), out=out)
         else:

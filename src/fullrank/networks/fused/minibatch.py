@@ -1,8 +1,8 @@
-"""A minibatch of packed transitions turned so that a column is one transition, block by block.
+"""A minibatch of packed transitions, transposed block by block so that a column is a transition.
 
-All critics of all agents read the same joint input, so it is made once. A block is a run of
-transitions short enough that what is computed from it stays in cache. Its columns are padded with
-zeros to a multiple of 16; they weigh nothing.
+All critics read the same joint input, so it is built once. A block is a run of transitions short
+enough that intermediate results stay in cache. Its columns are padded with zeros to a multiple of
+16; padding has weight 0.
 """
 
 import numpy as np
@@ -14,31 +14,30 @@ from fullrank.networks.parameters import ALIGNMENT, aligned
 from fullrank.replay.layout import Layout
 
 BLOCK_COLUMNS = {"cpu": 256, "cuda": 2**20}
-"""Transitions of a block at most, unless the networks are wider than that."""
+"""Maximum number of transitions in a block; wider networks raise it to their width."""
 
 SHORT = 256
-"""Rows of so many columns need no odd multiple of 16: they are too short to meet in few cache sets.
+"""Up to this many columns a row needs no odd multiple of 16: it is too short for cache conflicts.
 """
 
 
 def block_columns(size: int, *, hidden: int, device: torch.device) -> int:
-    """Columns of each block that ``size`` transitions are cut into."""
+    """Return the columns of each block into which ``size`` transitions are cut."""
     count = -(-size // max(hidden, BLOCK_COLUMNS[device.type]))
     columns = -(-size // (count * ALIGNMENT)) * ALIGNMENT
     return columns if columns <= SHORT else aligned(columns)
 
 
 class ColumnBlock:
-    """Preallocated buffers for some transitions; D = entries of all observations and all actions.
+    """Preallocated buffers for one block; D = entries of all observations and all actions.
 
     Attributes:
-        span: Its columns within the minibatch's.
         joint: (observations, actions, ones), shape (D + 1, columns).
-        joint_rows: Its transpose, rows aligned.
+        joint_rows: Transpose of ``joint``, with aligned rows.
         next_joint: (next observations, target actions, ones); the caller writes the actions.
-        reward: Shape (M, 1, columns), as those that follow.
+        reward: Rewards, shape (M, 1, columns), like the following attributes.
         continues: 1 where the agent did not reach a terminal state, else 0.
-        weight: 1 / number of transitions in which the agent acted, where it did, else 0.
+        weight: 1 / number of transitions in which the agent acted; 0 where it did not act.
         acts_next: 1 where the agent acted and did not reach a terminal state, else 0.
     """
 
@@ -55,9 +54,9 @@ class ColumnBlock:
         self._observed = self.next_joint[: layout.observation.stop]
 
     def load(self, rows: Tensor) -> None:
-        """Take over the joint parts of packed transitions."""
+        """Copy the joint parts of packed transitions, shape (<= columns, row_size)."""
         size = rows.shape[0]
-        # By way of rows that are in cache, with no stride to thrash it.
+        # Stage the copy in rows that are in cache, to avoid strided access.
         staged = self.joint_rows[:, : self._observed.shape[0]]
         staged[:size] = rows[:, self._next]
         self._observed.copy_(staged.t())
@@ -66,13 +65,13 @@ class ColumnBlock:
 
 
 class Minibatch:
-    """Buffers for B transitions.
+    """Preallocated buffers for B transitions.
 
     Attributes:
         size: B.
-        blocks: Of equal numbers of columns.
-        columns: Of one block.
-        width: Columns of all blocks.
+        blocks: Blocks with equal numbers of columns.
+        columns: Columns of one block.
+        width: Columns of all blocks together.
     """
 
     def __init__(self, layout: Layout, *, size: int, hidden: int, device: torch.device) -> None:
@@ -87,7 +86,7 @@ class Minibatch:
         ]
 
     def load(self, rows: FloatArray) -> None:
-        """Take over packed transitions, shape (size, row_size)."""
+        """Copy packed transitions, shape (size, row_size)."""
         batch = torch.from_numpy(np.require(rows, requirements="W")).to(self._device)
         reward, continues, weight, acts_next = self._facts
         reward.copy_(batch[:, self._layout.reward].t())

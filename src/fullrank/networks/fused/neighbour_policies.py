@@ -1,4 +1,4 @@
-"""Many agents' policies on rows of their own: what those near one agent do in its samples."""
+"""Policies of an agent's neighbours, batched: every row is acted on by its own agent's policy."""
 
 from collections.abc import Callable
 
@@ -11,7 +11,7 @@ from fullrank.networks.fused.mlp import Activations, Mlp, forward
 from fullrank.networks.parameters import aligned
 
 MOST = 208
-"""Rows of one agent at most that are computed as one matrix."""
+"""Maximum number of rows of one agent that are computed as one matrix."""
 
 
 def act_individually(
@@ -21,19 +21,19 @@ def act_individually(
     observation: FloatArray,
     choose: Callable[[Tensor], Tensor],
 ) -> FloatArray:
-    """Have each row acted on by the policy of its agent, all agents together.
+    """Apply to each row the policy of its agent, all agents in one call.
 
-    The rows of an agent are cut into pieces as long as an agent has rows on average, the last
-    padded with zeros, so that the work grows with the rows and not with the agents; each piece is
-    one matrix of a ``bmm``. There are no fewer than threads: several of them at one matrix would
-    change its bits.
+    An agent's rows are cut into pieces of the mean number of rows per agent, the last one padded
+    with zeros, so that the work grows with the rows and not with the agents; each piece is one
+    matrix of a ``bmm``. There are at least as many pieces as threads, because several threads on
+    one matrix would change its bits.
 
     Args:
-        policy: Where its layers lie in a row of ``parameters``.
-        parameters: Of all agents, shape (M, >= policy.end).
-        who: Each row's agent, shape (n,).
-        observation: What it sees, shape (n, D).
-        choose: From outputs to actions, both of shape (pieces, actions, rows of a piece).
+        policy: Places the policy's layers in a row of ``parameters``.
+        parameters: Rows of all agents, shape (M, >= policy.end).
+        who: Agent of each row, shape (n,).
+        observation: Observation of each row, shape (n, D).
+        choose: Maps outputs to actions, both of shape (pieces, actions, rows of a piece).
 
     Returns:
         Actions, shape (n, actions).
@@ -57,7 +57,7 @@ def act_individually(
 
 
 def _outputs(policy: Mlp, parameters: Tensor, inputs: Tensor) -> Tensor:
-    """Shape (pieces, outputs, columns), of inputs of shape (pieces, inputs, columns)."""
+    """Map inputs, shape (pieces, inputs, columns), to outputs, shape (pieces, outputs, columns)."""
     pieces, _, columns = inputs.shape
     below = inputs.new_empty(pieces, policy.hidden, columns)
     activations = Activations(below, below)

@@ -1,4 +1,4 @@
-"""Transitions of one agent by neighbour interaction, acted by the policies of those near it."""
+"""Collection of one agent's transitions by simulating the agents near it."""
 
 from collections.abc import Callable
 
@@ -15,14 +15,14 @@ from fullrank.networks.fused.network_group import NetworkGroup
 
 
 class NeighbourSampler:
-    """Collects an agent's transitions with the broadcast policies and target policies.
+    """Collect an agent's transitions with the broadcast policies and target policies.
 
     Args:
-        world: Simulates those around an agent.
-        make_samples: Single steps, or the steps of whole episodes.
+        world: Simulator of an agent's neighbourhood.
+        make_samples: Collects single steps, or the steps of whole episodes.
         group: All agents.
-        batch_size: Transitions of one agent.
-        seed: The run's.
+        batch_size: B, transitions per agent.
+        seed: The run's seed.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class NeighbourSampler:
         self._batch_size, self._seed = batch_size, seed
 
     def __call__(self, agent: UnitIndex, key: tuple[int, ...]) -> Samples:
-        """The transitions of an agent; every draw is keyed by (purpose, *key, agent)."""
+        """Collect the agent's transitions; every draw is keyed by (purpose, *key, agent)."""
         return self._make_samples(
             self._world,
             agent,
@@ -49,12 +49,12 @@ class NeighbourSampler:
         )
 
     def _act_of(self, agent: UnitIndex, key: tuple[int, ...]) -> Act:
-        """The policies, exploring, in samples of the agent."""
+        """Return the exploring policies for collecting the agent's transitions."""
         head, generator = self._group.head, stream(self._seed, "local_action", *key, agent)
         return self._player(self._group.rows.online, lambda out: head.explore(out, generator))
 
     def _act_next_of(self, agent: UnitIndex, key: tuple[int, ...]) -> Act:
-        """The target policies in samples of the agent."""
+        """Return the target policies for the agent's transitions."""
         head, generator = self._group.head, stream(self._seed, "target_action", *key, agent)
 
         def sample(outputs: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
-"""Agents of one shape whose networks are perceptrons, and what their critics see.
+"""Groups of agents whose perceptrons have equal shapes, and the inputs of their critics.
 
-A row is [critic | policy], each a perceptron whose layers lie one after another, the bias as the
-last column of its layer.
+A row is [critic | policy], each a perceptron whose layers lie one after another, with the bias as
+the last column of its layer.
 """
 
 from collections.abc import Sequence
@@ -24,11 +24,11 @@ def networks(
     """Place the agent's critic and policy in its row.
 
     Args:
-        layout: Of a transition.
-        agent: Its index.
+        layout: Layout of a transition.
+        agent: Index of the agent.
         hidden: Width of the hidden layers.
-        critic_input: What the critic sees.
-        neighbours: How many neighbours' actions it sees.
+        critic_input: Kind of the critic's input.
+        neighbours: Number of neighbours whose actions a local critic sees.
     """
     own, actions = layout.observation_sizes[agent], layout.action_sizes[agent]
     inputs = critic_inputs(critic_input, layout, agent, neighbours=neighbours)
@@ -40,14 +40,14 @@ class NetworkGroup(ParameterGroup):
     """Agents with equal observation size, equal action specification and equal kind of critic.
 
     Attributes:
-        layout: Of a transition.
-        head: Makes their actions.
-        critic_input: What their critics see.
-        critic: Inputs: what it sees.
-        policy: Inputs: own observation.
-        observation_index: Own observation in a joint input, per agent.
-        action_index: Own action in a joint input, per agent.
-        critic_index: Own observation, own action and the row of ones in a joint input, per agent.
+        layout: Layout of a transition.
+        head: Turns the policies' outputs into actions.
+        critic_input: Kind of the critics' input.
+        critic: Critic, whose inputs depend on ``critic_input``.
+        policy: Policy, whose input is the agent's own observation.
+        observation_index: Rows of each agent's own observation in a joint input.
+        action_index: Rows of each agent's own action in a joint input.
+        critic_index: Rows of each agent's own observation, own action and ones in a joint input.
     """
 
     def __init__(
@@ -80,7 +80,7 @@ class NetworkGroup(ParameterGroup):
         self.critic_index = torch.cat([observed, self.action_index, ones], 1)
 
     def initialise(self, seed: int) -> None:
-        """Draw Glorot-uniform weights keyed by (seed, agent); biases are zero, targets equal."""
+        """Draw Glorot-uniform weights keyed by (seed, agent); zero biases, copy to the targets."""
         online, target = self.host
         for row, agent in enumerate(self.agents):
             generator = stream(seed, "initialise", agent)
@@ -92,7 +92,7 @@ class NetworkGroup(ParameterGroup):
         self.push()
 
     def policy_layers(self, row: int) -> tuple[FloatArray, ...]:
-        """The policy's layers [W | b] from the input up, in memory that NumPy shares."""
+        """Return the policy's layers [W | b] from the input up, in memory shared with NumPy."""
         own = self.host[0][row : row + 1]
         return tuple(layer.of(own)[0].numpy() for layer in self.policy.layers)
 
@@ -111,14 +111,14 @@ def make_groups(
     """Group agents by shape, in the order of each shape's first agent, with initial parameters.
 
     Args:
-        specs: All agents.
-        layout: Of a transition.
-        critic_inputs: What their critics see.
+        specs: Specifications of all agents.
+        layout: Layout of a transition.
+        critic_inputs: Kind of each agent's critic input.
         hidden: Width of the hidden layers.
-        noise: Of continuous actions.
-        device: Where parameters lie.
+        noise: Exploration noise of continuous actions, as a share of half the range.
+        device: Device of the parameters.
         seed: Keys the initial parameters.
-        neighbours: How many neighbours' actions local critics see.
+        neighbours: Number of neighbours whose actions local critics see.
     """
     shapes: dict[object, list[int]] = {}
     for agent, spec in enumerate(specs):

@@ -1,4 +1,4 @@
-"""Units of one group that are computed together."""
+"""Batches of units of one group that are computed together."""
 
 from collections.abc import Iterator, Sequence
 
@@ -11,27 +11,27 @@ from fullrank.networks.fused.gather_index import GatherIndex, consecutive
 from fullrank.networks.fused.network_group import NetworkGroup
 
 ENTRIES = {"cpu": 280_000, "cuda": 2**25}
-"""Entries of one activation, units x hidden x columns, of which a core's cache holds several."""
+"""Entries of one activation, units x hidden x columns; a core's cache holds several of them."""
 
 KEPT = 256
-"""UnitBatches kept at most: learners' rows change only with the code."""
+"""Maximum number of unit batches kept: learners' rows change only with the code."""
 
 
 class UnitBatch:
-    """Everything about the chosen units that stays the same from iteration to iteration.
+    """State of several units that does not change between iterations.
 
-    Making a view costs as much as a small product, so all of them are made once.
+    Creating a view costs as much as a small product, so all views are created once.
 
     Attributes:
-        group: Of all its units.
-        agents: The units, one of them possibly repeated.
+        group: Group of all units.
+        agents: Agents of the units; the last may be repeated.
         buffers: Buffers of this width, shared with other batches.
-        critic, policy, target_critic, target_policy: Their weights; ``affine`` of mean-field
-            critics as ``prepare`` spreads it.
-        agent_rows: Rows of the units in what all agents share.
-        action_rows: Rows of own actions in a joint input, flat.
-        action_columns: Own actions as columns of the critics' first layer, to gather with.
-        local: Whether the critics see own observations and some actions only.
+        critic, policy, target_critic, target_policy: Weights of the units' networks; ``prepare``
+            spreads ``affine`` of mean-field critics.
+        agent_rows: Rows of the units in tensors indexed by agent.
+        action_rows: Rows of the own actions in a joint input, flat.
+        action_columns: Index of the own actions among the columns of the critics' first layer.
+        local: True for local critics, which see own observations and some actions only.
     """
 
     def __init__(self, group: NetworkGroup, rows: tuple[int, ...], buffers: Buffers) -> None:
@@ -71,14 +71,14 @@ class UnitBatch:
             self.target_critic = self.target_critic._replace(affine=target_critic)
 
     def refresh(self) -> None:
-        """Take the current parameters, where they are copied."""
+        """Copy the current parameters, unless the weights are views of them."""
         if self._copied:
             online, target = self.buffers.parameters
             torch.index_select(self.group.rows.online, 0, self._index, out=online)
             torch.index_select(self.group.rows.target, 0, self._index, out=target)
 
     def prepare(self) -> None:
-        """Bring the critics' first layers into the form that products take; no gradient yet."""
+        """Prepare the critics' first layers for the products, and zero the bias gradients."""
         self.buffers.bias_gradient.zero_()
         if self._mean_field is not None:
             for tied, spread in zip(self._tied, self.buffers.spread, strict=True):
@@ -86,25 +86,25 @@ class UnitBatch:
         torch.gather(self.critic.affine, 2, self.action_columns, out=self.buffers.action_weights)
 
     def clipped(self) -> Tensor:
-        """The gradients in flat rows as the parameters', clipped variable by variable."""
+        """Clip the gradients variable by variable, into flat rows in the parameters' order."""
         if self._mean_field is not None:
             self._mean_field.fold(self.buffers.affine_gradient, out=self.buffers.folded)
         self.buffers.clipper.clip()
         return self.buffers.gradient
 
     def own(self, joint: Tensor) -> Tensor:
-        """Own observations out of a joint input, shape (units, own, columns)."""
+        """Select the own observations from a joint input, shape (units, own, columns)."""
         return self._own_rows.of(joint).view(len(self.agents), -1, joint.shape[1])
 
     def seen(self, joint: Tensor) -> Tensor:
-        """What local critics see of a joint input, and ones, (units, inputs + 1, columns)."""
+        """Select the input of local critics, with ones, shape (units, inputs + 1, columns)."""
         flat = self.buffers.seen.view(-1, joint.shape[1])
         torch.index_select(joint, 0, self._critic_rows, out=flat)
         return self.buffers.seen
 
 
 class UnitBatches:
-    """Splits the units of a group into batches, and keeps batches and buffers for the next time."""
+    """Split the units of a group into batches, and keep batches and buffers for reuse."""
 
     def __init__(self, group: NetworkGroup, *, clip_norm: float) -> None:
         self._group, self._clip_norm = group, clip_norm
@@ -113,10 +113,10 @@ class UnitBatches:
         self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
 
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
-        """Cut rows into pieces that fit the cache, none narrower than the number of threads.
+        """Cut rows into pieces that fit the cache, each at least as wide as the thread count.
 
         A product of fewer matrices than threads is split inside a matrix, which changes its bits;
-        so a narrow piece repeats its last row.
+        a narrow piece therefore repeats its last row.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         entries = self._group.critic.hidden * columns
@@ -126,7 +126,7 @@ class UnitBatches:
             yield chosen + chosen[-1:] * (threads - len(chosen))
 
     def take(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
-        """The unit_batch of these rows, with the current parameters."""
+        """Return the unit batch of these rows, with the current parameters."""
         key = (rows, columns)
         if key not in self._batches:
             if len(self._batches) == KEPT:
