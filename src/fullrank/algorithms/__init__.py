@@ -1,4 +1,4 @@
-"""Algorithms: one file each, its losses stated as in its paper."""
+"""Algorithms, one file each, with losses stated as in the papers."""
 
 from fullrank.algorithms.base import (
     Actor,

@@ -1,8 +1,8 @@
 """Actor-critics of M agents, written as modules and losses.
 
-A subclass says which networks an agent has and what their losses are; the four roles follow. Unit i
-is the update of agent i: u_i = [gradient of each network's loss at that network]. Every loss is one
-autograd call for one unit, so that its bits never depend on which units are computed beside it.
+A subclass defines an agent's networks and their losses; the four roles follow. Unit i is the update
+of agent i: u_i = [gradient of each network's loss at that network]. Every loss is one autograd call
+for one unit, so that its bits do not depend on the other units computed with it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -37,21 +37,21 @@ class Hyperparameters:
     """Hyperparameters of actor-critics, by default those of [Wang21] and [DARL1N]."""
 
     batch_size: int = 1024
-    """B, transitions that an update is the mean over."""
+    """B, number of transitions over which an update averages."""
     hidden: int = 64
     """Width of the hidden layers of policies and critics."""
     learning_rate: float = 0.01
-    """Of Adam, for policies and critics."""
+    """Learning rate of Adam, for policies and critics."""
     discount: float = 0.95
-    """gamma."""
+    """Discount factor, gamma."""
     target_rate: float = 0.01
     """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
     clip_norm: float = 0.5
-    """L2 norm that each variable's gradient is clipped to."""
+    """L2 norm to which each variable's gradient is clipped."""
     logit_penalty: float = 1e-3
     """Weight of the mean square of the policy's outputs in its loss."""
     exploration_noise: float = 0.1
-    """Continuous actions: standard deviation of the noise, as a share of half the range."""
+    """Standard deviation of the noise on continuous actions, as a share of half the range."""
 
     def __post_init__(self) -> None:
         if self.batch_size < 1 or self.hidden < 1:
@@ -62,34 +62,34 @@ class Hyperparameters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActorCritic(Hyperparameters):
-    """Base of algorithms in which every agent has networks of its own; see ``AlgorithmConfig``."""
+    """Base of algorithms in which every agent has its own networks; see ``AlgorithmConfig``."""
 
     def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
-        """The networks of an agent by role; ``policy`` plays. Their targets follow by averaging."""
+        """Build an agent's networks by role; ``policy`` acts, targets follow by averaging."""
         raise NotImplementedError
 
     def losses(self, agent: int, nets: Networks, batch: Any, draws: Draws) -> Mapping[str, Tensor]:
-        """The loss of each network of an agent, a scalar; a role left out gets no gradient.
+        """Compute the scalar loss of each of an agent's networks; omitted roles get no gradient.
 
         Args:
-            agent: Its index.
-            nets: ``nets.policy[k]``, ``nets.target_critic[k]``, ...: all networks, by role.
-            batch: ``Transitions``, unless ``batches`` says otherwise.
-            draws: Random numbers, keyed.
+            agent: Index of the agent.
+            nets: All networks, by role: ``nets.policy[k]``, ``nets.target_critic[k]``, ...
+            batch: ``Transitions``, unless ``batch_of`` supplies another type.
+            draws: Keyed random numbers.
         """
         raise NotImplementedError
 
     def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
-        """Role and agent of all networks that an agent's losses read: by default all there are."""
+        """List role and agent of all networks that an agent's losses read, by default every one."""
         every = range(len(world.agents))
         return [(role, k) for role in roles(self.networks(world, agent)) for k in every]
 
     def data_mode(self) -> DataMode:
-        """By default one minibatch for all units."""
+        """Return the origin of the transitions, by default one minibatch for all units."""
         return DataMode(batch_size=self.batch_size)
 
     def problem(self, world: World) -> Problem:
-        """Units, sections and sizes; parameters are not allocated."""
+        """Describe units, sections and sizes without allocating parameters."""
         with torch.device("meta"):
             networks = [self.networks(world, agent) for agent in range(len(world.agents))]
         sizes = [{role: flat_size(net) for role, net in own.items()} for own in networks]
@@ -113,7 +113,7 @@ class ActorCritic(Hyperparameters):
         )
 
     def make(self, world: World, *, seed: int, device: str) -> Algorithm:
-        """Build all roles on modules and autograd."""
+        """Build all four roles on modules and autograd."""
         where = device_of(device)
         groups = initial_groups(partial(self.networks, world), len(world.agents), seed, where)
         parameters = self.parameters(world, groups)
@@ -137,7 +137,7 @@ class ActorCritic(Hyperparameters):
         device: torch.device,
         batch_of: BatchOf | None = None,
     ) -> AutogradGradients:
-        """The losses as a learner's role."""
+        """Build the learner's role from the losses."""
         return AutogradGradients(
             self.losses,
             nets,
@@ -150,7 +150,7 @@ class ActorCritic(Hyperparameters):
         )
 
     def parameters(self, world: World, groups: Sequence[ParameterGroup]) -> GroupedParameters:
-        """The parameters of all agents, section by section."""
+        """Arrange the parameters of all agents by section."""
         pairs = sections_of(groups[0].networks, len(world.agents))
         return GroupedParameters(groups, pairs)
 
@@ -160,18 +160,18 @@ class ActorCritic(Hyperparameters):
         *,
         clip: Callable[[ParameterGroup, Tensor], None] | None = None,
     ) -> AdamOptimiser:
-        """Adam and Polyak averaging."""
+        """Build the optimiser: Adam with Polyak-averaged targets."""
         adam = Adam(learning_rate=self.learning_rate, target_rate=self.target_rate)
         return AdamOptimiser(parameters, adam, clip=clip)
 
 
 def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, int]]:
-    """Role and agent of every section: role by role, in each the agents in order."""
+    """List role and agent of every section, ordered by role and then by agent."""
     return [(role, agent) for role in roles(networks) for agent in range(agents)]
 
 
 def loss_weights(config: Hyperparameters) -> LossWeights:
-    """The hyperparameters that hand-written updates need."""
+    """Return the hyperparameters of the hand-written updates."""
     return LossWeights(
         batch_size=config.batch_size,
         discount=config.discount,
@@ -181,7 +181,11 @@ def loss_weights(config: Hyperparameters) -> LossWeights:
 
 
 def device_of(name: str) -> torch.device:
-    """``auto``, ``cpu`` or ``cuda``; ``ConfigError`` if it is not available."""
+    """Return the device for ``auto``, ``cpu`` or ``cuda``.
+
+    Raises:
+        ConfigError: The device is unknown or not available.
+    """
     available = torch.cuda.is_available()
     if name == "cuda" and not available:
         raise ConfigError("device 'cuda' is not available here; use 'cpu' or 'auto'")

@@ -1,4 +1,4 @@
-"""Gradients and actions of any modules: the losses that an algorithm states, by autograd."""
+"""Gradients and actors for arbitrary modules, by autograd of an algorithm's losses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
@@ -20,10 +20,11 @@ from fullrank.networks.modules import bind, flat_size, layers_of, views, write
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 
 Make: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
-"""Agent to its networks by role."""
+"""Builds the networks of an agent, by role."""
 
 BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]
-"""Packed transitions to a function from unit and key of the draws to what its losses read."""
+"""Maps packed transitions to a function that returns a unit's batch, given the unit and the key of
+its draws."""
 
 Losses: TypeAlias = Callable[[int, "Networks", Any, Draws], Mapping[str, Tensor]]
 
@@ -31,9 +32,10 @@ Losses: TypeAlias = Callable[[int, "Networks", Any, Draws], Mapping[str, Tensor]
 def initial_groups(
     make: Make, agents: int, seed: int, device: torch.device
 ) -> tuple[ParameterGroup, ...]:
-    """One group for each agent, with the parameters that its modules draw for themselves.
+    """Make one group per agent, with the initial parameters that its modules draw.
 
-    Modules draw from torch's generator, seeded by (seed, "initialise", agent) and put back.
+    Modules draw from torch's generator, seeded by (seed, "initialise", agent); its state is
+    restored afterwards.
     """
     groups = []
     for agent in range(agents):
@@ -57,8 +59,8 @@ class Networks:
     """All networks at the current parameters, by role and agent: ``nets.target_critic[k](x)``.
 
     Args:
-        make: Builds an agent's networks; only their structure is used.
-        parameters: Read in place.
+        make: Builds an agent's networks, of which only the structure is used.
+        parameters: Current parameters, read in place.
     """
 
     def __init__(self, make: Make, parameters: GroupedParameters) -> None:
@@ -80,7 +82,7 @@ class Networks:
 
 
 def shared_batches(agents: Sequence[AgentSpec], device: torch.device) -> BatchOf:
-    """The minibatch from replay, the same for every unit."""
+    """Supply the minibatch from replay, the same for every unit."""
 
     def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
         batch = Transitions(rows, agents, device=device)
@@ -90,17 +92,17 @@ def shared_batches(agents: Sequence[AgentSpec], device: torch.device) -> BatchOf
 
 
 class AutogradGradients:
-    """The contract is ``Gradients``.
+    """Gradients of an algorithm's losses by autograd; implements ``Gradients``.
 
     Args:
-        losses: As ``ActorCritic.losses``.
-        nets: At the broadcast parameters.
-        batch_of: Where transitions come from.
-        agents: All agents.
-        clip_norm: L2 norm that each variable's gradient is clipped to; None: not here.
-        keyed_by_row: Whether every holder of a unit draws for itself.
-        seed: The run's.
-        device: Where parameters lie.
+        losses: Losses of an agent; see ``ActorCritic.losses``.
+        nets: Networks at the broadcast parameters.
+        batch_of: Supplies each unit's transitions.
+        agents: Specifications of all agents.
+        clip_norm: L2 norm to which each variable's gradient is clipped; None: no clipping here.
+        keyed_by_row: True if every holder of a unit makes its own draws.
+        seed: The run's seed.
+        device: Device of the parameters.
     """
 
     def __init__(
@@ -128,7 +130,7 @@ class AutogradGradients:
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i for each unit asked for, one after another; see ``Gradients.compute``."""
+        """Compute u_i for each requested unit, one after another; see ``Gradients.compute``."""
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
         batch_of = self._batch_of(batch)
         draws = Draws(self._agents, seed=self._seed, key=key, device=self._device)
@@ -139,7 +141,7 @@ class AutogradGradients:
             yield unit, self._update(unit, data, draws)
 
     def _update(self, agent: int, batch: Any, draws: Draws) -> FloatArray:
-        """[gradient of each network's loss], clipped variable by variable, snapped."""
+        """Compute [gradient of each network's loss], clipped variable by variable, snapped."""
         group, _ = self._nets.parameters.place[agent]
         update = torch.zeros(group.size, device=self._device)
         for role, loss in self._losses(agent, self._nets, batch, draws).items():
@@ -155,12 +157,12 @@ class AutogradGradients:
         return snap(update.cpu().numpy())
 
     def fingerprint(self) -> str:
-        """Numeric identity of this process."""
+        """Return the numeric identity of this process."""
         return kernels.fingerprint(kernels.Kernel("default"), self._device)
 
 
 def clipped(gradient: Tensor, norm: float | None) -> Tensor:
-    """A gradient scaled by min(1, norm / its length); unchanged without a norm."""
+    """Scale a gradient by min(1, norm / its length); return it unchanged if ``norm`` is None."""
     if norm is None:
         return gradient
     length = torch.linalg.vector_norm(gradient).clamp_min(norm)
@@ -168,11 +170,11 @@ def clipped(gradient: Tensor, norm: float | None) -> Tensor:
 
 
 class ModuleActor:
-    """Plays any modules whose role is ``policy``; the contract is ``Actor``.
+    """Modules of the role ``policy`` as an ``Actor``, without memory.
 
     Args:
-        agents: All agents.
-        nets: With the current parameters.
+        agents: Specifications of all agents.
+        nets: Networks with the current parameters.
         noise: Standard deviation of continuous exploration, as a share of half the range.
         seed: Keys the exploration.
     """
@@ -187,7 +189,7 @@ class ModuleActor:
         ]
 
     def memory(self, copies: int) -> tuple[()]:
-        """Nothing."""
+        """Return the empty memory."""
         return ()
 
     def act(
@@ -200,7 +202,7 @@ class ModuleActor:
         alive: BoolArray,
         available: BoolArray | None = None,
     ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Explore, keyed by (seed, iteration, step); see ``Actor.act``."""
+        """Return exploring joint actions, keyed by (seed, iteration, step); see ``Actor.act``."""
         generator = stream(self._seed, "act", iteration, step)
         actions = [
             head.explore(outputs, generator)
@@ -218,13 +220,13 @@ class ModuleActor:
         *,
         available: BoolArray | None = None,
     ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Take the likeliest actions as one-hot, or the means."""
+        """Return the likeliest actions as one-hot, or the means."""
         outputs = self._outputs(observation, available)
         modes = [head.mode(own) for head, own in zip(self._heads, outputs, strict=True)]
         return self._joint(modes), memory
 
     def _outputs(self, observation: FloatArray, available: BoolArray | None) -> list[Tensor]:
-        """Outputs of each policy as heads take them, shape (1, action size, copies)."""
+        """Compute each policy's outputs as heads take them, shape (1, action size, copies)."""
         sizes = [agent.observation_size for agent in self._agents]
         joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
         with torch.no_grad():
@@ -246,7 +248,7 @@ class ModuleActor:
         return np.ascontiguousarray(torch.cat([own[0] for own in actions]).t().cpu().numpy())
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """The agent's policy, layer by layer; see ``Actor.policy``."""
+        """Return the agent's policy, layer by layer; see ``Actor.policy``."""
         layers = layers_of(self._nets.policy[agent])
         if layers is None:
             raise ConfigError(

@@ -1,9 +1,9 @@
 """The four roles of an algorithm: problem, gradients, optimiser and actor.
 
-A ``Problem`` says in plain numbers what an iteration computes and moves; it needs no torch. A
-learner evaluates ``Gradients`` at the broadcast parameters, the controller's ``Optimiser`` applies
-the decoded targets, and an ``Actor`` plays: in collection, in evaluation, in exports. The roles of
-one process share its ``Parameters``.
+A ``Problem`` describes in plain numbers the data that an iteration computes and transfers; it needs
+no torch. A learner evaluates ``Gradients`` at the broadcast parameters, the controller's
+``Optimiser`` applies the decoded targets, and an ``Actor`` selects actions in collection,
+evaluation and exports. The roles of one process share its ``Parameters``.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,74 +20,74 @@ from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbo
 
 
 class Unit(NamedTuple):
-    """One unit of work, the column of C that its index names."""
+    """One unit of work; its index is its column of C."""
 
     agent: int | None
-    """The agent whose networks it updates; None where all agents share them."""
+    """Agent whose networks the unit updates; None where all agents share them."""
     part: int = 0
-    """Which part of that update: a micro-batch, numbered from 0."""
+    """Number of the part (micro-batch) of that update, from 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Parameters broadcast as one piece: one network of one owner."""
+    """Parameters broadcast as one section: one network of one owner."""
 
     id: int
     role: str
-    """``policy``, ``critic``, ``target_policy``, ...."""
+    """Role of the network: ``policy``, ``critic``, ``target_policy``, ...."""
     owner: int | None
-    """The agent that the network belongs to; None where all agents share it."""
+    """Agent to which the network belongs; None where all agents share it."""
     size: int
-    """Entries, float32."""
+    """Number of float32 entries."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataMode:
-    """Origin of the transitions that updates are computed from."""
+    """Origin of the transitions from which updates are computed."""
 
     kind: Literal["shared", "keyed", "independent"] = "shared"
-    """``shared``: one minibatch for all, from replay. ``keyed``: learners collect the transitions
-    of a unit themselves, the same for every holder. ``independent``: every holder draws its own
+    """``shared``: one minibatch from replay for all units. ``keyed``: learners collect a unit's
+    transitions, the same for every holder. ``independent``: every holder draws its own transitions
     [DARL1N], so that decoding leaves noise and no update can be audited."""
     batch_size: int = 0
-    """B, transitions of the minibatch from replay; 0 where learners collect them."""
+    """B, transitions of the minibatch from replay; 0 where learners collect transitions."""
     max_variance: float = float("inf")
-    """``independent``: the largest predicted variance of decoded units, in that of one learner's
-    own update, at which an iteration waits for no further row."""
+    """``independent``: largest predicted variance of decoded units at which an iteration waits for
+    no further row, as a multiple of the variance of one learner's own update."""
     evaluate_every: int = 0
-    """Without replay: iterations from one evaluation in the environment to the next."""
+    """Without replay: number of iterations between evaluations in the environment."""
 
     @property
     def exact(self) -> bool:
-        """Whether all holders of a unit compute the same bits."""
+        """Return whether all holders of a unit compute the same bits."""
         return self.kind != "independent"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Problem:
-    """What an iteration computes and moves; follows from configuration and environment alone."""
+    """Units, sections and sizes of an iteration, fixed by configuration and environment alone."""
 
     units: tuple[Unit, ...]
-    """All units; their order is that of the columns of C."""
+    """All units, in the order of the columns of C."""
     unit_sizes: tuple[int, ...]
-    """P_i: entries of each unit's update; P = max P_i is the length of a coded vector."""
+    """P_i, entries of each unit's update; P = max P_i is the length of a coded vector."""
     sections: tuple[Section, ...]
-    """All sections, by ascending id, which is their index."""
+    """All sections by ascending id; a section's id is its index."""
     reads: tuple[tuple[int, ...], ...]
     """Ids of the sections that each unit's update reads."""
     row_size: int
-    """Entries of one packed transition, float32 (layout: ``fullrank.replay.layout``)."""
+    """Number of float32 entries of a packed transition (layout: ``fullrank.replay.layout``)."""
     data: DataMode
     target: Matrix | None = None
-    """T, shape (targets K, units): an iteration recovers T U. None: every unit, T = I."""
+    """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
 
     @property
     def vector_size(self) -> int:
-        """P, entries of a coded vector."""
+        """Return P, the number of entries of a coded vector."""
         return max(self.unit_sizes)
 
     def needs(self, unit: UnitIndex) -> Sequence[int]:
-        """Ids of the sections that the update of a unit reads."""
+        """Return the ids of the sections that the update of a unit reads."""
         return self.reads[unit]
 
 
@@ -95,14 +95,14 @@ class Parameters(Protocol):
     """All networks of one process, section by section."""
 
     def view(self, section: int) -> FloatArray:
-        """The section's parameters as a writable flat array on the CPU, shape (size,)."""
+        """Return the section's parameters as a writable flat CPU array, shape (size,)."""
 
     def written(self) -> None:
-        """Take over what was written through ``view`` (a device copy is then refreshed)."""
+        """Apply values written through ``view``, for example by refreshing a device copy."""
 
 
 class Gradients(Protocol):
-    """A learner's role: one unit's update at the broadcast parameters."""
+    """The learner's role: units' updates at the broadcast parameters."""
 
     def compute(
         self,
@@ -113,38 +113,38 @@ class Gradients(Protocol):
         row: int | None = None,
         check_cancelled: Callable[[], None] = ...,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Compute u_i, snapped to the grid, for each unit asked for; pure in all its arguments.
+        """Compute u_i, snapped to the grid, for each requested unit; pure in all its arguments.
 
         Unit i's bits depend on the parameters, the batch, the run's seed, the iteration, i and, in
-        the ``independent`` mode, the row: not on which other units are computed beside it, in what
-        number or order.
+        the ``independent`` mode, the row; they do not depend on the identity, number or order of
+        the other units in the call.
 
         Args:
             batch: Packed transitions, shape (B, row_size) float32; empty where B is 0.
-            units: The units to compute, any order, no repeats.
+            units: Units to compute, in any order, without repeats.
             iteration: Keys the draws.
-            row: Row of C that the learner computes for; keys the draws in the ``independent`` mode.
-            check_cancelled: Called between stages; raises to abandon the work (``Cancelled``).
+            row: Row of C for which the units are computed; keys ``independent`` draws.
+            check_cancelled: Called between stages; raises ``Cancelled`` to abandon the work.
 
         Yields:
             (i, u_i) with u_i of shape (P_i,) float32, in the order of completion.
         """
 
     def fingerprint(self) -> str:
-        """Numeric identity of this process: kernels, instruction set, torch, threads, device."""
+        """Return the process's numeric identity: kernel, instructions, torch, threads, device."""
 
 
 class Optimiser(Protocol):
-    """The controller's role: decoded targets into parameters."""
+    """The controller's role: application of decoded targets to the parameters."""
 
     def step(self, targets: FloatArray) -> None:
         """Apply the decoded targets, shape (K, P) float32, and move the target networks."""
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Copies of all that a checkpoint holds: parameters, targets, moments; names to arrays."""
+        """Return named copies of the arrays in a checkpoint: parameters, targets, moments."""
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Restore what ``state`` gave.
+        """Restore the arrays returned by ``state``.
 
         Raises:
             CheckpointUnusable: A name is missing or a shape differs.
@@ -152,15 +152,15 @@ class Optimiser(Protocol):
 
 
 Memory: TypeAlias = tuple[FloatArray, ...]
-"""An actor's recurrent state, arrays of shape (copies, ...); empty for perceptrons. A copy's
+"""Recurrent state of an actor, arrays of shape (copies, ...); empty for perceptrons. A copy's
 entries are zero when its episode starts."""
 
 
 class Player(Protocol):
-    """Joint observations and memory in, joint actions and memory out."""
+    """Mapping from joint observations and memory to joint actions and memory."""
 
     def memory(self, copies: int) -> Memory:
-        """The memory of ``copies`` environments whose episodes start."""
+        """Return the initial memory for ``copies`` environments."""
 
     def act(
         self,
@@ -172,33 +172,33 @@ class Player(Protocol):
         alive: BoolArray,
         available: BoolArray | None = None,
     ) -> tuple[FloatArray, Memory]:
-        """Exploring joint actions, keyed by (seed, iteration, step).
+        """Return exploring joint actions, keyed by (seed, iteration, step), and the new memory.
 
         Args:
-            observation: Packed, shape (E, sum of observation sizes) float32.
-            memory: As of the step before.
-            iteration: Iteration that collects (-1 for the warm-up).
+            observation: Packed observations, shape (E, sum of observation sizes) float32.
+            memory: Memory returned by the previous step.
+            iteration: Iteration of the collection (-1 for the warm-up).
             step: Step within the iteration's collection.
-            alive: Shape (E, M); the actions of agents not alive are zero.
-            available: Discrete actions that may be taken, shape (E, sum of action sizes); all by
-                default.
+            alive: Mask of agents, shape (E, M); agents that are not alive get zero actions.
+            available: Mask of permitted discrete actions, shape (E, sum of action sizes); by
+                default all are permitted.
         """
 
     def act_greedily(
         self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
     ) -> tuple[FloatArray, Memory]:
-        """Joint actions without exploration: the mode (discrete) or the mean (continuous)."""
+        """Return joint actions without exploration: mode (discrete) or mean (continuous)."""
 
 
 class Actor(Player, Protocol):
-    """The role that plays, in collection and evaluation, and is exported."""
+    """The role that selects actions in collection and evaluation, and is exported."""
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """The agent's policy, a perceptron with ReLU between its layers, from the input up.
+        """Return the agent's policy, a perceptron with ReLU between its layers, from the input up.
 
         Returns:
-            Each layer as one matrix [W | b], shape (outputs, inputs + 1). The last one's outputs
-            are logits (discrete), or the mean before tanh and the range (continuous).
+            Each layer as one matrix [W | b], shape (outputs, inputs + 1). The outputs of the last
+            layer are logits (discrete) or the mean before tanh and scaling (continuous).
 
         Raises:
             ConfigError: The policy is not such a perceptron.
@@ -207,7 +207,7 @@ class Actor(Player, Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Algorithm:
-    """The roles of one process, which share its parameters."""
+    """The four roles of one process, which share its parameters."""
 
     problem: Problem
     parameters: Parameters
@@ -218,18 +218,18 @@ class Algorithm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class World:
-    """The environment as an algorithm meets it."""
+    """Facts about the environment on which an algorithm depends."""
 
     agents: tuple[AgentSpec, ...]
-    """In order."""
+    """Specifications of the agents, in order."""
     neighbourhoods: Callable[[], NeighbourhoodWorld] | None = None
-    """Neighbour interaction, where the environment has it."""
+    """Factory of the neighbour interaction; None if the environment has none."""
 
     def local(self) -> NeighbourhoodWorld:
-        """The environment as neighbours see it.
+        """Return the environment's neighbour interaction.
 
         Raises:
-            ConfigError: It has no neighbour interaction.
+            ConfigError: The environment has no neighbour interaction.
         """
         if self.neighbourhoods is None:
             raise ConfigError("this algorithm needs an environment of neighbours; choose another")
@@ -240,13 +240,13 @@ class AlgorithmConfig(Protocol):
     """A registered algorithm: a frozen dataclass whose fields are its configuration."""
 
     def data_mode(self) -> DataMode:
-        """Where transitions come from, in every world."""
+        """Return the origin of the transitions, which is the same for every environment."""
 
     def problem(self, world: World) -> Problem:
-        """What ``make`` builds will compute and move; allocates no parameters."""
+        """Describe the algorithm that ``make`` builds, without allocating parameters."""
 
     def make(self, world: World, *, seed: int, device: str) -> Algorithm:
-        """Build the algorithm with parameters drawn from ``seed``.
+        """Build the algorithm with initial parameters drawn from ``seed``.
 
         Args:
             world: Agents and their neighbourhoods.
@@ -262,13 +262,13 @@ register = algorithms.register
 def world_of(
     agents: Sequence[AgentSpec], *, environment: str, count: int, params: Mapping[str, Any]
 ) -> World:
-    """The world of a registered environment.
+    """Return the world of a registered environment.
 
     Args:
-        agents: The environment's agents, in order.
+        agents: Specifications of the environment's agents, in order.
         environment: Registered name, or ``package.module:factory``.
-        count: M as configured; 0 means the environment's own number.
-        params: The environment's parameters.
+        count: Configured number of agents; 0 means the environment's default.
+        params: Parameters of the environment.
     """
     return World(
         agents=tuple(agents),

@@ -1,4 +1,4 @@
-"""DARL1N: actor-critic of one-hop neighbours; learners collect the transitions of their units.
+"""DARL1N: actor-critic over one-hop neighbours; learners collect the transitions of their units.
 
 [DARL1N], Sec. III and Algorithm 1. u_i = [gradient of the critic loss; gradient of the policy
 loss] with, over B transitions of agent i and its neighbours N_i,
@@ -6,27 +6,27 @@ loss] with, over B transitions of agent i and its neighbours N_i,
     critic loss = mean (r_i + discount Q'_i(o'_i, a'_N') - Q_i(o_i, a_N))^2
     policy loss = -mean Q_i(o_i, a_N with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
 
-and a'_l a sample of the target policy of l, given what l itself sees, for each next neighbour l.
+and a'_l a sample of the target policy of l, given l's own observation, for each next neighbour l.
 
 Iteration k collects the B transitions of agent i by neighbour interaction, with actions of the
 policies broadcast for k. There are two data modes:
 
-- ``keyed``: draws are keyed by (seed, k, i). u_i is then as pure a function as with a shared
-  minibatch, and every holder of unit i computes the same bits.
+- ``keyed``: draws are keyed by (seed, k, i). u_i is a pure function, as with a shared minibatch,
+  and every holder of unit i computes the same bits.
 - ``independent``, as in the paper: draws are keyed by (seed, k, j, i) for the holder of row j, so
   that holders' updates differ by the noise of their transitions. Decoded updates are clipped.
 
-Differs from the paper in:
+Differences from the paper:
 
-- Every update has fresh transitions; the authors' learners each keep a replay of their own, add to
-  it by their own draws, and take B of it (docs/adr/0028 compares both).
-- Transitions are single steps from anywhere, as in the authors' code, or by ``samples`` the steps
-  of whole episodes (docs/adr/0032 compares both).
-- With ``independent``, decoding weighs rows by their noise, and waits until little of it is left
-  (docs/adr/0030); the paper's solves the first rows of rank M.
+- Every update uses fresh transitions; each of the authors' learners keeps its own replay, adds its
+  own draws to it, and samples B transitions from it (docs/adr/0028 compares both).
+- Transitions are single steps from any state, as in the authors' code, or, by ``samples``, the
+  steps of whole episodes (docs/adr/0032 compares both).
+- With ``independent``, decoding weights rows by their noise, and waits until the noise is low
+  (docs/adr/0030); the paper's decoding solves the first rows of rank M.
 - Target actions are drawn in the update; the authors' code stores them with the transition.
 - ``target_rate`` is the weight of the new parameters (0.01); tau is that of the old ones (0.99).
-- Both sides of a contest learn; the authors' adversaries are policies trained before.
+- Both sides of a contest learn; the authors' adversaries are pretrained policies.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -62,28 +62,29 @@ from fullrank.networks.parameters import ParameterGroup
 WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
 
 UNCLIPPED = float(np.finfo(np.float32).max)
-"""Norm above every gradient's, at which clipping changes nothing."""
+"""Norm above that of any gradient, so that clipping changes nothing."""
 
 
 @register("darl1n")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DARL1N(ActorCritic):
-    """DARL1N, for environments with neighbour interaction."""
+    """DARL1N for environments with neighbour interaction."""
 
     samples: Literal["resets", "episodes"] = "resets"
-    """Single steps from states that a reset draws, for which only those around an agent are
-    simulated; or the steps of whole episodes, for which the whole team is."""
+    """``resets``: single steps from states drawn by a reset, simulating only an agent's
+    neighbourhood. ``episodes``: the steps of whole episodes, simulating the whole team."""
     data: Literal["keyed", "independent"] = "keyed"
-    """Whether all holders of a unit collect the same transitions, so that updates are exact and
-    audited, or each draws its own, as in the paper: then no update is exact or can be audited."""
+    """``keyed``: all holders of a unit collect the same transitions, so that updates are exact and
+    audited. ``independent``: each holder draws its own, as in the paper, so that no update is exact
+    or can be audited."""
     max_variance: float = 2.0
     """With ``independent``: an iteration waits for further rows until the predicted variance of its
-    decoded gradients, mean over the units, is at most so many times that of one learner's own; 2
-    is the noise of half the samples. 0: for all rows; inf: for rank M alone. It never waits for
-    departed learners, nor beyond the deadline."""
+    decoded gradients, averaged over the units, is at most this multiple of the variance of one
+    learner's own; 2 is the noise of half the transitions. 0 waits for all rows, inf for rank M
+    alone. Departed learners are never awaited, and the deadline limits the wait."""
     evaluate_every: int = 10
-    """Iterations from one evaluation in the whole environment to the next, which plays one episode
-    in each copy without exploration."""
+    """Number of iterations between evaluations in the whole environment, each of which plays one
+    episode without exploration in each copy."""
 
     def __post_init__(self) -> None:
         ActorCritic.__post_init__(self)
@@ -93,7 +94,7 @@ class DARL1N(ActorCritic):
             raise ConfigError("algorithm.max_variance must be at least 0")
 
     def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
-        """A critic of the neighbourhood Q_i and a policy pi_i, perceptrons."""
+        """Build the critic Q_i of the neighbourhood and the policy pi_i, both perceptrons."""
         spec, layout = world.agents[agent], layout_of(world.agents)
         neighbours = world.local().neighbours_seen
         inputs = critic_inputs(CriticInput.LOCAL, layout, agent, neighbours=neighbours)
@@ -105,7 +106,7 @@ class DARL1N(ActorCritic):
     def losses(
         self, agent: int, nets: Networks, batch: "NeighbourTransitions", draws: Draws
     ) -> Mapping[str, Tensor]:
-        """The critic loss and the policy loss of agent i."""
+        """Compute the critic loss and the policy loss of agent i."""
         i = agent
         with torch.no_grad():
             expected = batch.reward + self.discount * nets.target_critic[i](batch.seen_next)[:, 0]
@@ -118,14 +119,14 @@ class DARL1N(ActorCritic):
         return {"critic": critic_loss, "policy": policy_loss}
 
     def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
-        """The own critic and target critic; both policies of all who act in its transitions."""
+        """List the agent's critics, and both policies of all agents acting in its transitions."""
         whole_team = self.samples == "episodes"
         acting = range(len(world.agents)) if whole_team else world.local().actors(agent)
         policies = [(role, k) for role in ("policy", "target_policy") for k in acting]
         return [("critic", agent), ("target_critic", agent), *policies]
 
     def data_mode(self) -> DataMode:
-        """Transitions that learners collect themselves."""
+        """Return the data mode: learners collect transitions themselves."""
         limit = self.max_variance if self.data == "independent" else float("inf")
         return DataMode(kind=self.data, max_variance=limit, evaluate_every=self.evaluate_every)
 
@@ -147,7 +148,7 @@ class DARL1N(ActorCritic):
         )
 
     def readable(self, world: World, *, seed: int, device: str) -> AutogradGradients:
-        """The losses by autograd, which the hand-written kernel is held to."""
+        """Build the losses' autograd, the reference for the hand-written kernels."""
         group, sampler = self._group(world, seed=seed, device=device)
         nets = Networks(lambda agent: self.networks(world, agent), self.parameters(world, [group]))
         where = device_of(device)
@@ -162,7 +163,7 @@ class DARL1N(ActorCritic):
     def _group(
         self, world: World, *, seed: int, device: str
     ) -> tuple[NetworkGroup, NeighbourSampler]:
-        """All agents, which are of one shape in a world of neighbours, and their sampler."""
+        """Build the group of all agents, which have one shape, and their sampler."""
         local = world.local()
         (group,) = make_groups(
             world.agents,
@@ -186,14 +187,14 @@ class DARL1N(ActorCritic):
 
 
 class NeighbourTransitions:
-    """B transitions of one agent as its losses read them.
+    """B transitions of one agent, split into the tensors that its losses read.
 
     Attributes:
-        observation: Own, shape (B, observation size).
+        observation: Own observation, shape (B, observation size).
         neighbours: Actions of the neighbours, shape (B, places x action size).
         seen: Own observation, own action and ``neighbours``.
-        reward: Shape (B,).
-        seen_next: As ``seen`` after the step, with target actions.
+        reward: Rewards, shape (B,).
+        seen_next: Like ``seen``, after the step and with target actions.
     """
 
     def __init__(

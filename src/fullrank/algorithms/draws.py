@@ -1,4 +1,4 @@
-"""Random numbers of one unit's update, keyed so that every holder of the unit draws the same."""
+"""Random numbers for a unit's update, keyed so that all holders of the unit draw the same ones."""
 
 from collections.abc import Sequence
 
@@ -14,10 +14,10 @@ class Draws:
     """Draws keyed by (seed, purpose, iteration, agent), made on the CPU for every device.
 
     Args:
-        agents: All agents.
-        seed: The run's.
-        key: Iteration, and the row of C where holders draw for themselves.
-        device: Where the tensors lie.
+        agents: Specifications of all agents.
+        seed: The run's seed.
+        key: Iteration, followed by the row of C if every holder makes its own draws.
+        device: Device of the returned tensors.
     """
 
     def __init__(
@@ -27,19 +27,19 @@ class Draws:
 
     @property
     def iteration(self) -> int:
-        """The iteration that the update belongs to."""
+        """Return the iteration of the update."""
         return self._key[0]
 
     def action(self, purpose: str, agent: int, outputs: Tensor) -> Tensor:
-        """A differentiable sample of an agent's action, shape (B, action size).
+        """Draw a differentiable sample of an agent's action, shape (B, action size).
 
         Discrete actions are relaxed by Gumbel-softmax at temperature 1 (Jang, Gu, Poole, ICLR
-        2017); continuous ones are the mean, tanh into their range.
+        2017); continuous ones are the mean, mapped by tanh into their range.
 
         Args:
-            purpose: What is drawn, for example ``target_action``.
-            agent: Its index.
-            outputs: Of its policy, shape (B, action size): logits, or the mean before tanh.
+            purpose: Purpose of the draw, for example ``target_action``.
+            agent: Index of the agent.
+            outputs: Outputs of its policy, shape (B, action size): logits, or means before tanh.
         """
         spec = self._agents[agent].action
         if isinstance(spec, Continuous):
@@ -53,7 +53,7 @@ class Draws:
         return torch.softmax(outputs + noise.t().to(self._device), dim=1)
 
     def normal(self, purpose: str, agent: int, shape: Sequence[int]) -> Tensor:
-        """Standard normal numbers."""
+        """Draw standard normal numbers of the given shape."""
         generator = stream(self._seed, purpose, *self._key, agent)
         drawn = generator.standard_normal(tuple(shape), dtype="float32")
         return torch.from_numpy(drawn).to(self._device)

@@ -1,4 +1,4 @@
-"""Coded MADDPG: a centralised critic and a policy for every agent.
+"""Coded MADDPG: one centralised critic and one policy per agent.
 
 Lowe, Wu, Tamar, Harb, Abbeel, Mordatch: Multi-Agent Actor-Critic for Mixed Cooperative-Competitive
 Environments, NeurIPS 2017, arXiv:1706.02275, as coded by [Wang21], Sec. III.
@@ -8,17 +8,17 @@ u_i = [gradient of the critic loss; gradient of the policy loss] with, over the 
     critic loss = mean (r_i + discount (1 - terminated_i) Q'_i(s', a') - Q_i(s, a))^2
     policy loss = -mean Q_i(s, a with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
 
-and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act have no
-weight; an agent that does not act next has a zero target action, as in stored transitions.
+and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act have
+weight 0; an agent that does not act next has a zero target action, as in stored transitions.
 
-Differs from the paper in:
+Differences from the paper:
 
-- u_i is a gradient, not the updated parameters; Adam and the targets live with the controller, so
-  learners stay stateless and holders of the same unit agree to the bit.
-- Both gradients are taken at the broadcast parameters; the authors' code takes the critic's step
-  before the policy's gradient.
-- Sides named in ``ddpg_sides`` learn by DDPG, as the adversaries in some runs of the authors: their
-  critics see their own observation and action in place of (s, a), and nothing else differs.
+- u_i is a gradient, not the updated parameters; Adam and the targets run in the controller, so that
+  learners are stateless and all holders of a unit compute the same bits.
+- Both gradients are taken at the broadcast parameters; the authors' code updates the critic before
+  it computes the policy's gradient.
+- Sides named in ``ddpg_sides`` learn by DDPG, like the adversaries in some of the authors' runs:
+  their critics see their own observation and action in place of (s, a); nothing else differs.
 - ``target_rate`` is the weight of the new parameters (0.01), as in the MADDPG paper; tau of
   [Wang21] is the weight of the old ones (0.99).
 """
@@ -45,21 +45,21 @@ from fullrank.networks.fused.network_group import make_groups
 from fullrank.networks.modules import perceptron
 
 FUSED_LAYERS = 2
-"""Hidden layers of the perceptrons that hand-written updates exist for."""
+"""Number of hidden layers for which hand-written updates exist."""
 
 
 @register("maddpg")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MADDPG(ActorCritic):
-    """Coded MADDPG; one minibatch for all agents."""
+    """Coded MADDPG; all agents share one minibatch."""
 
     hidden_layers: int = FUSED_LAYERS
-    """Hidden layers of policies and critics; updates of two are computed by a faster kernel."""
+    """Number of hidden layers of policies and critics; 2 uses the faster hand-written updates."""
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
 
     critic_input: ClassVar[CriticInput] = CriticInput.CENTRALISED
-    """What the critics of the other sides see."""
+    """Kind of the critics' input on all other sides."""
 
     def __post_init__(self) -> None:
         ActorCritic.__post_init__(self)
@@ -67,7 +67,7 @@ class MADDPG(ActorCritic):
             raise ConfigError("algorithm.hidden_layers must be at least 1")
 
     def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
-        """A critic Q_i and a policy pi_i, perceptrons."""
+        """Build the critic Q_i and the policy pi_i, both perceptrons."""
         spec, layout = world.agents[agent], layout_of(world.agents)
         inputs = critic_inputs(self.critic_inputs(world.agents)[agent], layout, agent)
         return {
@@ -80,7 +80,7 @@ class MADDPG(ActorCritic):
     def losses(
         self, agent: int, nets: Networks, batch: Transitions, draws: Draws
     ) -> Mapping[str, Tensor]:
-        """The critic loss and the policy loss of agent i."""
+        """Compute the critic loss and the policy loss of agent i."""
         i, weight = agent, batch.weight[agent]
         with torch.no_grad():
             next_action = {
@@ -111,25 +111,25 @@ class MADDPG(ActorCritic):
         observation: Sequence[Tensor],
         action: Mapping[int, Tensor],
     ) -> Tensor:
-        """The input of agent i's critic: (s, a), or (o_i, a_i) in DDPG."""
+        """Return the input of agent i's critic: (s, a), or (o_i, a_i) in DDPG."""
         if agents[i].side in self.ddpg_sides:
             return torch.cat([observation[i], action[i]], 1)
         return torch.cat([*observation, *(action[k] for k in range(len(agents)))], 1)
 
     def modelled(self, agents: Sequence[AgentSpec], i: int) -> Sequence[int]:
-        """Agents whose target actions agent i's critic sees: all, or i alone in DDPG."""
+        """Return the agents whose target actions agent i's critic sees: all, or i in DDPG."""
         return [i] if agents[i].side in self.ddpg_sides else range(len(agents))
 
     def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
-        """The own policy, critic and target critic; the target policies of modelled agents."""
+        """List the agent's policy and critics, and the target policies of modelled agents."""
         own = [(role, agent) for role in ("policy", "critic", "target_critic")]
         return own + [("target_policy", k) for k in self.modelled(world.agents, agent)]
 
     def critic_inputs(self, agents: Sequence[AgentSpec]) -> tuple[CriticInput, ...]:
-        """The kind of each agent's critic.
+        """Return the kind of each agent's critic.
 
         Raises:
-            ConfigError: No agent plays for a side that is named.
+            ConfigError: A named side has no agent.
         """
         sides = sorted({agent.side for agent in agents})
         for side in self.ddpg_sides:
@@ -143,7 +143,7 @@ class MADDPG(ActorCritic):
         )
 
     def make(self, world: World, *, seed: int, device: str) -> Algorithm:
-        """Build the roles; two hidden layers are computed by hand-written kernels."""
+        """Build all four roles, with hand-written updates for two hidden layers."""
         if self.hidden_layers != FUSED_LAYERS:
             return ActorCritic.make(self, world, seed=seed, device=device)
         layout = layout_of(world.agents)

@@ -5,15 +5,15 @@ arXiv:1802.05438, as the baseline of [DARL1N], Sec. VI:
 
     Q_i(s, a) = Q_i(o_1, ..., o_M, a_i, sum_{k != i} a_k / (M - 1))
 
-and all else, the actor too, as in ``fullrank.algorithms.maddpg``.
+with everything else, including the actor, as in ``fullrank.algorithms.maddpg``.
 
-Differs from the papers in:
+Differences from the papers:
 
-- The mean is over all other agents, as in [DARL1N]; [Yang18] takes it over the neighbours.
+- The mean is over all other agents, as in [DARL1N]; [Yang18] averages over the neighbours.
 - Discrete actions are relaxed and the policy's gradient passes through the critic, as in [DARL1N];
-  [Yang18] has a discrete Q and the Boltzmann policy, or the advantage.
+  [Yang18] uses a discrete Q and the Boltzmann policy, or the advantage.
 - Dead agents have zero actions and still count in M - 1, as in [DARL1N].
-- Shorter actions are padded with zeros in teams of unequal actions, which the papers do not have.
+- Teams with unequal action sizes, absent from the papers, pad shorter actions with zeros.
 """
 
 from collections.abc import Mapping, Sequence
@@ -44,7 +44,7 @@ class MFAC(MADDPG):
         observation: Sequence[Tensor],
         action: Mapping[int, Tensor],
     ) -> Tensor:
-        """The input of agent i's critic: (s, a_i, mean of the others' actions)."""
+        """Return the input of agent i's critic: (s, a_i, mean of the others' actions)."""
         if agents[i].side in self.ddpg_sides:
             return MADDPG.critic_view(self, agents, i, observation, action)
         widest = max(agent.action.size for agent in agents)

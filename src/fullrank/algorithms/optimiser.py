@@ -1,4 +1,4 @@
-"""Adam with Polyak-averaged targets over the parameters of all agents."""
+"""Optimiser of all agents' parameters: Adam with Polyak-averaged targets."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -14,12 +14,14 @@ from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 
 
 class AdamOptimiser:
-    """The contract is ``Optimiser``; target row i is the gradient of agent i.
+    """Adam with Polyak-averaged target networks; implements ``Optimiser``.
+
+    Row i of the decoded targets is the gradient of agent i's networks.
 
     Args:
-        parameters: Moved in place.
+        parameters: Parameters of all agents, updated in place.
         adam: Hyperparameters.
-        clip: Clips decoded gradients of a group in place, where learners do not.
+        clip: Clips a group's decoded gradients in place; None if learners clip.
     """
 
     def __init__(
@@ -33,7 +35,7 @@ class AdamOptimiser:
         self._steps = 0
 
     def step(self, targets: FloatArray) -> None:
-        """Adam on every online row, then the targets; equal updates give equal parameters."""
+        """Apply Adam to every online row, then move the targets; equal input gives equal bits."""
         self._steps += 1
         gradients = torch.from_numpy(np.require(targets, requirements="W"))
         with torch.inference_mode():
@@ -48,12 +50,16 @@ class AdamOptimiser:
                 group.pull()
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """Copies of every network (``role/agent``), both moments, and the number of steps."""
+        """Return copies of every network (``role/agent``), both moments and the step count."""
         state = {name: part.cpu().numpy().copy() for name, part in self._parameters.parts()}
         return {**state, "steps": np.array([self._steps], np.int64)}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Restore what ``state`` gave."""
+        """Restore the arrays returned by ``state``.
+
+        Raises:
+            CheckpointUnusable: A name is missing or a shape differs.
+        """
         parts = dict(self._parameters.parts())
         shapes = {name: tuple(part.shape) for name, part in parts.items()} | {"steps": (1,)}
         for name, shape in shapes.items():

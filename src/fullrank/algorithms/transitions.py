@@ -1,4 +1,4 @@
-"""A minibatch of transitions as a loss reads it, agent by agent."""
+"""A minibatch of transitions, split by agent for the losses."""
 
 from collections.abc import Sequence
 
@@ -14,19 +14,19 @@ class Transitions:
     """B joint transitions; every sequence is indexed by the agent.
 
     Args:
-        rows: Packed, shape (B, row_size) float32.
-        agents: All agents.
-        device: Where the tensors lie.
+        rows: Packed transitions, shape (B, row_size) float32.
+        agents: Specifications of all agents.
+        device: Device of the tensors.
 
     Attributes:
-        agents: As given.
-        observation: Of each agent, shape (B, observation size).
-        action: Of each agent, shape (B, action size); zero where it did not act.
-        next_observation: As ``observation``, after the step.
-        reward: Of each agent, shape (B,).
+        agents: Specifications of all agents.
+        observation: Observation of each agent, shape (B, observation size).
+        action: Action of each agent, shape (B, action size); zero where it did not act.
+        next_observation: Like ``observation``, after the step.
+        reward: Reward of each agent, shape (B,).
         continues: 0 where the agent reached a terminal state, else 1, shape (B,).
-        acts_next: 1 where the agent acted and goes on, else 0, shape (B,).
-        weight: 1 / number of transitions in which the agent acted, where it did, else 0; a mean
+        acts_next: 1 where the agent acted and continues, else 0, shape (B,).
+        weight: 1 / number of transitions in which the agent acted; 0 where it did not act. A mean
             over transitions is the sum of weighted terms.
     """
 
@@ -47,7 +47,7 @@ class Transitions:
 
 
 def layout_of(agents: Sequence[AgentSpec]) -> Layout:
-    """The layout of the agents' transitions."""
+    """Return the layout of the agents' transitions."""
     return Layout(
         observation_sizes=tuple(agent.observation_size for agent in agents),
         action_sizes=tuple(agent.action.size for agent in agents),
