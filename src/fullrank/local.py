@@ -1,7 +1,7 @@
-"""A whole run in one process: the mathematics of the services without their network.
+"""A whole run in one process: the computation of the services without their network.
 
-With ``coded=False`` it is the centralised reference: all units computed together and applied. With
-a code it commits the same bits, whoever straggles; learners and arrivals are then simulated.
+With ``coded=False`` it is the centralised reference: all units are computed together and applied.
+With a code it simulates learners and arrivals, and commits the same bits for any stragglers.
 """
 
 from collections.abc import Collection, Iterator, Sequence
@@ -29,28 +29,28 @@ from fullrank.wiring import capacity_of, code_of, delays_of, training_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalIteration:
-    """What an iteration committed; the names are those of ``metrics.jsonl``."""
+    """Record of a committed iteration; field names are those of ``metrics.jsonl``."""
 
     iteration: int
     return_mean: float | None
-    """Mean return of the episodes that ended, summed over agents; None when none ended."""
+    """Mean return of the finished episodes, summed over agents; None if none finished."""
     received: tuple[LearnerId, ...]
-    """J in order of arrival; empty for the centralised reference."""
+    """Received rows J in order of arrival; empty for the centralised reference."""
     late: tuple[LearnerId, ...]
-    """Learners that were not waited for."""
+    """Learners whose rows were not awaited."""
     exact: bool
-    """Whether the committed bits are independent of J."""
+    """True if the committed bits are independent of J."""
     variance: float | None
-    """Predicted mean variance of the updates, where learners draw samples of their own."""
+    """Predicted mean variance of the updates, if learners draw their own transitions."""
     condition: float
     """Two-norm condition number of C_J."""
     update_digest: str
-    """Of the committed updates, hexadecimal."""
+    """Digest of the committed updates, hexadecimal."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Outcome:
-    """The updates of an iteration and how they came about."""
+    """Updates of an iteration, and the facts of its round."""
 
     updates: FloatArray
     digests: Sequence[bytes]
@@ -62,17 +62,17 @@ class _Outcome:
 
 
 class LocalRun:
-    """One run; iterate over it, or ``train`` it to the end of its configuration.
+    """One run; iterate over it, or ``train`` all configured iterations.
 
     Args:
-        config: The same tree that the services take. ``compute.threads`` is set for the process.
-        coded: Whether learners and a code stand between the units and the update.
-        independent_learners: Whether each learner computes its own units by a call of its own, as
-            in reality, instead of sharing what others have computed. Slower; the bits are equal.
-        frozen: Agents that learn nothing: their updates are zero.
+        config: The services' configuration tree; sets ``compute.threads`` for the process.
+        coded: True to compute the updates by simulated learners and a code.
+        independent_learners: True if each learner computes its own units in a separate call, as in
+            the services, instead of sharing the updates of others. Slower, with equal bits.
+        frozen: Units that are not trained: their updates are zero.
 
     Raises:
-        ConfigError: The configuration names something that does not exist or cannot be.
+        ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
 
@@ -102,26 +102,26 @@ class LocalRun:
 
     @cached_property
     def code(self) -> Code:
-        """C, one row for each learner."""
+        """Return the code C, with one row per learner."""
         problem = self._problem
         return code_of(self._config, units=len(problem.units), target=problem.target)
 
     def __iter__(self) -> Iterator[LocalIteration]:
-        """Warm up, then commit the configured iterations one by one; good for one pass."""
+        """Warm up, then commit the configured iterations one by one; valid for one pass only."""
         self._append(self.training.collector.warm_up())
         for iteration in range(self._config.iterations):
             yield self._iterate(iteration)
 
     def train(self) -> list[LocalIteration]:
-        """All iterations."""
+        """Run and return all iterations."""
         return list(self)
 
     def parameter_digest(self) -> str:
-        """Digest of parameters, targets and optimiser: equal digests mean equal bits."""
+        """Hash parameters, targets and optimiser state: equal digests mean equal bits."""
         return self.training.trainer.digest()
 
     def _make_table(self) -> Table:
-        """A table as large as the run can fill, at most the configured capacity."""
+        """Make a table large enough for the run, up to the configured capacity."""
         config = self._config
         collected = config.iterations * config.environment.copies * config.collect.steps
         allowed = capacity_of(config, self.training)
@@ -132,7 +132,7 @@ class LocalRun:
         self._table.append(self._table.head, rows)
 
     def _minibatch(self, sample: Sample) -> FloatArray:
-        """The sample's rows; none where learners collect for themselves."""
+        """Return the sample's transitions; none where learners collect transitions."""
         if not sample.size:
             return np.empty((0, self._table.row_size), dtype=np.float32)
         return self._table.minibatch(sample)
@@ -160,7 +160,7 @@ class LocalRun:
         )
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
-        """All units, each computed once, as a learner that holds every unit alone."""
+        """Compute every unit once, like a single learner with one row per unit."""
         digests: dict[UnitIndex, bytes] = {}
         rows = [
             AssignedRow(row=unit, units=(unit,), coefficients=(1.0,))
@@ -214,7 +214,7 @@ class LocalRun:
         )
 
     def _arrivals(self, iteration: int) -> list[LearnerId]:
-        """Learners with units to compute, in the order in which their vectors come."""
+        """Return the learners with a non-zero load, in simulated order of arrival."""
         seed, learners = self._config.seed, self.code.rows
         delay_s = self._delays.delays(seed=seed, iteration=iteration, learners=learners)
         arrival_s = self.code.load * self._config.compute.emulate_unit_s + delay_s

@@ -1,4 +1,4 @@
-"""From the configuration tree to the objects that every driver needs."""
+"""Construction of the objects that every driver needs, from the configuration tree."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -36,37 +36,38 @@ class Training:
 
     @property
     def algorithm(self) -> Algorithm:
-        """The truth about all parameters."""
+        """Return the algorithm, which holds the authoritative parameters."""
         return self.trainer.algorithm
 
     @property
     def problem(self) -> Problem:
-        """Units, sections and sizes."""
+        """Return units, sections and sizes of the run."""
         return self.trainer.algorithm.problem
 
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything that ``load`` needs to go on with iteration ``resume_at``.
+        """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
 
-        Call it when ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
         return {**self.trainer.state(), **self.collector.state(resume_at=resume_at)}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
-        """Go on with iteration ``resume_at`` from what ``state`` gave.
+        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
 
         Raises:
-            CheckpointUnusable: It belongs to another environment, algorithm or number of copies.
-            EnvironmentFailed: The environments do not repeat themselves.
+            CheckpointUnusable: The state belongs to another environment, algorithm or number of
+                copies.
+            EnvironmentFailed: The environments are not reproducible.
         """
         self.trainer.load(state)
         self.collector.load(state, resume_at=resume_at)
 
 
 def training_of(config: RunConfig) -> Training:
-    """The controller's side of a run.
+    """Build the controller's side of a run.
 
     Raises:
-        ConfigError: The configuration names something that does not exist or cannot be.
+        ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
     environment = environment_of(config, copies=config.environment.copies)
@@ -97,10 +98,10 @@ def _priority_of(config: RunConfig, layout: Layout) -> Priority | None:
 
 
 def environment_of(config: RunConfig, *, copies: int) -> Environment:
-    """The configured environment, so many copies stepped together.
+    """Make the configured environment, with ``copies`` copies stepped together.
 
     Raises:
-        ConfigError: The configuration names something that does not exist or cannot be.
+        ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
     world = config.environment
@@ -108,20 +109,20 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
 
 
 def algorithm_of(config: RunConfig, agents: Sequence[AgentSpec]) -> Algorithm:
-    """The configured algorithm for the environment's agents, with initial parameters.
+    """Build the configured algorithm for the environment's agents, with initial parameters.
 
     Raises:
-        ConfigError: The configuration names something that does not exist or cannot be.
+        ConfigError: The configuration names something unknown or is inconsistent.
     """
     built = algorithm_config_of(config)
     return built.make(_world(config, agents), seed=config.seed, device=config.compute.device)
 
 
 def problem_of(config: RunConfig) -> Problem:
-    """The configured algorithm's units, sections and sizes; parameters are not allocated.
+    """Return the configured algorithm's units, sections and sizes without allocating parameters.
 
     Raises:
-        ConfigError: The configuration names something that does not exist or cannot be.
+        ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
     environment = environment_of(config, copies=1)
@@ -130,7 +131,11 @@ def problem_of(config: RunConfig) -> Problem:
 
 
 def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
-    """The configured algorithm's parameters; ``ConfigError`` if it does not exist."""
+    """Return the configured algorithm's settings.
+
+    Raises:
+        ConfigError: The algorithm or a setting does not exist.
+    """
     return algorithms.build(config.algorithm.name, **config.algorithm.params)
 
 
@@ -140,15 +145,18 @@ def _world(config: RunConfig, agents: Sequence[AgentSpec]) -> World:
 
 
 def max_variance_of(config: RunConfig) -> float:
-    """Largest variance of decoded units at which no further row is awaited; inf if all agree."""
+    """Return the largest variance of decoded units at which no further row is awaited.
+
+    It is infinite if all holders of a unit compute the same bits.
+    """
     return algorithm_config_of(config).data_mode().max_variance
 
 
 def capacity_of(config: RunConfig, training: Training) -> int:
-    """Transitions that replay holds: as many as both its limits allow.
+    """Return the number of transitions that replay holds within both of its limits.
 
     Raises:
-        ConfigError: They are fewer than the warm-up, or a minibatch of them is too large to send.
+        ConfigError: The capacity is below the warm-up, or a minibatch is too large to send.
     """
     settings, row_bytes = config.replay, 4 * training.problem.row_size
     warmup, batch_size = training.collector.warmup, training.problem.data.batch_size
@@ -173,16 +181,16 @@ def capacity_of(config: RunConfig, training: Training) -> int:
 
 
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:
-    """The configured code for the configured learners, one row each.
+    """Build the configured code, with one row per configured learner.
 
     Args:
         config: The configuration.
-        units: M.
+        units: M, number of units.
         target: T that the code has to recover; by default every unit.
 
     Raises:
-        CodeError: No such code exists for N learners and M = ``units``; the message says what to
-            change.
+        CodeError: No such code exists for N learners and M = ``units``; the message names the
+            necessary change.
     """
     settings, rows = config.code, learners_of(config, units=units)
     try:
@@ -204,10 +212,14 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
 
 
 def _either(ways: list[str]) -> str:
-    """Alternatives as a clause: ``a or b``, ``a, b, or c``."""
+    """Join alternatives into a clause: ``a or b``, ``a, b, or c``."""
     return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
 
 
 def delays_of(config: RunConfig) -> DelayModel:
-    """The configured delay model; ``ConfigError`` if it cannot be."""
+    """Build the configured delay model.
+
+    Raises:
+        ConfigError: The model does not exist or its parameters are invalid.
+    """
     return delay_models.build(config.stragglers.name, **config.stragglers.params)

@@ -1,4 +1,4 @@
-"""An assignment in progress, which can be abandoned at any point."""
+"""Assignments in progress, and their cancellation."""
 
 import asyncio
 import threading
@@ -11,7 +11,7 @@ from fullrank.v1 import controller_pb2 as pb
 
 
 def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
-    """The rows that an assignment gives to this learner."""
+    """Return the rows that an assignment gives to this learner."""
     return [
         AssignedRow(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
         for row in assignment.rows
@@ -25,22 +25,22 @@ class Assignment:
     message: pb.Assignment
     batch: asyncio.Task[FloatArray]
     missing: list[int]
-    """Sections still to come, in order."""
+    """Sections not yet received, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
     complete_at: float = 0.0
-    """When every section had come, loop time."""
+    """Time at which all sections had arrived, in seconds of the event loop's clock."""
     started_at: float = 0.0
-    """When the minibatch had come, too, loop time."""
+    """Time at which the minibatch had arrived, too, in seconds of the event loop's clock."""
     _stopped: threading.Event = field(default_factory=threading.Event)
 
     def check_cancelled(self) -> None:
-        """Cancellation point of the computing thread."""
+        """Raise ``Cancelled`` if the assignment is abandoned; called by the computing thread."""
         if self._stopped.is_set():
             raise Cancelled(f"iteration {self.message.ids.iteration} is committed")
 
     async def abandon(self) -> None:
-        """Stop; returns when neither thread nor stream works on it any more."""
+        """Stop the work; return once neither the thread nor the stream works on it."""
         self._stopped.set()
         self.abandoned.set()
         if self.task is not None:
@@ -49,7 +49,7 @@ class Assignment:
             self.batch.cancel()
 
     async def pause(self, seconds: float) -> None:
-        """Wait, cut short when abandoned."""
+        """Wait for ``seconds``, or until the assignment is abandoned."""
         if seconds > 0:
             try:
                 async with asyncio.timeout(seconds):

@@ -1,4 +1,4 @@
-"""The run that a learner works for: configuration, algorithm and probe."""
+"""A learner's context of a run: configuration, algorithm and probe."""
 
 import numpy as np
 
@@ -16,13 +16,17 @@ from fullrank.wiring import algorithm_of, delays_of
 
 
 class RunContext:
-    """Built once, kept while the learner re-attaches to the same run."""
+    """Context of a run, built once and kept while the learner reconnects to the same run.
+
+    Args:
+        welcome: The controller's answer to the learner's Hello.
+    """
 
     def __init__(self, welcome: pb.Welcome) -> None:
         self.config: RunConfig = from_toml(welcome.configuration)
         self.key = (welcome.run, welcome.configuration)
         self.run_term = RunTerm(welcome.run, welcome.term)
-        """Served last; rises when a controller of the same run follows another."""
+        """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
         self.algorithm: Algorithm = algorithm_of(self.config, agents)
         self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
@@ -31,7 +35,7 @@ class RunContext:
         self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout_of(agents)))
 
     def _probe_batch(self, layout: Layout) -> FloatArray:
-        """Synthetic transitions in which every agent acts and none terminates."""
+        """Make synthetic transitions in which every agent acts and none terminates."""
         shape = (self.problem.data.batch_size, layout.row_size)
         rows = stream(self.config.seed, "probe").standard_normal(shape, dtype=np.float32)
         rows[:, layout.terminated] = 0.0
@@ -39,7 +43,7 @@ class RunContext:
         return rows
 
     def delay_s(self, iteration: int, learner: int) -> float:
-        """Injected delay of this learner's return, seconds."""
+        """Return the injected delay of this learner's coded vectors, in seconds."""
         return delay_of(
             self.delays,
             seed=self.config.seed,

@@ -1,4 +1,4 @@
-"""Composition root of the learner: replicas that share one torch import, each dialling for ever."""
+"""Composition root of the learner: replicas that share one import of torch and keep redialling."""
 
 import asyncio
 import logging
@@ -37,9 +37,9 @@ log = logging.getLogger(__name__)
 
 
 def main(launch: Launch) -> int:
-    """Run the replicas until told to stop; returns the exit code.
+    """Run the replicas until a stop signal; return the exit code.
 
-    Each replica is a process of its own, forked before any thread or gRPC object exists, so that
+    Each replica is a separate process, forked before any thread or gRPC object exists, so that
     torch is imported once and its pages are shared.
     """
     import torch
@@ -49,7 +49,7 @@ def main(launch: Launch) -> int:
     prometheus = launch.config.metrics.prometheus
     if launch.replicas > 1 and prometheus and not prometheus.endswith(":0"):
         raise ConfigError("metrics.prometheus is one learner's; with --replicas its port must be 0")
-    algorithms.get(launch.config.algorithm.name)  # its imports are shared too
+    algorithms.get(launch.config.algorithm.name)  # replicas share its imports, too
     tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
@@ -97,13 +97,13 @@ def _replica(launch: Launch) -> int:
 
 
 async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
-    """Dial until ``stop`` is set, by default until the process is told to stop.
+    """Dial until ``stop`` is set, by default until the process receives a stop signal.
 
-    A controller that restarts finds its learners again. With ``launch.until_finished`` the end of
-    the run ends the learner too.
+    Learners reconnect to a restarted controller. With ``launch.until_finished`` the learner ends
+    when the run is finished.
 
     Raises:
-        FullrankError: Dialling again cannot help.
+        FullrankError: The failure is permanent, so that redialling cannot help.
     """
     async with Health(launch.config.health.address) as health:
         exporter = Exporter(
@@ -123,7 +123,7 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
 
 
 def _metrics(health: Health) -> Iterator[Family]:
-    """Metrics of this process."""
+    """Yield the metrics of this process."""
     yield gauge("learner_at_work", "1 while the controller can give it work.", health.working)
 
 
@@ -140,7 +140,7 @@ async def _until_finished(launch: Launch) -> None:
 
 
 async def _is_finished(launch: Launch) -> bool:
-    """Whether the controller says so; one that cannot be reached says nothing."""
+    """Return whether the controller reports a finished run; False if it is unreachable."""
     security = Security.of(launch.config.tls, Role.LEARNER)
     try:
         address = resolve(launch.config.controller.address, launch.run_dir, "controller")

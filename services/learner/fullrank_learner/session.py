@@ -1,4 +1,4 @@
-"""One stream of Work: the learner's side of the dialogue told in controller.proto."""
+"""One ``Work`` stream: the learner's side of the protocol in controller.proto."""
 
 import asyncio
 import logging
@@ -38,11 +38,11 @@ from fullrank_learner.run_context import RunContext
 log = logging.getLogger(__name__)
 
 WELCOME_S = 10.0
-"""Longest wait from dial to Welcome: whoever takes a connection and says nothing may be frozen."""
+"""Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
 
 
 class Contribution(NamedTuple):
-    """The coded vectors of one assignment, and how they were computed."""
+    """Coded vectors of one assignment, with the digest of its minibatch and the compute time."""
 
     computed: Computed
     batch_digest: bytes
@@ -50,17 +50,17 @@ class Contribution(NamedTuple):
 
 
 class Session:
-    """Dials, introduces itself, works until the stream ends.
+    """A connection to the controller, from Hello until the stream ends.
 
     Args:
         address: The controller's ``host:port``.
-        domain: With what this process fails, ``zone/host``; empty: this machine.
-        pool: One thread that computes.
-        context: From an earlier session of this process, or None.
-        process: Names this process to the controller.
-        health: Told when the controller can give us work, and when not.
-        event_log: Told of indices leased and vectors sent.
-        security: Who we are.
+        domain: Failure domain of this process, ``zone/host``; empty: this machine.
+        pool: Executor with the one computing thread.
+        context: Context from an earlier session of this process, or None.
+        process: Identifies this process to the controller.
+        health: Reports whether the controller can assign work to this learner.
+        event_log: Records leased learner indices and sent vectors.
+        security: TLS identity of this process.
     """
 
     def __init__(
@@ -87,10 +87,10 @@ class Session:
         self._assembler: Assembler | None = None
 
     async def run(self) -> None:
-        """Hold the dialogue; returns when the controller ends it.
+        """Serve the stream until the controller ends it.
 
         Raises:
-            ServiceLost: The controller cannot be reached or went away; dial again.
+            ServiceLost: The controller is unreachable or has disconnected; dial again.
             VersionMismatch: The controller runs another version.
         """
         try:
@@ -138,7 +138,7 @@ class Session:
             raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
 
     async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
-        """Get ready, then do what the controller says."""
+        """Report readiness, then follow the controller's messages."""
         context = await self._context_of(welcome)
         ready = pb.Ready(
             fingerprint=context.algorithm.gradients.fingerprint(),
@@ -159,11 +159,12 @@ class Session:
         return self.context
 
     async def _send_heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
-        """Say that we live, from Welcome on: the probe may take long.
+        """Send heartbeats from Welcome on, because the probe may take long.
 
         Raises:
-            ServiceLost: The controller does not know us any more, or is as silent as a learner may
-                not be: it may be frozen, and another one in office.
+            ServiceLost: The controller no longer knows this learner, or has been silent for longer
+                than ``lost_after_s``: it may be frozen and superseded by a controller of a later
+                term.
         """
         clock = asyncio.get_running_loop().time
         answered_at = clock()
@@ -207,7 +208,7 @@ class Session:
     def _receive(
         self, call: WorkCall, context: RunContext, work: Assignment, chunks: Iterable[Chunk]
     ) -> None:
-        """Write chunks straight into the parameters; start computing when all are there."""
+        """Write chunks directly into the parameters; start computing once all have arrived."""
         for chunk in chunks:
             if not work.missing:
                 raise InvalidContribution(f"{self._client.peer}: an unannounced section")
@@ -224,10 +225,10 @@ class Session:
             work.task = asyncio.create_task(self._work(call, context, work))
 
     async def _work(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
-        """Compute and send; silent when abandoned.
+        """Compute and send; send nothing once abandoned.
 
-        After a failure it half-closes the stream: the controller ends it, the row is vacant, and we
-        dial again.
+        A failure half-closes the stream: the controller ends it, the row becomes vacant, and the
+        learner redials.
         """
         iteration = work.message.ids.iteration
         try:
@@ -243,11 +244,11 @@ class Session:
             await call.done_writing()
 
     async def _contribute(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
-        """Compute, report, delay if told to straggle, send."""
+        """Compute, report, wait for an injected delay, and send."""
         ids, clock = work.message.ids, asyncio.get_running_loop().time
         contribution, reports = await self._compute(call, context, work)
         delay_s = context.delay_s(ids.iteration, self._learner)
-        if delay_s > 0.0:  # what is computed is reported even if its vector is never sent
+        if delay_s > 0.0:  # report computed units even if the coded vector is never sent
             await call.write(pb.LearnerMessage(units=reports).SerializeToString())
             reports = []
             await work.pause(delay_s)
@@ -286,7 +287,7 @@ class Session:
     async def _compute(
         self, call: WorkCall, context: RunContext, work: Assignment
     ) -> tuple[Contribution, list[pb.UnitDone]]:
-        """Run the worker on its thread; returns the reports that were not passed on meanwhile."""
+        """Run the worker on its thread; return the contribution and the reports not yet sent."""
         loop = asyncio.get_running_loop()
         reports: asyncio.Queue[tuple[UnitIndex, bytes] | None] = asyncio.Queue()
 
@@ -328,7 +329,11 @@ class Session:
 
 
 async def _read(call: WorkCall) -> pb.ControllerMessage:
-    """The next message; ``ServiceLost`` if the controller ended the stream."""
+    """Return the next message.
+
+    Raises:
+        ServiceLost: The controller ended the stream.
+    """
     message = await call.read()
     if isinstance(message, pb.ControllerMessage):
         return message

@@ -1,1 +1,1 @@
-"""Audits: who computed which bits, and proofs of who was right."""
+"""Audits: a ledger of the bits that learners reported, and proofs that settle disputes."""

@@ -1,9 +1,9 @@
-"""The ledger: which learner computed which bits in the last iterations, late reports included.
+"""The ledger: learners' reports of the last iterations, including late reports.
 
-A report says what a learner computed for a unit, whether or not its vector was needed: the unit's
-digest, and where targets are sums its linear hash. As soon as two learners have reported a unit, a
-wrong computation shows as a dispute; ``audit.proof`` settles it by computing the unit again. An
-iteration is audited once two learners have reported each of its units alike.
+A report is a digest of the update that a learner computed for a unit, or its linear hash if targets
+are sums; it is sent even if the learner's vector is not needed. Once two learners have reported a
+unit, a wrong computation appears as a dispute, which ``audit.proof`` settles by recomputing the
+unit. An iteration is audited once two learners have sent equal reports of each of its units.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,30 +12,30 @@ from dataclasses import dataclass, field
 from fullrank.common.types import LearnerId, UnitIndex
 
 CONTROLLER: LearnerId = -1
-"""The controller among the learners: it computes a unit itself now and then."""
+"""Learner id of the controller, which occasionally computes a unit itself."""
 
 WINDOW = 64
-"""Iterations whose reports are kept: far more than a report can be late."""
+"""Number of iterations whose reports are kept; reports are late by far fewer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dispute:
-    """Reports of a committed iteration that contradict it, or each other."""
+    """Reports of a committed iteration that contradict its committed update or one another."""
 
     iteration: int
     units: tuple[UnitIndex, ...]
     reports: Mapping[LearnerId, Mapping[UnitIndex, bytes]]
-    """Each party's reports of these units."""
+    """Reports of these units by each party."""
 
     @property
     def parties(self) -> frozenset[LearnerId]:
-        """The learners that reported one of these units."""
+        """Return the learners that reported any of these units."""
         return frozenset(self.reports)
 
 
 @dataclass(slots=True)
 class _Iteration:
-    """An iteration's committed reports, empty if it was not exact, and those of each learner."""
+    """An iteration's committed reports, empty unless exact, and the reports of each learner."""
 
     committed: tuple[bytes, ...]
     reports: dict[LearnerId, dict[UnitIndex, bytes]]
@@ -52,7 +52,7 @@ class _Iteration:
         return tuple(sorted(unit for unit, reports in self.distinct.items() if len(reports) > 1))
 
     def computed_twice(self) -> bool:
-        """Whether two learners reported each unit, with whatever result."""
+        """Return whether at least two learners reported each unit, with any result."""
         counts = [0] * len(self.committed)
         for reports in self.reports.values():
             for unit in reports:
@@ -78,10 +78,10 @@ class Ledger:
         """Open an iteration for comparison.
 
         Args:
-            iteration: Its number.
-            committed: The report of each unit that the committed update agrees with; none if it was
-                not exact, and then only the learners' reports are compared.
-            reports: Those received before the commit.
+            iteration: Number of the iteration.
+            committed: Report of each unit that matches the committed update; empty if the iteration
+                was not exact, in which case only the learners' reports are compared.
+            reports: Reports received before the commit.
         """
         self._iterations[iteration] = _Iteration(tuple(committed), {})
         self._iterations.pop(iteration - WINDOW, None)
@@ -92,7 +92,7 @@ class Ledger:
     def report(
         self, iteration: int, learner: LearnerId, reports: Mapping[UnitIndex, bytes]
     ) -> None:
-        """Compare reports of a committed iteration; ignore those of any other."""
+        """Compare reports of a committed iteration; ignore reports of any other iteration."""
         kept = self._iterations.get(iteration)
         if kept is None:
             return
@@ -105,11 +105,11 @@ class Ledger:
             del self._audited[: -2 * WINDOW]
 
     def audited_before(self, iteration: int) -> int | None:
-        """The newest audited iteration before this one, if the ledger still holds it."""
+        """Return the latest audited iteration before this one, if the ledger still holds it."""
         return max((audited for audited in self._audited if audited < iteration), default=None)
 
     def dispute(self) -> Dispute | None:
-        """The oldest dispute that is not settled."""
+        """Return the oldest unsettled dispute; None if there is none."""
         if not self._suspect:
             return None
         iteration = min(self._suspect)
@@ -123,14 +123,14 @@ class Ledger:
         return Dispute(iteration=iteration, units=units, reports=parties)
 
     def settle(self, iteration: int) -> None:
-        """Let no further report about this iteration open a dispute."""
+        """Mark the iteration as settled, so that further reports open no dispute about it."""
         self._iterations[iteration].settled = True
         self._suspect.discard(iteration)
 
     def awaited(
         self, iteration: int, holdings: Mapping[LearnerId, Sequence[UnitIndex]]
     ) -> frozenset[LearnerId]:
-        """Learners that have not reported all the units they hold."""
+        """Return the learners that have not yet reported all units they hold."""
         kept = self._iterations.get(iteration)
         reports = kept.reports if kept is not None else {}
         return frozenset(

@@ -1,7 +1,7 @@
-"""Committed units computed again, from a checkpoint and the journal: who was right.
+"""Proofs: recompute committed units from a checkpoint and the journal to settle a dispute.
 
-Parameters of a past iteration are those of a checkpoint, stepped with the updates that the journal
-holds. Whoever has the run's numeric fingerprint gets the bits that every honest learner got.
+The parameters of a past iteration are those of a checkpoint, stepped with the updates in the
+journal. Any process with the run's numeric fingerprint computes the bits of an honest learner.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -19,18 +19,18 @@ from fullrank.runs.journal import Entry
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What the journal keeps of an iteration so that its units can be computed again."""
+    """Facts in the journal from which an iteration's units can be recomputed."""
 
     sample: Sample
     digests: tuple[bytes, ...]
-    """Of the units that were committed."""
+    """Digests of the committed units."""
     reports: Mapping[LearnerId, Collection[UnitIndex]]
-    """Who had reported just these digests before the commit."""
+    """Units for which each learner had reported the committed digest before the commit."""
     exact: bool = True
-    """Whether the committed units are what learners computed, bit for bit."""
+    """True if the committed units equal the learners' updates bit for bit."""
 
     def to_facts(self) -> JSON:
-        """As JSON."""
+        """Convert the evidence to JSON."""
         sample, priority = self.sample, self.sample.priority
         return {
             "sample": [sample.seed, sample.tail, sample.head, sample.size],
@@ -41,7 +41,7 @@ class Evidence:
 
     @classmethod
     def of(cls, entry: Entry) -> "Evidence":
-        """What ``to_facts`` gave to a journal."""
+        """Read the evidence that ``to_facts`` wrote to a journal entry."""
         seed, tail, head, size = entry.facts["sample"]
         priority = entry.facts["priority"]
         return cls(
@@ -65,9 +65,9 @@ class Finding:
     """The outcome of a proof."""
 
     wrong: int | None
-    """The first iteration found whose committed bits are wrong; None if there is none."""
+    """First checked iteration whose committed bits are wrong; None if there is none."""
     culprits: Mapping[LearnerId, int]
-    """Learners that reported wrong bits, each with the first iteration in which it did."""
+    """Learners that reported wrong bits, each with the first iteration in which it did so."""
 
 
 def prove(
@@ -79,18 +79,18 @@ def prove(
     gather: Callable[[Sample], FloatArray],
     report: Callable[[FloatArray], bytes] = unit_digest,
 ) -> Finding:
-    """Find out who was right, and what else those who were wrong have had committed.
+    """Settle a dispute, and find other wrong updates that its culprits had committed.
 
-    Looked at are the disputed units, and in every iteration from ``since`` on each unit for which
-    nobody but parties to the dispute had vouched.
+    The disputed units are recomputed and, in every iteration from ``since`` on, each unit that was
+    reported only by parties to the dispute.
 
     Args:
-        algorithm: With the parameters before the first entry.
-        entries: The journal, without a gap, up to the disputed iteration.
-        dispute: What contradicts what.
-        since: The iteration after the last audited one.
-        gather: A sample's minibatch.
-        report: An honest learner's report of an update.
+        algorithm: Algorithm with the parameters before the first entry; stepped in place.
+        entries: Journal entries up to the disputed iteration, without a gap.
+        dispute: The contradictory reports.
+        since: First iteration after the last audited one.
+        gather: Returns a sample's minibatch.
+        report: Returns an honest learner's report of an update.
     """
     wrong: int | None = None
     culprits: dict[LearnerId, int] = {}
@@ -106,14 +106,14 @@ def prove(
         if entry.iteration == dispute.iteration:
             _name(culprits, _contradicted(dispute, true), entry.iteration)
             break
-        if amiss and entry.updates is None:  # the parameters that followed are not known
+        if amiss and entry.updates is None:  # the subsequent parameters are unknown
             break
         algorithm.optimiser.step(_updates(entry, found, algorithm.problem.target))
     return Finding(wrong=wrong, culprits=culprits)
 
 
 def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> list[UnitIndex]:
-    """What to compute again; everything where only that gives the updates."""
+    """Select the units to recompute; all units if the journal does not hold the updates."""
     every = range(len(evidence.digests))
     if entry.updates is None:
         return list(every)
@@ -147,7 +147,7 @@ def _recomputed(
 def _updates(
     entry: Entry, found: Mapping[UnitIndex, FloatArray], target: Matrix | None
 ) -> FloatArray:
-    """What was committed, or what should have been where it was too large to store."""
+    """Return the committed updates, or the recomputed ones if they were too large to store."""
     if entry.updates is not None:
         return entry.updates
     updates = np.zeros((len(found), max(map(len, found.values()))), np.float32)

@@ -1,1 +1,1 @@
-"""Training: collection of transitions, sampling, and the optimiser's step."""
+"""Training: collection of transitions, sampling, learner computation, and optimiser steps."""

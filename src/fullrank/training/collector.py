@@ -1,7 +1,7 @@
-"""The collector: environments played by an actor, iteration by iteration, into packed rows.
+"""The collector: steps environments with an actor, iteration by iteration, into packed rows.
 
-Environments and keys are fixed here, so the services and the one-process driver collect the same
-transitions.
+Environments and keys are fixed here, so that the services and the one-process driver collect the
+same transitions.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,25 +20,25 @@ from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
 
 WARM_UP = -1
-"""The iteration that keys the exploration of the warm-up."""
+"""Iteration number that keys the exploration of the warm-up."""
 
 
 class Collector:
-    """Collects the transitions of each iteration, and those before the first one.
+    """Collect the transitions of each iteration and of the warm-up.
 
     Args:
-        make_environment: Copies to that many environments stepped together.
-        environment: Those that collect; closed with the collector.
-        actor: Plays, with the current policies.
-        data: Where learners collect for themselves, whole episodes are evaluated instead.
+        make_environment: Makes an environment with the given number of copies.
+        environment: Environment of the iterations; closed with the collector.
+        actor: Selects actions, with the current policies.
+        data: Data mode; where learners collect, whole episodes are evaluated instead.
         seed: The run's seed.
         steps: Steps of each copy in one iteration.
         warmup: Transitions collected before the first iteration.
-        warmup_copies: Environments that collect them.
+        warmup_copies: Number of environments that collect the warm-up.
 
     Attributes:
-        agents: The environment's agents, in order.
-        layout: Of one transition.
+        agents: Specifications of the environment's agents, in order.
+        layout: Layout of one transition.
         warmup: Transitions collected before the first iteration; 0 where learners collect.
     """
 
@@ -66,9 +66,9 @@ class Collector:
         self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
 
     def warm_up(self) -> FloatArray:
-        """Transitions to append before the first iteration, shape (warmup, row_size).
+        """Collect the transitions before the first iteration, shape (warmup, row_size).
 
-        They are played in environments of their own, from other initial states than the run's.
+        The warm-up has separate environments, with initial states that differ from the run's.
         """
         if not self.warmup:
             return np.empty((0, self.layout.row_size), dtype=np.float32)
@@ -82,15 +82,15 @@ class Collector:
             environment.close()
 
     def collect(self, iteration: int) -> Collected:
-        """Play with the current policies, unless the iteration was played before."""
+        """Collect with the current policies; return the stored collection on a repeated call."""
         if self._last is None or self._last[0] != iteration:
             self._last = iteration, self._rollout.collect(self._steps, iteration=iteration)
         return self._last[1]
 
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
-        """Everything that ``load`` needs to go on with iteration ``resume_at``.
+        """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
 
-        Call it when ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
+        Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
         ahead: dict[str, np.ndarray[Any, Any]] = {}
         if self._last is not None and self._last[0] == resume_at:
@@ -105,11 +105,11 @@ class Collector:
         }
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]], *, resume_at: int) -> None:
-        """Go on with iteration ``resume_at`` from what ``state`` gave.
+        """Resume at iteration ``resume_at`` from the arrays returned by ``state``.
 
         Raises:
-            CheckpointUnusable: It belongs to another environment or number of copies.
-            EnvironmentFailed: The environments do not repeat themselves.
+            CheckpointUnusable: The state belongs to another environment or number of copies.
+            EnvironmentFailed: The environments are not reproducible.
         """
         self._rollout.load(part(state, "rollout"))
         ahead = part(state, "collected")
@@ -118,5 +118,5 @@ class Collector:
             self._last = resume_at, Collected(ahead["rows"], ahead["returns"], sides)
 
     def close(self) -> None:
-        """Release the environments."""
+        """Close the environments."""
         self._environment.close()

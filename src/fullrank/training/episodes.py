@@ -1,4 +1,4 @@
-"""Episodes running in copies of an environment, and their returns."""
+"""Episodes in the copies of an environment, and their returns."""
 
 from collections.abc import Sequence
 from typing import TypeAlias
@@ -13,7 +13,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 
 class Episodes:
-    """Episodes running in E copies; at first every copy waits for its reset."""
+    """Episodes in E copies; initially every copy awaits a reset."""
 
     def __init__(self, environment: Environment) -> None:
         shape = (environment.copies, len(environment.agents))
@@ -25,18 +25,18 @@ class Episodes:
         self.observation: FloatArray = np.zeros((environment.copies, size), dtype=np.float32)
 
     def waiting(self) -> IntArray:
-        """Copies whose episode is over, ascending."""
+        """Return the copies whose episode is over, ascending."""
         return np.flatnonzero(self.ended)
 
     def begin(self, copies: IntArray, seeds: Sequence[int]) -> None:
-        """Reset the copies that wait."""
+        """Reset the given copies, which start new episodes."""
         self.observation = self._environment.reset(seeds, copies.tolist())
         self._earned[copies] = 0.0
         self.alive[copies] = True
         self.ended[copies] = False
 
     def advance(self, action: FloatArray) -> Step:
-        """Step all copies."""
+        """Step all copies and add up their rewards."""
         step = self._environment.step(action)
         self._earned += step.reward
         self.observation, self.alive, self.ended = (
@@ -47,12 +47,12 @@ class Episodes:
         return step
 
     def earned(self) -> Array:
-        """Returns of the episodes that ended in the last step, shape (ended copies, M)."""
+        """Return the returns of episodes that ended in the last step, shape (ended copies, M)."""
         return self._earned[self.ended]
 
 
 def by_side(agents: Sequence[AgentSpec], by_agent: Array) -> dict[str, Array]:
-    """Sum over the agents of each side, sides in order of first appearance."""
+    """Sum over the agents of each side, with sides in order of first appearance."""
     sides = [agent.side for agent in agents]
     return {
         side: by_agent[:, [own == side for own in sides]].sum(axis=1)

@@ -1,4 +1,4 @@
-"""Evaluation: whole episodes without exploration, and the random policy beside them."""
+"""Evaluation of policies on whole episodes without exploration, and a random policy."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -17,28 +17,28 @@ from fullrank.training.episodes import Array, Episodes, by_side
 from fullrank.training.rollouts import Collected
 
 Act: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Joint observations (E, sum of observation sizes) to joint actions (E, sum of action sizes)."""
+"""Maps joint observations (E, sum of observation sizes) to actions (E, sum of action sizes)."""
 
 
 class Greedy:
     """An actor without exploration, as an ``Act`` that carries its memory.
 
     Args:
-        actor: Plays.
+        actor: Selects the actions.
     """
 
     def __init__(self, actor: Player) -> None:
         self._actor, self._memory = actor, actor.memory(0)
 
     def begin(self, copies: IntArray, total: int) -> None:
-        """Forget what was seen in the copies whose episodes start, of ``total`` copies."""
+        """Clear the memory of the copies, out of ``total``, whose episodes start."""
         if self._memory and len(self._memory[0]) != total:
             self._memory = self._actor.memory(total)
         for array in self._memory:
             array[copies] = 0.0
 
     def __call__(self, observation: FloatArray) -> FloatArray:
-        """Greedy joint actions."""
+        """Return greedy joint actions."""
         action, self._memory = self._actor.act_greedily(observation, self._memory)
         return action
 
@@ -47,21 +47,21 @@ class Evaluation(NamedTuple):
     """Undiscounted returns of whole episodes, by ascending episode."""
 
     returns: Array
-    """Sum over all agents, shape (episodes,)."""
+    """Returns summed over all agents, shape (episodes,)."""
     side_returns: dict[str, Array]
-    """Sum over the agents of each side, shape (episodes,)."""
+    """Returns summed over the agents of each side, shape (episodes,)."""
 
 
 def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
-    """Play whole episodes; episode e starts from the seed derived from (seed, "evaluation", e).
+    """Run whole episodes; episode e starts from the seed derived from (seed, "evaluation", e).
 
-    Copies take the next episode as they become free, so the result does not depend on their number
-    if ``act`` treats every copy alike.
+    Copies take the next episode as they become free, so that the result does not depend on their
+    number if ``act`` treats all copies alike.
 
     Args:
-        environment: Any number of copies; all are reset.
-        act: For example ``Greedy(algorithm.actor)``, or ``random_actions(...)``.
-        episodes: How many, at least 1.
+        environment: Environment with any number of copies, all of which are reset.
+        act: Policy, for example ``Greedy(algorithm.actor)`` or ``random_actions(...)``.
+        episodes: Number of episodes, at least 1.
         seed: Fixes the initial states.
     """
     running = Episodes(environment)
@@ -70,7 +70,7 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
     begun, open_episodes = 0, episodes
     while open_episodes:
         waiting = running.waiting()
-        episode_of[waiting] = np.arange(begun, begun + waiting.size)  # those beyond are discarded
+        episode_of[waiting] = np.arange(begun, begun + waiting.size)  # surplus ones do not count
         if waiting.size:
             if isinstance(act, Greedy):
                 act.begin(waiting, environment.copies)
@@ -86,15 +86,15 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
 
 
 def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
-    """``evaluate``, then close the environment."""
+    """Run ``evaluate``, then close the environment."""
     with closing(environment):
         return evaluate(environment, act, episodes, seed)
 
 
 def random_actions(agents: Sequence[AgentSpec], *, seed: int) -> Act:
-    """The random policy: uniform over one-hot vectors, or uniform in the box.
+    """Return the random policy: uniform over one-hot vectors, or uniform in the range.
 
-    The draws of its n-th call are keyed by (seed, "random_action", n).
+    The draws of the n-th call are keyed by (seed, "random_action", n).
     """
     low, high, offsets, choices = _action_tables(agents)
     calls = count()
@@ -111,7 +111,7 @@ def random_actions(agents: Sequence[AgentSpec], *, seed: int) -> Act:
 
 
 def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray, IntArray]:
-    """Bounds of every entry (0 in one-hot parts); first entry and size of every one-hot part."""
+    """Return each entry's bounds (0 in one-hot parts), and offset and size of each one-hot part."""
     low, high, offsets, choices = list[float](), list[float](), list[int](), list[int]()
     for agent in agents:
         if isinstance(agent.action, Discrete):
@@ -131,14 +131,14 @@ def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray,
 
 
 class Evaluations:
-    """Stand-in for ``Rollout`` where learners collect: returns of whole episodes, no transitions.
+    """Substitute for ``Rollout`` where learners collect: episode returns without transitions.
 
     Args:
-        environment: An evaluation plays one episode in each copy.
-        actor: Plays without exploration.
-        layout: Of a transition.
-        seed: Evaluation k is keyed by (seed, "evaluations", k).
-        every: Iterations from one evaluation to the next.
+        environment: Environment; an evaluation runs one episode in each copy.
+        actor: Selects actions without exploration.
+        layout: Layout of a transition.
+        seed: The run's seed; the evaluation of iteration k is keyed by (seed, "evaluations", k).
+        every: Number of iterations between evaluations.
     """
 
     def __init__(
@@ -155,7 +155,7 @@ class Evaluations:
         self._seed, self._every = seed, every
 
     def collect(self, steps: int, iteration: int) -> Collected:
-        """Play the iteration's evaluation if it has one; episodes are whole, whatever ``steps``."""
+        """Run the iteration's evaluation, if due, on whole episodes; ``steps`` is ignored."""
         if iteration % self._every:
             return Collected(self._nothing, np.empty(0), {})
         played = evaluate(
@@ -167,8 +167,8 @@ class Evaluations:
         return Collected(self._nothing, played.returns, played.side_returns)
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """Empty: evaluations are independent of one another."""
+        """Return no arrays: evaluations are independent of one another."""
         return {}
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Do nothing: there is no state."""
+        """Do nothing: evaluations have no state."""

@@ -1,7 +1,7 @@
 """Collection of transitions with the current policies.
 
-A collection is a pure function of the seed, the parameters and the iteration, so the controller and
-the one-process driver collect the same transitions.
+A collection is a pure function of the seed, the parameters and the iteration, so that the
+controller and the one-process driver collect the same transitions.
 """
 
 from collections.abc import Mapping
@@ -20,18 +20,18 @@ from fullrank.training.episodes import Array, Episodes, by_side
 
 
 class Collected(NamedTuple):
-    """One collection: transitions step by step, copy by copy within a step."""
+    """One collection: transitions ordered by step, and by copy within a step."""
 
     rows: FloatArray
     """Packed transitions, shape (steps * E, row_size), contiguous."""
     returns: Array
-    """Sum over all agents for each episode that ended, in order of ending, shape (n,)."""
+    """Return of each finished episode, summed over all agents, in order of ending, shape (n,)."""
     side_returns: dict[str, Array]
-    """The same for each side."""
+    """Returns of the same episodes, summed over the agents of each side."""
 
 
 class Rollout:
-    """Collects transitions with the current policies; episodes go on from call to call.
+    """Collect transitions with the current policies; episodes continue from call to call.
 
     Episode k of copy c starts from the seed derived from (seed, "episode", c, k).
     """
@@ -48,7 +48,7 @@ class Rollout:
         self._memory = player.memory(environment.copies)
 
     def collect(self, steps: int, iteration: int) -> Collected:
-        """Play ``steps`` steps in every copy.
+        """Step every copy ``steps`` times and pack the transitions.
 
         Args:
             steps: Steps of each copy.
@@ -80,7 +80,7 @@ class Rollout:
         return Collected(rows.reshape(steps * copies, -1), by_agent.sum(axis=1), sides)
 
     def _keep(self, action: FloatArray) -> None:
-        """Count the step, and keep the actions that lead to where running episodes are."""
+        """Count the step, and keep the actions since the oldest running episode began."""
         ended = self._episodes.ended
         self._finished += ended
         self._steps = np.where(ended, 0, self._steps + 1)
@@ -93,7 +93,7 @@ class Rollout:
             self._start(waiting)
 
     def _start(self, copies: IntArray) -> None:
-        """Reset copies to the first state of their current episodes, without memory."""
+        """Reset copies to the first state of their current episodes and clear their memory."""
         keys = zip(copies.tolist(), self._finished[copies].tolist(), strict=True)
         seeds = [derive(self._seed, "episode", copy, number) for copy, number in keys]
         self._episodes.begin(copies, seeds)
@@ -101,10 +101,11 @@ class Rollout:
             array[copies] = 0.0
 
     def state(self) -> dict[str, NDArray[Any]]:
-        """The state of the collection, from which ``load`` steps every environment there again.
+        """Return the state from which ``load`` replays every environment to its current step.
 
-        Episodes finished by each copy and steps taken in the running one, shape (E,); the actions
-        of the last steps, shape (steps, E, sum of action sizes); current observations and memory.
+        It holds the number of finished episodes and of steps in the running episode of each copy,
+        shape (E,); the actions of the last steps, shape (steps, E, sum of action sizes); and the
+        current observations and memory.
         """
         size = sum(self._layout.action_sizes)
         actions = np.array(self._actions, np.float32).reshape(-1, self._environment.copies, size)
@@ -117,11 +118,11 @@ class Rollout:
         }
 
     def load(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from what ``state`` gave.
+        """Resume from the arrays returned by ``state``.
 
         Raises:
             CheckpointUnusable: The state is missing or belongs to another number of copies.
-            EnvironmentFailed: Equal seeds and actions do not lead where they led before.
+            EnvironmentFailed: Equal seeds and actions lead to different observations.
         """
         finished, steps = state.get("episodes_finished"), state.get("episode_steps")
         if finished is None or steps is None or finished.shape != self._finished.shape:
@@ -146,9 +147,9 @@ class Rollout:
             )
 
     def _repeat(self) -> None:
-        """Play the kept actions; a copy joins when its running episode began.
+        """Replay the kept actions; each copy is reset at the first step of its running episode.
 
-        Until then it plays something, for copies are stepped together.
+        Before that its steps are arbitrary, because all copies are stepped together.
         """
         episodes, steps = self._episodes, len(self._actions)
         for number, action in enumerate(self._actions):

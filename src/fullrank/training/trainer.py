@@ -1,8 +1,8 @@
-"""The trainer: which sample an iteration draws, and how its decoded targets are applied.
+"""The trainer: chooses the sample of an iteration and applies the decoded targets.
 
 Iteration k collects with the current policies, appends the transitions to the table, draws its
-sample from all that the table then holds, and applies the decoded targets. Sample and optimiser are
-fixed here, so the services and the one-process driver commit the same bits.
+sample from the table's contents, and applies the decoded targets. Sample and optimiser are fixed
+here, so that the services and the one-process driver commit the same bits.
 """
 
 from collections.abc import Mapping
@@ -18,12 +18,12 @@ from fullrank.replay import TABLE, Priority, Sample
 
 
 class Trainer:
-    """The schedule of samples and the optimiser of one run.
+    """The samples and the optimiser of one run.
 
     Args:
-        algorithm: Holds the truth about all parameters.
-        seed: The run's seed; with equal arguments it gives equal runs.
-        priority: Draws transitions with larger rewards more often; None: all alike.
+        algorithm: Holds the authoritative parameters.
+        seed: The run's seed; equal arguments give equal runs.
+        priority: Draws transitions with larger rewards more often; None: draws uniformly.
     """
 
     def __init__(
@@ -33,7 +33,7 @@ class Trainer:
         self._seed, self._priority = seed, priority
 
     def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
-        """The iteration's minibatch, over what the table held when it was fixed."""
+        """Return the iteration's sample over the transitions from ``tail`` to ``head``."""
         return Sample(
             table=TABLE,
             seed=self._seed,
@@ -45,24 +45,24 @@ class Trainer:
         )
 
     def apply(self, targets: FloatArray) -> None:
-        """Optimiser step and target networks, from the decoded targets, shape (K, P)."""
+        """Step the optimiser and the target networks with the decoded targets, shape (K, P)."""
         self.algorithm.optimiser.step(targets)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
-        """Parameters, targets and optimiser, as ``load`` takes them."""
+        """Return parameters, targets and optimiser state for ``load``."""
         state = self.algorithm.optimiser.state()
         return {f"algorithm.{name}": array for name, array in state.items()}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
-        """Restore what ``state`` gave; other parts of a checkpoint are ignored.
+        """Restore the arrays returned by ``state``; ignore other parts of a checkpoint.
 
         Raises:
-            CheckpointUnusable: It belongs to another algorithm or environment.
+            CheckpointUnusable: The state belongs to another algorithm or environment.
         """
         self.algorithm.optimiser.load(part(state, "algorithm"))
 
     def digest(self) -> str:
-        """Digest of parameters, targets and optimiser: equal digests mean equal bits."""
+        """Hash parameters, targets and optimiser state: equal digests mean equal bits."""
         hasher = blake3()
         for name, array in sorted(self.algorithm.optimiser.state().items()):
             hasher.update(f"{name} {array.dtype.str} {array.shape}".encode())
@@ -71,7 +71,7 @@ class Trainer:
 
 
 def part(state: Mapping[str, np.ndarray[Any, Any]], name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """One part of a checkpoint: ``algorithm``, ``rollout`` or ``collected``."""
+    """Extract one part of a checkpoint, for example ``algorithm``, ``rollout`` or ``collected``."""
     prefix = f"{name}."
     return {
         key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)

@@ -1,4 +1,4 @@
-"""A learner's computation: rows of C and a minibatch to coded vectors; no network, no clock."""
+"""A learner's computation of coded vectors from rows of C and a minibatch; no network, no clock."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from fullrank.rounds.opening import reporter_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedRow:
-    """A row of C that a learner holds: its units and their coefficients."""
+    """A row of C assigned to a learner: its units and their coefficients."""
 
     row: int
     units: tuple[UnitIndex, ...]
@@ -22,26 +22,27 @@ class AssignedRow:
 
     @classmethod
     def of(cls, row: int, coefficients: Vector) -> "AssignedRow":
-        """A row whose coefficients of all units are given, shape (M,)."""
+        """Build a row from the coefficients of all units, shape (M,)."""
         units = tuple(support(coefficients))
         return cls(row=row, units=units, coefficients=tuple(map(float, coefficients[list(units)])))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Computed:
-    """The rows' coded vectors, float64 of length P."""
+    """Coded vectors of the assigned rows, and the last report."""
 
     coded: Mapping[int, Vector]
+    """Coded vector of each row, float64, shape (P,)."""
     last: tuple[UnitIndex, bytes]
-    """The unit computed last and its digest, which need no message of their own."""
+    """The unit computed last and its digest, which need no separate message."""
 
 
 class Worker:
-    """Computes on the calling thread; abandoned through ``check_cancelled``.
+    """Compute coded vectors on the calling thread, until ``check_cancelled`` raises.
 
     Args:
         problem: Sizes and data mode.
-        gradients: At the broadcast parameters.
+        gradients: Gradients at the broadcast parameters.
         seed: The run's seed, the key of linear hashes.
     """
 
@@ -58,7 +59,7 @@ class Worker:
         check_cancelled: Callable[[], None] = lambda: None,
         report: Callable[[UnitIndex, bytes], None] = lambda unit, digest: None,
     ) -> Computed:
-        """Compute the rows' units, report the digest of all but the last, and combine.
+        """Compute the rows' units, report the digests of all but the last, and combine.
 
         Raises:
             Cancelled: ``check_cancelled`` raised it; no partial vector is returned.
@@ -88,7 +89,7 @@ class Worker:
         iteration: int,
         check_cancelled: Callable[[], None],
     ) -> Iterator[tuple[Sequence[AssignedRow], UnitIndex, FloatArray]]:
-        """Every update with the rows that share it: all, unless holders draw for themselves."""
+        """Yield every update with the rows that share it: all, unless data are independent."""
         units = sorted({unit for row in rows for unit in row.units})
         if self._problem.data.exact:
             for unit, update in self._gradients.compute(
@@ -108,13 +109,13 @@ class Worker:
 
 
 class SharedGradients:
-    """Computes every unit of an iteration once, for simulated learners in one process.
+    """Compute every unit of an iteration once, for simulated learners in one process.
 
     Args:
-        gradients: Computes.
-        problem: Sizes.
-        frozen: Units that learn nothing: their updates are zero.
-        remember: Whether an update is kept for the next learner that asks.
+        gradients: Computes the updates.
+        problem: Sizes of the updates.
+        frozen: Units that are not trained: their updates are zero.
+        remember: True to keep an update for the other learners that hold the unit.
     """
 
     def __init__(
@@ -139,7 +140,7 @@ class SharedGradients:
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """See ``Gradients.compute``."""
+        """Compute the units, reusing known updates; see ``Gradients.compute``."""
         if not self._remember or iteration != self._iteration:
             self._updates = {
                 unit: np.zeros(self._problem.unit_sizes[unit], np.float32) for unit in self._frozen
@@ -154,25 +155,26 @@ class SharedGradients:
         return ((unit, self._updates[unit]) for unit in units)
 
     def fingerprint(self) -> str:
-        """See ``Gradients.fingerprint``."""
+        """Return the fingerprint of the wrapped gradients; see ``Gradients.fingerprint``."""
         return self._gradients.fingerprint()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """Digests of this process's updates on the run's own shapes."""
+    """Digests of this process's updates on the run's shapes."""
 
     digests: tuple[bytes, ...]
+    """Digest of each unit's update."""
     stable: bool
-    """Whether a unit's bits were the same in every company."""
+    """True if each unit's bits were the same for all combinations of units."""
 
 
 def probe(problem: Problem, gradients: Gradients, batch: FloatArray) -> Probe:
     """Compute units at widths 1, 2, 3 and all, and at several positions.
 
     Args:
-        problem: Units.
-        gradients: At the initial parameters, before any section was written.
+        problem: Units of the run.
+        gradients: Gradients at the initial parameters, before any section is written.
         batch: Synthetic transitions, the same for every learner.
     """
     count = len(problem.units)
