@@ -29,7 +29,8 @@ class Subscriptions:
         self._closed = False
 
     async def close(self) -> None:
-        """End every subscription."""
+        """End every subscription; those of a finished run end well, with its last iteration."""
+        await self._read()
         self._closed = True
         if self._renewal is not None:
             await asyncio.wait({self._renewal})
@@ -45,7 +46,7 @@ class Subscriptions:
         cursor = self._iterations.open(*wanted)
         caught_up = begun = False
         try:
-            while not self._closed:
+            while True:
                 if not begun:  # the wanted iteration may not be committed yet
                     cursor.index = self._iterations.find(*wanted)
                 lost = self._skip(cursor) if caught_up else 0
@@ -57,10 +58,11 @@ class Subscriptions:
                 caught_up = True
                 if request.until_now or self._is_last(self._iterations.last):
                     return
+                if self._closed:
+                    raise ServiceLost("the controller is stopping; dial again")
                 await self._renewed()
         finally:
             self._iterations.leave(cursor)
-        raise ServiceLost("the controller is stopping; dial again")
 
     def _skip(self, cursor: Cursor) -> int:
         """Skip to the newest iteration if too many wait; returns how many were skipped."""

@@ -193,3 +193,19 @@ async def test_those_who_watch_are_told_when_the_controller_stops(story: Story) 
         await story.subscriptions.close()
         with pytest.raises(ServiceLost, match="the controller is stopping"):
             await waiting
+
+
+async def test_subscriptions_of_a_finished_run_end_well_however_soon_the_controller_stops(
+    story: Story,
+) -> None:
+    story.commit(0)
+    messages = story.subscriptions.watch(pb.WatchRequest())
+    assert told(await anext(messages)) == ids([0])
+    async with asyncio.timeout(WAIT_S):
+        rest = asyncio.ensure_future(anext(messages))
+        await asyncio.sleep(0)  # it waits for a renewal
+        story.commit(1)
+        story.end = 1
+        await story.subscriptions.close()
+        assert told(await rest) == ids([1])
+        assert [message async for message in messages] == []
