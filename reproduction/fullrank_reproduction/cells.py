@@ -1,7 +1,7 @@
 """Cells: parts of an experiment, each computed once and stored, so that a stop costs one cell.
 
-``<directory>/cells/<name>.json`` holds a result, what it was computed from, and a checksum of both.
-A file that is damaged, or of other settings, is computed again.
+``<directory>/cells/<name>.json`` holds a result, its settings, and a checksum of both. A damaged
+result, or one with other settings, is computed again.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ class Origin(StrEnum):
     DAMAGED = auto()
     """A damaged result was computed again."""
     CHANGED = auto()
-    """A result of other settings was computed again."""
+    """A result with other settings was computed again."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,12 +30,12 @@ class Cell:
     """One part of an experiment."""
 
     name: str
-    """Unique; only letters, digits, ``-``, ``_`` and ``.``."""
+    """Unique name; only letters, digits, ``-``, ``_`` and ``.``."""
     settings: JSON
-    """All that the result depends on."""
+    """All inputs that determine the result."""
     compute: Callable[[], JSON]
     weight: float = 1.0
-    """Relative duration, from which the remaining time is estimated."""
+    """Relative duration, used to estimate the remaining time."""
 
 
 def run(
@@ -44,7 +44,7 @@ def run(
     *,
     done: Callable[[Cell, Origin], None] = lambda cell, origin: None,
 ) -> dict[str, JSON]:
-    """Results by cell name; stored ones are not computed again.
+    """Results by cell name; stored results are reused.
 
     Args:
         cells: The cells, in order of computation.

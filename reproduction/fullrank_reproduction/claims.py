@@ -62,7 +62,7 @@ def judge_times(found: Table, *, rounds: int) -> list[ClaimResult]:
 
 
 def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> ClaimResult:
-    """Claim (v): coded and centralised runs learn alike; ours are compared bit by bit."""
+    """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {task.name}."
     compared, iterations, differing = 0, 0, []
     for seed in range(seeds):
@@ -87,18 +87,18 @@ class _Row:
     found: Table
 
     def times(self, code: str) -> list[float] | None:
-        """Times by k; None unless the code was run for each."""
+        """Times of a code by k; None unless it was run for each k."""
         keys = [(self.task.name, self.agents, code, k) for k in self.task.stragglers]
         return [self.found[key] for key in keys] if all(k in self.found for k in keys) else None
 
     @property
     def delay(self) -> float:
-        """Delay of five iterations that all wait."""
+        """Delay of five iterations that all wait for a straggler."""
         return wang21.TOTALLED * self.task.delay_s
 
     @property
     def spare(self) -> int:
-        """N - M."""
+        """The number of redundant learners, N - M."""
         return wang21.LEARNERS - self.agents
 
     def __str__(self) -> str:
@@ -110,7 +110,7 @@ Check = Callable[[_Row], list[str] | None]
 
 
 def _all(claim: str, rows: Sequence[_Row], check: Check) -> ClaimResult:
-    """ClaimResult on a claim, which must hold in every row where it is testable."""
+    """Result of a claim, which must hold in every row where it is testable."""
     outcomes = [(row, check(row)) for row in rows]
     tested = [(row, failed) for row, failed in outcomes if failed is not None]
     failures = [f"{row}: {text}" for row, failed in tested for text in failed]
@@ -157,7 +157,7 @@ def _dense_are_flat(row: _Row) -> list[str] | None:
 
 
 def _gradual(row: _Row) -> list[str] | None:
-    """Never less with more stragglers, and less than the whole delay where most J still decode.
+    """Evidence that time falls with k, or rises by the whole delay where most J still decode.
 
     The cost exceeds the probability of waiting, because lost rows of a unit are replaced by heavier
     ones.
@@ -177,7 +177,7 @@ def _gradual(row: _Row) -> list[str] | None:
 
 
 def _unexpected(row: _Row, code: str, times: Sequence[float], delays: Sequence[float]) -> list[str]:
-    """Cells whose time does not exceed that without stragglers by so many delays."""
+    """Evidence that stragglers cost other numbers of delays than expected."""
     wrong = []
     for k, time, share in zip(row.task.stragglers[1:], times[1:], delays, strict=True):
         paid = (time - times[0]) / row.delay

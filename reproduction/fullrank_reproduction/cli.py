@@ -23,7 +23,7 @@ from fullrank_reproduction.cells import Cell, Origin
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0
-"""Age up to which earlier cells count for the remaining time."""
+"""Age up to which earlier cells count towards the estimate of the remaining time."""
 
 app = typer.Typer(no_args_is_help=True)
 

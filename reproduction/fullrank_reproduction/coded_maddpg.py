@@ -24,7 +24,7 @@ class Scale:
     repeats: int
     """Repeats of each measured computing time."""
     real: tuple[Setting, ...]
-    """Settings that are run on processes."""
+    """Settings measured on real processes."""
     real_rounds: int
 
 
@@ -41,7 +41,7 @@ SMOKE = Scale(
     ),
     real_rounds=13,
 )
-"""Minutes on two cores."""
+"""Takes minutes on two cores."""
 
 PAPER = Scale(
     name="paper",
@@ -50,7 +50,7 @@ PAPER = Scale(
     real=tuple(timing.settings()),
     real_rounds=51,
 )
-"""The paper's numbers of iterations; about a day on two cores."""
+"""The paper's numbers of iterations; takes about a day on two cores."""
 
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 

@@ -1,6 +1,6 @@
 """Layout of observations by entity: the agent itself, and others of several kinds.
 
-For networks that treat all entities of a kind alike, whatever their number ([Long20], Sec. 4.1).
+For networks that treat all entities of a kind identically, in any number ([Long20], Sec. 4.1).
 """
 
 import math
@@ -24,27 +24,27 @@ OWN = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Entities of one kind, with f entries of an observation each."""
+    """Entities of one kind, each with f entries of an observation."""
 
     name: str
     columns: IntArray
     """Columns of these entries in each agent's observation, shape (M, n, f)."""
     placed: BoolArray
-    """Mask of the n that an agent's observation has a place for, shape (M, n)."""
+    """Mask of the n entities for which an agent's observation has a place, shape (M, n)."""
     blank: bool
-    """True if zeros alone mark an empty place."""
+    """True if only zeros mark an empty place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entities:
-    """Layout of the observations of M agents, all of one size; M changes n alone."""
+    """Layout of the observations of M agents, all of one size; only n depends on M."""
 
     own: IntArray
     """Columns of the agent's own entries, shape (s,)."""
     kinds: tuple[Kind, ...]
 
     def of(self, agents: slice) -> "Entities":
-        """The layout for some of the agents."""
+        """The layout for a subset of the agents."""
         kinds = (
             replace(kind, columns=kind.columns[agents], placed=kind.placed[agents])
             for kind in self.kinds
@@ -56,14 +56,14 @@ class Entities:
 class Described(Protocol):
     """An environment with a layout of its own.
 
-    Its agents have observations of one size and equal actions, and all act until the end.
+    All agents have observations of one size and equal actions, and act until the end.
     """
 
     def entities(self) -> Entities:
         """The layout.
 
         Raises:
-            ConfigError: Observations do not tell it.
+            ConfigError: Observations do not determine the layout.
         """
 
 
@@ -71,7 +71,7 @@ def entities_of(environment: Environment, name: str) -> Entities:
     """Layout of an environment's observations.
 
     Raises:
-        ConfigError: The layout is unknown, or observations do not tell it.
+        ConfigError: The layout is unknown, or observations do not determine it.
     """
     if isinstance(environment, Arena):
         return arena_entities(environment.plan)
@@ -86,7 +86,7 @@ def entities_of(environment: Environment, name: str) -> Entities:
 
 
 def _lattice_entities(environment: LatticeEnvironment) -> Entities:
-    """Neighbours on a lattice; one without bits is present too."""
+    """Neighbours on a lattice; a neighbour without bits still counts as present."""
     agents, places = environment.hood.shape
     bits = environment.state.shape[2]
     columns = np.arange(places * bits).reshape(places, bits)
@@ -100,7 +100,7 @@ def _lattice_entities(environment: LatticeEnvironment) -> Entities:
 
 
 def arena_entities(plan: Plan) -> Entities:
-    """Food, and other agents by kind of body; ``ArenaConfig`` writes their places.
+    """Food, and other agents by kind of body; ``ArenaConfig`` orders their places.
 
     Raises:
         ConfigError: Places are filled with near agents, which may be of either side.

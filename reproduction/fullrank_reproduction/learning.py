@@ -1,9 +1,9 @@
 """Fig. 3 of [Wang21]: learning curves of centralised and coded runs, compared bit by bit.
 
 The paper shows that centralised and coded curves look alike; the file names behind its plots show
-that the "coded" ones are of uncoded runs. Here every coded run is a run of its own, with
-stragglers, and is compared with the centralised one bit for bit at every iteration. A code that
-is never exact (``vandermonde``) is measured by its distance from the true updates instead.
+that the "coded" ones are of uncoded runs. Here every coded run is separate, has stragglers, and is
+compared with the centralised one bit for bit at every iteration. A code that is never exact
+(``vandermonde``) is measured by its distance from the true updates instead.
 """
 
 import warnings

@@ -1,4 +1,4 @@
-"""One side of a contest as an environment, in which a function plays the other side."""
+"""One side of a contest as an environment; a function plays the other side."""
 
 from collections.abc import Callable, Sequence
 

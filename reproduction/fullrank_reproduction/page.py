@@ -12,11 +12,11 @@ from fullrank_reproduction.claims import Table
 from fullrank_reproduction.timing import CODES
 
 MOST_LOST = 7
-"""k in the table of probabilities."""
+"""Numbers of stragglers k in the table of probabilities."""
 
 
 def times(tables: Mapping[str, Table]) -> str:
-    """All tables side by side: one line for each task, M and code, cells by k."""
+    """All tables side by side: one row for each task, M and code, cells by k."""
     lines = []
     for task in wang21.TASKS:
         for agents in wang21.AGENTS:
@@ -40,7 +40,7 @@ def _cell(values: Sequence[float | None]) -> str:
 
 
 def agreement(found: Table, published: Table) -> str:
-    """Distance of predicted times from the published ones, in words."""
+    """Distance of predicted times from the published ones, as text."""
     keys = [key for key in published if key in found]
     errors = np.array([abs(found[key] / published[key] - 1.0) for key in keys])
     own = np.array([key[0] != "keep_away" for key in keys])

@@ -54,7 +54,7 @@ class Setting:
 
     @property
     def name(self) -> str:
-        """Name of its file."""
+        """Name of the cell's file."""
         return f"{self.task.name}-{self.agents}-{self.code}-{self.stragglers}"
 
     @property

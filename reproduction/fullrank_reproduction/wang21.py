@@ -2,7 +2,7 @@
 
 Times are seconds for five training iterations with N = 15 learners, from the data behind Figs. 4
 and 5. Most of the keep-away cells equal those of physical deception plus a constant, and their
-uncoded gap is 6.0 s where 5 x 1.5 s should be expected: they are shown with less weight.
+uncoded gap is 6.0 s where 5 x 1.5 s is expected; they are shown with less weight.
 """
 
 from collections.abc import Mapping

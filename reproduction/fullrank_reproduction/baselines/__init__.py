@@ -1,1 +1,1 @@
-"""Methods that coded training is measured against and whose updates are not units of a code."""
+"""Baselines of coded training whose updates are not units of a code."""

@@ -1,23 +1,23 @@
-"""Scalable actor-critic (SAC) in tables, for tasks on a lattice.
+"""Tabular scalable actor-critic (SAC) for tasks on a lattice.
 
 Qu, Wierman, Li: Scalable Reinforcement Learning of Localized Policies for Multi-Agent Networked
 Systems, L4DC 2020, arXiv:1912.02906, Algorithm 1 with kappa = 1, as the baseline of [DARL1N],
-Sec. VI. Agent i plays softmax(theta_i[s_i]), a table of its own states; its table Q_i has what it
-and its neighbours N_i are and do, x_i = (s_j, a_j for j in N_i). After episode m, of T steps:
+Sec. VI. Agent i plays softmax(theta_i[s_i]), a table over its own states; its table Q_i is indexed
+by the states and actions of itself and its neighbours N_i, x_i = (s_j, a_j for j in N_i). After
+episode m, of T steps:
 
     Q_i[x_i(t)] += alpha_m (r_i(t) + gamma Q_i[x_i(t + 1)] - Q_i[x_i(t)])    for t = 0 .. T - 1
     theta_i += eta_m / M sum_t gamma^t sum_{j in N_i} Q_j[x_j(t)] grad log softmax(theta_i[s_i(t)])
 
-with t = 0 .. T in the latter, alpha_m = k^-0.4 and eta_m = k^-0.6, where k = 1 + m mod 10, and
+with t = 0 .. T in the second, alpha_m = k^-0.4 and eta_m = k^-0.6, where k = 1 + m mod 10, and
 1 + m modulo half of all episodes in the last tenth of them.
 
 Differs from the sources in:
 
-- Tables of Q live on from episode to episode, as in the code of [DARL1N]; [Qu20] begins each with
-  zeros.
+- Tables of Q persist across episodes, as in the code of [DARL1N]; [Qu20] begins each with zeros.
 - The policy's gradient is taken at the policy that played, as in [Qu20]; the code moves it within
   the sum, and moves it from logits (2, 0, 0, 0, 0) where it had played by (0, 0, 0, 0, 0).
-- Every copy of the environment has a learner of its own, with the bits that it would have alone.
+- Every copy of the environment has a learner of its own, with the same bits as on its own.
 """
 
 from collections.abc import Iterator
@@ -37,36 +37,36 @@ from fullrank_reproduction.baselines.table import SparseTable
 Array = NDArray[np.float64]
 
 RESTART = 10
-"""Episodes after which the step sizes begin anew."""
+"""Episodes after which the step sizes restart."""
 MOST_BITS = 16
-"""That an agent may hold: its policy has a row for each of the 2^z states."""
+"""Most bits an agent may hold: its policy has a row for each of the 2^z states."""
 
 
 class Episode(NamedTuple):
-    """One episode of E copies of M agents, with the state at its end and an action there."""
+    """One episode of E copies of M agents, including the final state and an action in it."""
 
     state: IntArray
     """Each agent's bits as a number, shape (T + 1, E, M)."""
     chances: Array
-    """Of each of the A actions there, shape (T + 1, E, M, A)."""
+    """Probabilities of the A actions in each state, shape (T + 1, E, M, A)."""
     choice: IntArray
-    """The action, shape (T + 1, E, M)."""
+    """Chosen actions, shape (T + 1, E, M)."""
     reward: Array
-    """Shape (T, E, M)."""
+    """Rewards, shape (T, E, M)."""
 
 
 class ScalableActorCritic:
     """E learners of M agents each, one for each copy of an environment.
 
     Args:
-        environment: Of agents that all choose from the same number of actions; it is stepped.
-        seed: Of initial states and actions.
-        episodes: How many ``train`` plays.
-        discount: gamma.
+        environment: The environment, which is stepped; all agents have the same number of actions.
+        seed: Seed of initial states and actions.
+        episodes: Number of episodes that ``train`` plays.
+        discount: The discount gamma.
 
     Attributes:
         logits: theta, shape (E, M, 2^z, A).
-        table: Q of all agents of all copies, by whose it is, then x_i.
+        table: Q of all agents of all copies, keyed by owner, then x_i.
 
     Raises:
         ConfigError: Agents hold too many bits for a table of their states.
@@ -98,7 +98,7 @@ class ScalableActorCritic:
         """Play and learn.
 
         Yields:
-            For each episode its return in each copy, undiscounted, summed over agents, shape (E,).
+            The return of each episode in each copy, undiscounted, summed over agents, shape (E,).
         """
         for number in range(self._episodes):
             episode = self._play(number)
@@ -106,9 +106,9 @@ class ScalableActorCritic:
             yield episode.reward.sum(axis=(0, 2))
 
     def policy(self, *, seed: int) -> Act:
-        """Plays as learned so far, each copy by its own learner.
+        """The policy learnt so far; each copy is played by its own learner.
 
-        The draws of its n-th call are keyed by (seed, "tabular_action", n).
+        The draws of the n-th call are keyed by (seed, "tabular_action", n).
         """
         calls = count()
 
@@ -159,7 +159,7 @@ class ScalableActorCritic:
         self.logits += step**-0.6 * policy_gradient(self.logits.shape, episode, weight)
 
     def _keys(self, episode: Episode) -> NDArray[np.int32]:
-        """Whose table, then x_i, shape (T + 1, E, M, 1 + n)."""
+        """Keys of the table, the owner followed by x_i, shape (T + 1, E, M, 1 + n)."""
         shape = episode.state.shape
         pair = episode.state * self._actions + episode.choice
         hood = self._environment.hood
@@ -168,12 +168,12 @@ class ScalableActorCritic:
         return np.concatenate([owner[..., None], around], axis=-1).astype(np.int32)
 
     def _state(self, observation: FloatArray) -> IntArray:
-        """Own bits, which an observation begins with, as a number, shape (E, M)."""
+        """Own bits as a number, shape (E, M); every observation begins with them."""
         own = observation.reshape(*self.logits.shape[:2], -1)[..., : len(self._digits)]
         return (own @ self._digits).astype(np.int64)
 
     def _chances(self, state: IntArray) -> Array:
-        """The policies in given states, shape (E, M, A)."""
+        """Action probabilities in the given states, shape (E, M, A)."""
         logits = self.logits[self._copy, self._agent, state]
         scores = np.exp(logits - logits.max(axis=-1, keepdims=True))
         chances: Array = scores / scores.sum(axis=-1, keepdims=True)
@@ -186,13 +186,13 @@ class ScalableActorCritic:
 
 
 def step_count(episode: int, episodes: int) -> int:
-    """k, of which the step sizes are powers: it restarts, but for the last tenth of training."""
+    """k, the base of the step sizes; it restarts, except in the last tenth of training."""
     restart = RESTART if episode <= 0.9 * episodes else max(episodes // 2, RESTART)
     return 1 + episode % restart
 
 
 def sampled(chances: Array, uniform: Array) -> IntArray:
-    """Which action a number in [0, 1) stands for; the last axis of ``chances`` is gone."""
+    """Sample actions by inverting the distribution over the last axis of ``chances``."""
     choice: IntArray = (chances.cumsum(axis=-1)[..., :-1] <= uniform[..., None]).sum(axis=-1)
     return choice
 
@@ -200,26 +200,26 @@ def sampled(chances: Array, uniform: Array) -> IntArray:
 def learn_values(
     values: Array, places: IntArray, reward: Array, *, rate: float, discount: float
 ) -> None:
-    """TD(0) along an episode, in place.
+    """Update values by TD(0) along an episode, in place.
 
     Args:
         values: All tables.
-        places: Where x_i(t) lies in them, shape (T + 1, E, M), different within one t.
-        reward: Shape (T, E, M).
-        rate: alpha.
-        discount: gamma.
+        places: Indices of x_i(t) into ``values``, shape (T + 1, E, M), distinct for each t.
+        reward: Rewards, shape (T, E, M).
+        rate: The step size alpha.
+        discount: The discount gamma.
     """
     for now, following, earned in zip(places[:-1], places[1:], reward, strict=True):
         values[now] += rate * (earned + discount * values[following] - values[now])
 
 
 def policy_gradient(shape: tuple[int, ...], episode: Episode, weight: Array) -> Array:
-    """Of the sum over t, e and i of weight log softmax(theta_i[s_i(t)])[a_i(t)].
+    """Gradient of the sum over t, e and i of weight log softmax(theta_i[s_i(t)])[a_i(t)].
 
     Args:
-        shape: Of theta, (E, M, 2^z, A).
-        episode: What was played.
-        weight: Shape (T + 1, E, M).
+        shape: Shape of theta, (E, M, 2^z, A).
+        episode: The episode played.
+        weight: Weights, shape (T + 1, E, M).
     """
     taken = np.eye(shape[-1])[episode.choice]
     gradient = np.zeros(shape)

@@ -1,4 +1,4 @@
-"""A table too large to exist: numbers by key, 0 until they are set."""
+"""Sparse table: numbers by key, 0 until they are set."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -7,10 +7,10 @@ from fullrank.common.types import IntArray
 
 
 class SparseTable:
-    """Holds only the keys that were asked for.
+    """A table that stores only the keys that were looked up.
 
     Attributes:
-        values: One for each key; a key keeps its place.
+        values: One value for each key, at an index that never changes.
     """
 
     def __init__(self) -> None:
@@ -18,11 +18,11 @@ class SparseTable:
         self._place: dict[bytes, int] = {}
 
     def __len__(self) -> int:
-        """How many keys were asked for."""
+        """Number of keys stored."""
         return len(self._place)
 
     def places(self, keys: NDArray[np.int32]) -> IntArray:
-        """Where the values of keys lie, new ones included.
+        """Indices of the values of keys; unknown keys are added.
 
         Args:
             keys: Tuples of k numbers, shape (..., k).

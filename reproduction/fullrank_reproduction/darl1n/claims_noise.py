@@ -40,7 +40,7 @@ def judge_noise(found: Results) -> list[ClaimResult]:
 
 
 def median(found: Results, name: str, size: int) -> float:
-    """Median of the mean variance over decodable sets; all sets of a dense code are."""
+    """Median of the mean variance over decodable sets; every set of a dense code is decodable."""
     return float(at(found, name, size)["noise"][1])
 
 

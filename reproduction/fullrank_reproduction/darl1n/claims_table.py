@@ -66,7 +66,7 @@ def judge_published(found: Results) -> list[ClaimResult]:
 
 
 def judge_table(found: Results) -> list[ClaimResult]:
-    """Results for the claims about the table, from our numbers."""
+    """Results for the claims about the table, from this reproduction's numbers."""
     return [
         judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
         judge(
@@ -159,7 +159,7 @@ def _together(one: JSON, other: JSON) -> float:
 
 
 def _beaten(found: Results, first: Scheme, *, sign: int) -> Iterator[str]:
-    """Schemes whose V is larger (``sign`` 1) or smaller (-1) than the first's."""
+    """Schemes whose V is larger (``sign`` 1) or smaller (-1) than that of the first."""
     for received in RECEIVED:
         ours, error = variance(found, first, received)
         others = [(scheme.name, *variance(found, scheme, received)) for scheme in SCHEMES]

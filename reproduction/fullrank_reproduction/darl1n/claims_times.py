@@ -110,7 +110,7 @@ def _as_fragile(found: Results, model: StragglerModel) -> Iterator[str]:
 
 
 def _light_wins(found: Results, model: StragglerModel) -> tuple[int, int]:
-    """Comparisons that repetition and LDGM win, and all."""
+    """Number of comparisons that repetition and LDGM win, and of all comparisons."""
     outcomes = [
         seconds(found, light, model, *case) < seconds(found, dense, model, *case)
         for light, dense in product(LIGHT, DENSE)

@@ -39,7 +39,7 @@ class Scale:
     sets: int
     """Sets J behind each average V."""
     exact_sets: int
-    """The same for the Vandermonde matrix, which takes a third of a second each."""
+    """The same for the Vandermonde matrix, where each set takes a third of a second."""
     samples: int
     """Sets J of each size in the noise study."""
     draws: int
@@ -67,7 +67,7 @@ SMOKE = Scale(
     draws=5,
     rounds=20,
 )
-"""Minutes; as many sets J as in the paper, and its smallest teams."""
+"""Takes minutes; as many sets J as in the paper, and its smallest teams."""
 
 PAPER = Scale(
     name="paper",
@@ -88,7 +88,7 @@ PAPER = Scale(
     draws=10,
     rounds=60,
 )
-"""The paper's teams, iterations, seeds and rounds: days of training on two cores."""
+"""The paper's teams, iterations, seeds and rounds; takes days on two cores."""
 
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
@@ -108,7 +108,7 @@ def cells(scale: Scale) -> list[Cell]:
 
 
 def work(scale: Scale) -> float:
-    """The weight of all cells."""
+    """Sum of the weights of all cells."""
     return sum(each.weight for each in cells(scale)) + training.work(scale.budget)
 
 

@@ -15,7 +15,7 @@ _STYLES = {StragglerModel.BERNOULLI: "-", StragglerModel.FIXED: ":"}
 
 
 def draw_noise(found: Results, path: Path) -> None:
-    """Mean variance (median; dotted: nine in ten sets are below) and the share that decodes."""
+    """Mean variance (median; dotted: 90th percentile) and the share of sets that decode."""
     figure = pictures.blank(width=11, height=4.8)
     left, right = figure.subplots(1, 2)
     for name in noise.CODES:

@@ -27,11 +27,11 @@ from fullrank_reproduction.darl1n.published import (
 from fullrank_reproduction.darl1n.table_v import LEAST_SETS
 
 SIZES = tuple(range(AGENTS, LEARNERS + 1))
-"""|J|."""
+"""Numbers of received rows |J|."""
 QUANTILES = (0.1, 0.5, 0.9)
 SCHEMES = (REPETITION, LDGM[1], OURS, SPARSE[2], MDS)
 HARMONIC = "harmonic"
-"""The real DFT frame, which ``mds`` is up to 16 rows."""
+"""The real DFT frame, which ``mds`` equals up to 16 rows."""
 CODES = (*(scheme.name for scheme in SCHEMES), HARMONIC)
 DENSE = (SPARSE[2].name, MDS.name, HARMONIC)
 
@@ -58,7 +58,7 @@ def _cell(name: str, make: Callable[[], Matrix], samples: int) -> Cell:
 
 
 def _noise(matrix: Matrix, size: int, samples: int) -> JSON:
-    """Noise over random sets J of so many rows; no quantiles where too few decode.
+    """Noise over random sets J of the given size; no quantiles where too few sets decode.
 
     ``least`` is the smallest ratio of a mean variance to the bound.
     """

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 from fullrank.codes import Code, make_code
 
 AGENTS = 12
-"""M."""
+"""Number of agents, M."""
 LEARNERS = 24
-"""N."""
+"""Number of learners, N."""
 RATES = (0.0, 0.2, 0.5)
 """eta: the share or the probability of stragglers."""
 RECEIVED = (12, 18, 24)
@@ -22,7 +22,7 @@ RECEIVED = (12, 18, 24)
 DELAYS_S = (1.0, 4.0)
 """Delta in Fig. 7; Table VI has the first."""
 TOTALLED = 30
-"""Iterations in a time of Fig. 7."""
+"""Iterations in each time of Fig. 7."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -30,10 +30,10 @@ class Scheme:
     """One way of assigning agents to learners."""
 
     code: str
-    """Registered name."""
+    """Registered name of the code."""
     params: Mapping[str, float] = field(default_factory=dict)
     drawn: bool = False
-    """True if the matrix is random, by seed."""
+    """True if the matrix is drawn at random, by seed."""
 
     @property
     def name(self) -> str:
@@ -65,7 +65,7 @@ class Row(NamedTuple):
 
     overhead: float
     success: tuple[float, float, float]
-    """By ``RATES``."""
+    """P(decodable) by ``RATES``."""
     variance: tuple[float, float, float]
     """Average V by ``RECEIVED``."""
 
@@ -95,7 +95,7 @@ TABLE_V: Mapping[str, Row] = MappingProxyType(
 TIMED = (UNCODED, MDS, SPARSE[2], REPETITION, LDGM[1])
 """Schemes of Fig. 7 and Table VI."""
 OURS = Scheme(code="cyclic", params={"tolerance": 5})
-"""Our code, which survives a share of 0.2 stragglers; compared by time."""
+"""This project's code, which tolerates a share of 0.2 stragglers; compared by time."""
 
 CONVERGENCE_S: Mapping[str, tuple[float, float, float]] = MappingProxyType(
     {

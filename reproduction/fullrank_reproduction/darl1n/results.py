@@ -14,7 +14,7 @@ Results = Mapping[str, JSON]
 
 
 def overhead(found: Results, scheme: Scheme) -> float:
-    """Mean o_c."""
+    """Mean overhead o_c."""
     return float(found[f"table-v-{scheme.name}"]["overhead"])
 
 
@@ -25,7 +25,7 @@ def success(found: Results, scheme: Scheme, model: StragglerModel, rate: float) 
 
 
 def variance(found: Results, scheme: Scheme, received: int) -> tuple[float, float]:
-    """Average V and its standard error; NaN where too few sets decode."""
+    """Average V and its standard error; NaN if too few sets decode."""
     source = "exact" if scheme is VANDERMONDE else "table-v"
     entry = found[f"{source}-{scheme.name}"]["variance"][RECEIVED.index(received)]
     if entry["mean"] is None:

@@ -1,4 +1,4 @@
-"""The two straggler models of the paper: that of its text, and that of its Table V."""
+"""The two straggler models of the paper: that of its text and that of its Table V."""
 
 import math
 from enum import StrEnum
@@ -11,9 +11,9 @@ class StragglerModel(StrEnum):
     """Distribution of the number of stragglers at a rate eta."""
 
     BERNOULLI = "bernoulli"
-    """Each with probability eta (Assumption 4)."""
+    """Each learner with probability eta (Assumption 4)."""
     FIXED = "fixed"
-    """Exactly round(eta N)."""
+    """Exactly round(eta N) learners."""
 
     def model(self, rate: float, *, delay_s: float) -> DelayModel:
         """The delay model."""
@@ -23,7 +23,7 @@ class StragglerModel(StrEnum):
 
 
 def stragglers(rate: float) -> int:
-    """round(eta N)."""
+    """The number of stragglers, round(eta N)."""
     return round(rate * LEARNERS)
 
 
@@ -32,7 +32,7 @@ def success_probability(scheme: str, model: StragglerModel, rate: float) -> floa
 
     Independent stragglers: [DARL1N, Propositions 2 to 4]. A fixed number k: the ways to choose k
     learners such that all M of ``uncoded`` (one of each pair in ``replication``, N - k >= M in
-    ``mds``) are left, among all ways.
+    ``mds``) remain, as a share of all ways.
     """
     if model is StragglerModel.FIXED:
         return _fixed(scheme, stragglers(rate))
@@ -49,7 +49,7 @@ def success_probability(scheme: str, model: StragglerModel, rate: float) -> floa
 
 
 def _fixed(scheme: str, k: int) -> float | None:
-    """The same for a fixed number k, N = 2 M."""
+    """Closed form for a fixed number k of stragglers, N = 2 M."""
     every = math.comb(LEARNERS, k)
     if scheme == UNCODED.name:
         return math.comb(LEARNERS - AGENTS, k) / every

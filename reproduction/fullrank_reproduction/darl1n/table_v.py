@@ -77,7 +77,7 @@ def _share(decoded: BoolArray) -> Probability:
 
 
 def _average(codes: list[Code], received: int, sets: int) -> JSON:
-    """Average V over random sets of so many rows that decode; null if there are too few."""
+    """Average V over random decodable sets of the given size; null if there are too few."""
     patterns = random_patterns(LEARNERS, LEARNERS - received, samples=len(codes), seed=0)
     chosen = np.flatnonzero(_decode(codes, _members(patterns)))[:sets]
     if len(chosen) < LEAST_SETS:

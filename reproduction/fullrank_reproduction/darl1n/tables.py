@@ -1,4 +1,4 @@
-"""Tables of the page, with the paper's numbers beside ours."""
+"""Tables of the page: the paper's numbers next to this reproduction's."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -118,7 +118,7 @@ def of_times(found: Results) -> str:
 
 
 def of_waiting(found: Results) -> str:
-    """Seconds of an iteration and mean rows, committed at rank M and at low variance."""
+    """Seconds of an iteration and mean rows, for commits at rank M and at low variance."""
     lines = [
         "| scheme | bernoulli: rank M | quiet | fixed: rank M | quiet |",
         "|---|---|---|---|---|",

@@ -1,13 +1,12 @@
 """Fig. 7 and the times of Table VI of [DARL1N], in virtual time on the paper's machines.
 
-Three published cells of Table VI give the machines: without stragglers, an uncoded learner computes
-one unit and an MDS learner all M; and how much a rate of stragglers adds to the uncoded time, which
-waits for the delay in a known share of iterations, tells how many iterations were run. All other
-cells are predictions.
+Three published cells of Table VI determine the machines. Without stragglers, an uncoded learner
+computes one unit and an MDS learner all M. The time that a rate of stragglers adds to the uncoded
+time, which waits for the delay in a known share of iterations, gives the number of iterations. All
+other cells are predictions.
 
-The paper commits at rank M, where dense codes are at their noisiest. The cost of waiting for
-more rows, until the predicted variance is at most ``QUIET``, is simulated too, for the delay of
-Table VI.
+The paper commits at rank M, where dense codes are noisiest. The cost of waiting for more rows,
+until the predicted variance is at most ``QUIET``, is simulated as well, for the delay of Table VI.
 """
 
 import math
@@ -52,7 +51,7 @@ class Machines:
     """The paper's machines, derived from its Table VI."""
 
     iterations: float
-    """Iterations to convergence, uncoded."""
+    """Iterations of the uncoded scheme to convergence."""
     unit_s: float
     """Seconds of a learner for one agent."""
     shared_s: float
@@ -94,7 +93,7 @@ def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell
 
 
 def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
-    """Times by the key of a point; a scheme with one matrix has as many rounds."""
+    """Times by the key of a point; a scheme with a single matrix runs as many rounds in total."""
     codes = [scheme.make_code(seed) for seed in range(draws if scheme.drawn else 1)]
     play = partial(_played, codes, machines, rounds=draws * rounds // len(codes))
     return {

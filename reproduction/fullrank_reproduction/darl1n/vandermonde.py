@@ -20,7 +20,7 @@ VANDERMONDE = Scheme(code="vandermonde")
 
 
 def cell(*, sets: int) -> Cell:
-    """Average V over so many random J of each size."""
+    """Average V over the given number of random sets J of each size."""
     return Cell(
         name=f"exact-{VANDERMONDE.name}",
         settings={"received": list(RECEIVED), "sets": sets},
@@ -44,7 +44,7 @@ def _average(matrix: Matrix, received: int, sets: int) -> JSON:
 def exact_variance(rows: Matrix) -> float:
     """V = ln det(C^T E C) - 2 ln det(C^T C), E = diag(|row|^2) [DARL1N, eq. 16].
 
-    The same as ``fullrank.codes.analysis.variance`` without rounding, a thousand times slower.
+    Equals ``fullrank.codes.analysis.variance`` without rounding errors; a thousand times slower.
 
     Args:
         rows: C_J of rank M, shape (J, M).

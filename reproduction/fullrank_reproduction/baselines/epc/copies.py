@@ -17,8 +17,8 @@ class Copies:
     """M networks of one shape.
 
     Args:
-        make: Makes one; its own parameters are never used.
-        agents: M.
+        make: Makes one network; its own parameters are never used.
+        agents: M, the number of agents.
 
     Attributes:
         rows: Parameters, targets and moments, each of shape (M, size).
@@ -40,7 +40,7 @@ class Copies:
         self.rows.target.copy_(self.rows.online)
 
     def begin(self, parameters: FloatArray) -> None:
-        """Begin with given parameters, shape (M, size); targets equal."""
+        """Set the parameters, shape (M, size), and equal targets."""
         self.rows.online.copy_(torch.tensor(parameters))
         self.rows.target.copy_(self.rows.online)
 
@@ -48,16 +48,16 @@ class Copies:
         """Outputs of all networks, the agents' axis first.
 
         Args:
-            parameters: Such as ``rows.online``.
-            inputs: Of the network, or trees of tensors.
-            along: Each input's axis of agents; None: all networks get the same.
+            parameters: Parameters of all networks, such as ``rows.online``.
+            inputs: Inputs of the network: tensors, or trees of them.
+            along: Axis of agents in each input; None if all networks get the same input.
         """
         call = vmap(lambda own, *given: functional_call(self._network, own, given), (0, *along))
         outputs: Tensor = call(self._parts(parameters), *inputs)
         return outputs
 
     def step(self, gradient: Tensor, adam: Adam, *, count: int, clip_norm: float) -> None:
-        """Take an optimiser's step, each variable of each agent clipped to an L2 norm."""
+        """Take a step of the optimiser, each variable of each agent clipped to an L2 norm."""
         for part in self._parts(gradient).values():
             lengths = part.flatten(1).norm(dim=1).clamp_min(clip_norm)
             part *= (clip_norm / lengths).view(-1, *[1] * (part.dim() - 1))

@@ -1,4 +1,4 @@
-"""What fixes the result of EPC: stages of growing teams, and how runs are trained and chosen."""
+"""Curriculum of EPC: stages of growing teams, and the training and selection of runs."""
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
@@ -19,27 +19,27 @@ class Stage:
     """Teams of one size."""
 
     agents: int
-    """M."""
+    """Number of agents, M."""
     iterations: int
-    """Of each run."""
+    """Iterations of each run."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """The environment's at this size, beside those at any."""
+    """Parameters of the environment at this size, in addition to those of the curriculum."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Curriculum:
-    """Stages, populations and everything else that fixes the result."""
+    """Stages, populations and all other inputs that determine the result."""
 
     environment: str
-    """Registered name, of a task on a lattice or in an arena."""
+    """Registered name of a task on a lattice or in an arena."""
     params: Mapping[str, Any] = field(default_factory=dict)
-    """The environment's."""
+    """Parameters of the environment at every size."""
     stages: tuple[Stage, ...]
-    """Each with twice the agents of the one before, on a lattice with more."""
+    """Stages in order; each has twice the agents of the previous one, on a lattice more agents."""
     runs: int = 3
-    """Of the first stage."""
+    """Number of runs in the first stage."""
     selected: int = 2
-    """k, runs of a stage that are parents; the next stage has k (k + 1) / 2."""
+    """k, the number of parents in a stage; the next stage has k (k + 1) / 2 runs."""
     seed: int = 0
     practice: Practice = field(default_factory=Practice)
 
@@ -55,7 +55,7 @@ class Curriculum:
             self._require_growth(before, after)
 
     def _require_growth(self, before: int, after: int) -> None:
-        """``ConfigError`` unless a team of the one size can follow one of the other."""
+        """Raise ``ConfigError`` unless a team of the second size can follow one of the first."""
         teams = [self.make(agents, 1) for agents in (before, after)]
         small, large = ([part.stop - part.start for part in sides_of(t.agents)] for t in teams)
         if isinstance(teams[0], LatticeEnvironment):
@@ -75,24 +75,24 @@ class Curriculum:
         return replace(self, stages=self.stages[-1:], runs=1, selected=1)
 
     def facts(self) -> JSON:
-        """All that fixes the result."""
+        """All inputs that determine the result."""
         return asdict(self)
 
     def make(self, agents: int, copies: int) -> Environment:
-        """The environment of a team of some size, with the parameters of its stage."""
+        """The environment of a team of the given size, with the parameters of its stage."""
         own = {stage.agents: stage.params for stage in self.stages}.get(agents, {})
         params = {**self.params, **own}
         return make_environment(self.environment, agents=agents, copies=copies, **params)
 
     def world(self, agents: int, *, run: int) -> Environment:
-        """Where a run of a stage learns: here the same for all."""
+        """Training environment of a run; the same for all runs of a stage."""
         return self.make(agents, self.practice.copies)
 
     def court(self, agents: int, *, run: int) -> Environment:
-        """Where a run of a stage is judged: here the same for all."""
+        """Evaluation environment of a run; the same for all runs of a stage."""
         return self.make(agents, self.practice.episodes)
 
     def team(self, agents: int, *, seed: int = 0) -> Team:
-        """A team that learnt nothing; ``Team.begin`` gives it the parameters of a run."""
+        """An untrained team; ``Team.begin`` gives it the parameters of a run."""
         world = self.make(agents, 1)
         return Team(world.agents, entities_of(world, self.environment), seed=seed)

@@ -1,8 +1,8 @@
 """The learner of a team: MADDPG with the networks of EPC.
 
 The losses are those of ``fullrank.algorithms.maddpg``, with both gradients at the same parameters,
-in environments where nothing is terminal. They come by automatic differentiation over all agents
-at once, so that an agent's bits may depend on its company.
+in environments without terminal states. They are differentiated automatically over all agents at
+once, so an agent's bits may depend on the other agents.
 """
 
 from typing import NamedTuple
@@ -36,7 +36,7 @@ class Transitions(NamedTuple):
     """Noise of the next and the new actions, shape (2, B, M, actions)."""
 
     def rows(self, span: slice) -> "Transitions":
-        """Some of the transitions."""
+        """The transitions in ``span``."""
         return Transitions(
             self.view.rows(span),
             self.action[span],

@@ -1,11 +1,12 @@
-"""Networks that fit a team of any size: others are encoded alike and pooled by attention.
+"""Networks for teams of any size: others share an encoder and are pooled by attention.
 
-[Long20], Sec. 4.1. The modules are those of one agent; shapes have any leading axes. Widths are
-those of [DARL1N]'s experiments: entities become e = relu(W2 relu(W1 x)) of 32 numbers, those of a
-kind one vector sum_j softmax_j(e_own . e_j / sqrt(32)) e_j, normalised as a layer and rectified.
+[Long20], Sec. 4.1. Each module serves one agent; shapes have any leading axes. Widths are those of
+[DARL1N]'s experiments: entities are encoded as e = relu(W2 relu(W1 x)) with 32 entries. Attention
+pools the entities of a kind into sum_j softmax_j(e_own . e_j / sqrt(32)) e_j, followed by layer
+normalisation and a rectifier.
 
-Differs from the authors' code in that all heads have leaky rectifiers, where that has plain ones in
-the critic's encoders.
+Differs from the authors' code in that all heads have leaky rectifiers; theirs has plain ones in the
+critic's encoders.
 """
 
 from collections.abc import Sequence
@@ -24,7 +25,7 @@ NEVER = -1e9
 
 
 class Pool(nn.Module):
-    """Attention of one vector to some of n others."""
+    """Attention of one vector to those of n others that are present."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +71,7 @@ class SideEncoders(nn.Module):
     Args:
         sides: Agents of each side.
         own: As in ``EntityNetwork``.
-        kinds: As there.
+        kinds: As in ``EntityNetwork``.
     """
 
     def __init__(self, sides: Sequence[slice], own: int, kinds: Sequence[int]) -> None:
@@ -89,12 +90,12 @@ class SideEncoders(nn.Module):
 class Critic(nn.Module):
     """An agent's value of all observations and actions.
 
-    All agents attend to all once, then the agent to each side.
+    Attention is computed once between all agents, then from the agent to each side.
 
     Args:
         sides: Agents of each side.
         own: As in ``EntityNetwork``.
-        kinds: As there.
+        kinds: As in ``EntityNetwork``.
     """
 
     def __init__(self, sides: Sequence[slice], own: int, kinds: Sequence[int]) -> None:

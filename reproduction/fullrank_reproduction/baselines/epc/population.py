@@ -1,9 +1,9 @@
-"""Evolutionary population curriculum (EPC): growing teams, bred from the best ones.
+"""Evolutionary population curriculum (EPC): growing teams, bred from the best runs.
 
 Long, Zhou, Gupta, Fang, Wu, Wang: Evolutionary Population Curriculum for Scaling Multi-Agent
-Reinforcement Learning, ICLR 2020, arXiv:2003.10423, as the baseline of [DARL1N], Sec. VI. In the
-first stage some runs train teams of M agents, each by itself. Of every stage's runs the best k are
-kept; each pair of them, a run with itself included, is the parents of a run in the next stage,
+Reinforcement Learning, ICLR 2020, arXiv:2003.10423, as the baseline of [DARL1N], Sec. VI. The runs
+of the first stage train teams of M agents independently. The best k runs of each stage are kept;
+each pair of them, including a run paired with itself, forms the parents of a run in the next stage,
 whose team has twice the agents: the first half of a side begins with the networks of the one
 parent's side, the second half with those of the other's.
 
@@ -42,13 +42,13 @@ class Run:
     """A trained team."""
 
     stage: int
-    """0-based."""
+    """Index of the stage, 0-based."""
     number: int
-    """Within its stage, 0-based."""
+    """Index within the stage, 0-based."""
     parents: tuple[int, ...]
-    """Numbers of two runs of the stage before; none in the first."""
+    """Numbers of two runs of the previous stage; empty in the first."""
     points: tuple[Point, ...]
-    """Its evaluations."""
+    """Evaluations of the run."""
     parameters: Mapping[str, FloatArray]
     """Parameters of each network, one row for each agent."""
 
@@ -59,13 +59,13 @@ class Run:
 
 
 def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]) -> Iterator[Run]:
-    """Train all runs of all stages that have not been trained yet.
+    """Train all runs of all stages that are not trained yet.
 
     Args:
         curriculum: The curriculum.
-        directory: Keeps every run that is finished; a curriculum that was interrupted goes on from
-            those, to the same result.
-        clock: Tells the seconds that iterations take, for example ``time.process_time``.
+        directory: Holds every finished run; an interrupted curriculum continues from them, to the
+            same result.
+        clock: Time in seconds for the duration of iterations, for example ``time.process_time``.
 
     Yields:
         All runs, stage by stage; the best of the last stage is the result.
@@ -129,7 +129,7 @@ class _Entry(NamedTuple):
 
     @property
     def plan(self) -> str:
-        """All inputs of this run, which later stages do not change."""
+        """All inputs of this run; later stages do not change them."""
         known = self.curriculum.stages[: self.stage + 1]
         return json.dumps(replace(self.curriculum, stages=known).facts(), sort_keys=True)
 

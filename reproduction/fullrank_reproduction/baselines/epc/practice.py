@@ -25,16 +25,15 @@ class Practice:
     """Settings of collection, learning and evaluation; by default the authors'."""
 
     copies: int = 25
-    """E, environments stepped together."""
+    """E, the number of environments stepped together."""
     steps: int = 4
-    """Steps of each of them in an iteration, which has one update."""
+    """Steps of each environment in an iteration, which makes one update."""
     warmup: int = 25_600
     """Transitions collected before the first iteration."""
     capacity: int = 100_000
-    """Transitions held at most."""
+    """Most transitions held."""
     evaluate_every: int = 100
-    """Iterations from one evaluation to the next; there is one before the first and after the last,
-    too."""
+    """Iterations between evaluations; there is also one before the first and one after the last."""
     episodes: int = 10
     """Episodes of an evaluation."""
     learning: Hyperparameters = field(default_factory=Hyperparameters)
@@ -50,11 +49,11 @@ class Point(NamedTuple):
     """An evaluation without exploration."""
 
     iteration: int
-    """Updates before it."""
+    """Number of updates before the evaluation."""
     seconds: float
     """Seconds of the iterations before it, without evaluations."""
     mean_return: float
-    """Of an episode, summed over the team, in a contest over the side of the last agent."""
+    """Mean return of an episode, summed over the team; in a contest, over the last agent's side."""
 
 
 def practise(
@@ -77,7 +76,7 @@ def practise(
         practice: Settings.
         iterations: Number of iterations.
         seed: Seed of collection and draws.
-        evaluation_seed: Seed of evaluations, keyed by the iteration too.
+        evaluation_seed: Seed of evaluations, combined with the iteration.
         clock: Processor clock.
 
     Yields:
@@ -100,7 +99,7 @@ def practise(
 
 
 class _Lesson:
-    """State of a run besides its team: episodes, transitions, optimiser."""
+    """State of a run other than its team: episodes, transitions, optimiser."""
 
     def __init__(
         self, team: Team, world: Environment, practice: Practice, *, iterations: int, seed: int

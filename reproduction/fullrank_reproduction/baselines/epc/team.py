@@ -20,7 +20,7 @@ from fullrank_reproduction.entities import Entities
 
 
 class Team:
-    """Policies and critics of M agents, each agent with its own.
+    """Policies and critics of M agents, one of each per agent.
 
     Args:
         specs: The agents, with the same discrete actions.
@@ -60,7 +60,7 @@ class Team:
         return {name: own.rows.online.numpy().copy() for name, own in self.networks.items()}
 
     def begin(self, parameters: Mapping[str, FloatArray]) -> None:
-        """Set the networks to ``parameters``, and the targets too."""
+        """Set the networks and their targets to ``parameters``."""
         for name, networks in self.networks.items():
             networks.begin(parameters[name])
 
@@ -69,7 +69,7 @@ class Team:
         return self.networks["policy"].compute(policies, view, along=[1])
 
     def encode(self, encoders: Tensor, view: View) -> Tensor:
-        """All agents encoded for all critics, shape (M, B, M, width)."""
+        """Encodings of all agents for all critics, shape (M, B, M, width)."""
         return self.networks["encoder"].compute(encoders, view, along=[None])
 
     def values(self, critics: Tensor, view: View, others: Tensor) -> Tensor:
@@ -83,7 +83,7 @@ class Team:
         return self.networks["critic"].compute(critics, view, others, self._mine, along=[1, 0, 0])
 
     def memory(self, copies: int) -> Memory:
-        """Nothing: policies see the present alone."""
+        """An empty memory: policies use the current observation alone."""
         return ()
 
     def act(
@@ -115,12 +115,12 @@ class Team:
 
 
 def sides_of(specs: Sequence[AgentSpec]) -> list[slice]:
-    """Runs of agents that play for one side, in order."""
+    """Index ranges of the sides, in order of agents."""
     sizes = [len(list(group)) for _, group in groupby(specs, key=lambda spec: spec.side)]
     ends = np.cumsum(sizes).tolist()
     return [slice(end - size, end) for size, end in zip(sizes, ends, strict=True)]
 
 
 def _packed(actions: Tensor) -> FloatArray:
-    """Joint actions, shape (E, M actions), from (M, actions, E)."""
+    """Joint actions, shape (E, M actions), from shape (M, actions, E)."""
     return np.ascontiguousarray(actions.permute(2, 0, 1).flatten(1).numpy())

@@ -9,7 +9,7 @@ from fullrank_reproduction.entities import Entities, Kind
 
 
 class Others(NamedTuple):
-    """Others of one kind in B observations of M agents."""
+    """Entities of one kind other than the agent itself, in B observations of M agents."""
 
     features: Tensor
     """Shape (B, M, n, f)."""
@@ -25,12 +25,12 @@ class View(NamedTuple):
     kinds: tuple[Others, ...]
 
     def rows(self, span: slice) -> "View":
-        """Some of the observations."""
+        """The observations in ``span``."""
         kinds = tuple(Others(features[span], present[span]) for features, present in self.kinds)
         return View(self.own[span], kinds)
 
     def with_actions(self, actions: Tensor) -> "View":
-        """The view with actions, shape (B, M, a), among the agents' own entries."""
+        """The view with actions, shape (B, M, a), appended to the agents' own entries."""
         return View(torch.cat([self.own, actions], dim=-1), self.kinds)
 
 
@@ -62,7 +62,7 @@ class Eyes:
 
 
 class _Places:
-    """A kind's places as tensors."""
+    """Places for one kind of entity, as tensors."""
 
     def __init__(self, kind: Kind) -> None:
         self.columns = torch.tensor(kind.columns)

@@ -1,4 +1,4 @@
-"""Training budgets."""
+"""Training budgets: team sizes, iterations, batches and seeds."""
 
 from dataclasses import dataclass
 
@@ -7,14 +7,14 @@ from fullrank_reproduction.darl1n.training.published import SEEDS, Size
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """A training budget."""
+    """Limits on the sizes, lengths and repetitions of training runs."""
 
     sizes: int
-    """Teams of each table, smallest first."""
+    """Number of teams of each table, smallest first."""
     iterations: int
-    """Iterations of a run; the authors' number where that is smaller."""
+    """Iterations of a run; the authors' number if it is smaller."""
     every: int
-    """Iterations between evaluations, likewise."""
+    """Iterations between evaluations; the authors' number if it is smaller."""
     batch: int
     seeds: int
     timed: int
@@ -24,11 +24,11 @@ class Budget:
     episodes: int
     """Episodes of tabular learners in the wireless task."""
     timed_teams: tuple[int, ...] = (3, 6, 12, 24, 48, 96)
-    """M of the timed teams, ascending."""
+    """Sizes M of the timed teams, ascending."""
 
     @property
     def said(self) -> str:
-        """The budget in words."""
+        """Description of the budget."""
         seeds = "one seed" if self.seeds == 1 else f"{self.seeds} seeds"
         return f"{seeds}, at most {self.iterations} iterations, batch {self.batch}"
 
@@ -38,5 +38,5 @@ class Budget:
         return f"needs longer runs, larger teams or more seeds: {self.said}"
 
     def whole(self, size: Size) -> bool:
-        """True if a team trains as long, and from as many seeds, as the paper's."""
+        """True if a team trains for as long and from as many seeds as in the paper."""
         return size.iterations <= self.iterations and self.seeds >= SEEDS

@@ -1,4 +1,4 @@
-"""The claims of [DARL1N, Sec. VI-A] on training, tested on our runs."""
+"""The claims of [DARL1N, Sec. VI-A] on training, tested on the runs of this reproduction."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeAlias
@@ -88,7 +88,7 @@ def judge_learning(found: Results, budget: Budget) -> list[ClaimResult]:
 def _in_full(
     found: Results, budget: Budget, claim: str, judged: Sequence[Team], against: Against
 ) -> ClaimResult:
-    """ClaimResult from the teams that were trained as long as the paper's."""
+    """Result of a claim from the teams that were trained for as long as the paper's."""
     whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
         return ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
@@ -117,7 +117,7 @@ def _reached(learnt: Curves) -> dict[str, float]:
 
 
 def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list[str]:
-    """Methods that reach the level before a method; all if it never does."""
+    """Methods that reach the level before the given method; all methods if it never does."""
     return [
         f"{other} after {times[other]:.0f} s, {own} after {times[own]:.0f}"
         for other in others
@@ -126,7 +126,7 @@ def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list
 
 
 def _as_high(learnt: Curves, own: str, others: Iterable[str]) -> list[str]:
-    """Methods that end as high as a method, or higher."""
+    """Methods whose final return is at least that of the given method."""
     return [
         f"{other} ends at {learnt[other].end:.1f}, {own} at {learnt[own].end:.1f}"
         for other in others

@@ -1,8 +1,8 @@
 """Convergence of learning curves: settling time, time to a return, and final return.
 
 The paper's criterion [DARL1N, Sec. VI-A] compares a variance with a mean, and so depends on the
-unit of rewards: of two curves of one shape the one with larger returns settles later. A
-method that learns nothing settles at once. A fixed return has neither fault.
+unit of rewards: of two curves of one shape the one with larger returns settles later. A method that
+learns nothing settles at once. A fixed return has neither fault.
 """
 
 import math
@@ -21,7 +21,7 @@ WAY = 0.9
 """Position of the fixed return between the lowest start and the best end."""
 
 SMOOTHED = 3
-"""Evaluations whose mean must reach it."""
+"""Number of evaluations whose mean must reach the fixed return."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -31,9 +31,9 @@ class Curve:
     iterations: Array
     """Iterations before each evaluation, from 0 on, shape (n,)."""
     seconds: Array
-    """Processor seconds until then, shape (n,)."""
+    """Processor seconds before each evaluation, shape (n,)."""
     returns: Array
-    """Shape (n,)."""
+    """Mean returns, shape (n,)."""
 
     @property
     def end(self) -> float:
@@ -46,7 +46,7 @@ class Curve:
         return float(self.seconds[-1] / self.iterations[-1])
 
     def settled(self) -> int | None:
-        """Index of the first evaluation that ends 90 iterations which meet the criterion."""
+        """Index of the first evaluation that ends 90 iterations meeting the criterion."""
         for index in np.flatnonzero(self.iterations >= WINDOW).tolist():
             recent = self.returns[self._window(index)]
             if recent.var() <= SETTLED * abs(recent.mean()):
@@ -54,13 +54,13 @@ class Curve:
         return None
 
     def reached(self, level: float) -> int | None:
-        """Index of the first evaluation that is the last of three with such a mean return."""
+        """Index of the last of the first three evaluations whose mean return reaches the level."""
         sums = np.convolve(self.returns, np.ones(SMOOTHED))[SMOOTHED - 1 : len(self.returns)]
         found = np.flatnonzero(sums >= SMOOTHED * level)
         return int(found[0]) + SMOOTHED - 1 if found.size else None
 
     def second(self, index: int | None) -> float:
-        """Seconds of an evaluation; infinity for None."""
+        """Seconds before an evaluation; infinity for None."""
         return math.inf if index is None else float(self.seconds[index])
 
     def _window(self, index: int) -> NDArray[np.bool_]:
@@ -70,7 +70,7 @@ class Curve:
 
 
 def mean_curve(runs: Sequence[JSON]) -> Curve:
-    """The curve of runs that were evaluated after the same iterations."""
+    """Mean curve of runs evaluated after the same iterations."""
     seconds, returns = (
         np.mean([run[name] for run in runs], axis=0) for name in ("seconds", "returns")
     )

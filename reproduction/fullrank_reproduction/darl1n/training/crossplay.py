@@ -1,7 +1,7 @@
 """Fig. 4(b) of [DARL1N]: good agents of one method against adversaries of another, in battle.
 
 Each method trains both sides against each other; then every good side meets every adversary side.
-Returns of a side are normalised by the least and the most that it had in any episode.
+Returns of a side are normalised by its lowest and highest return in any episode.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -30,7 +30,7 @@ PLAYED = tuple(BATTLE.printed)
 WEAK = ("maddpg", "mfac")
 """Methods that the paper finds well below DARL1N and EPC."""
 JUDGED = 48
-"""M in the paper."""
+"""Team size M in the paper."""
 _EVALUATION_SEED = 1000
 
 
@@ -94,7 +94,7 @@ def _grown(agents: Sequence[AgentSpec], entities: Entities, policies: Sequence[s
 
 
 def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
-    """Episodes in which the good side sees as far as its method lets it; adversaries see all."""
+    """Episodes in which the good side observes as its method does; adversaries see all."""
 
     def act(observation: FloatArray) -> FloatArray:
         seen = np.split(observation, 2, axis=1)
@@ -106,7 +106,7 @@ def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
 
 
 def normalised(found: Results, side: str) -> dict[str, NDArray[np.float64]]:
-    """Every episode of a side from 0 to 1, by the method that trained the side."""
+    """Returns of a side scaled to [0, 1], by the method that trained it."""
     returns = np.array([[found[CELL][side][good][other] for other in PLAYED] for good in PLAYED])
     spread = returns.max() - returns.min()
     scaled = (returns - returns.min()) / (spread or 1.0)
@@ -131,7 +131,7 @@ def judge_crossplay(found: Results, budget: Budget) -> list[ClaimResult]:
 
 
 def _as_good(found: Results, own: str, others: Collection[str]) -> list[str]:
-    """Methods of which a side does as well as a method's, or better."""
+    """Methods whose side does at least as well as that of the given method."""
     against = []
     for side in SIDES:
         means = {method: each.mean() for method, each in normalised(found, side).items()}

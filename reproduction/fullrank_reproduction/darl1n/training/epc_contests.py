@@ -1,7 +1,7 @@
 """EPC in contests: good sides against the other methods' adversaries, and both for cross-play.
 
 Differs from the other methods in that critics take the observations and actions of the good side
-alone: its adversaries, which do not learn, are part of the environment and in no minibatch.
+alone: its adversaries do not learn, are part of the environment, and are absent from minibatches.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,13 +28,13 @@ from fullrank_reproduction.timing import Clock
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contest(Curriculum):
-    """A curriculum of teams that are the good side alone.
+    """A curriculum of teams that consist of the good side alone.
 
-    A run meets the adversaries that the other methods meet in the seed of its number.
+    Each run meets the adversaries that the other methods meet with its number as their seed.
     """
 
     adversaries: Mapping[int, Sequence[Sequence[str]]]
-    """Policies of the adversaries as text, by M for each seed."""
+    """Policies of the adversaries as text, for each seed, by M."""
 
     def facts(self) -> JSON:
         """All inputs of the result; policies by their digests."""
@@ -45,15 +45,15 @@ class Contest(Curriculum):
         return {**Curriculum.facts(self), "adversaries": met}
 
     def make(self, agents: int, copies: int) -> Environment:
-        """The environment of a team of some stage's size, with the first seed's adversaries."""
+        """The environment of a team of a stage, with the adversaries of the first seed."""
         return self._against(agents, copies, run=0, explore=False)
 
     def world(self, agents: int, *, run: int) -> Environment:
-        """Environment in which a run of a stage learns, with exploring adversaries."""
+        """Training environment of a run, with exploring adversaries."""
         return self._against(agents, self.practice.copies, run=run, explore=True)
 
     def court(self, agents: int, *, run: int) -> Environment:
-        """Environment in which it is evaluated."""
+        """Evaluation environment of a run."""
         return self._against(agents, self.practice.episodes, run=run, explore=False)
 
     def _against(self, agents: int, copies: int, *, run: int, explore: bool) -> Environment:
@@ -96,13 +96,13 @@ def cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list
 
 
 def work(budget: Budget) -> float:
-    """The weight of all ``cells``."""
+    """Sum of the weights of all ``cells``."""
     grown = [epc_runs.curriculum(budget, task, task.sizes[: budget.sizes]) for task in _contests()]
     return sum(epc_runs.weight(whole, stage) for whole in grown for stage in whole.stages)
 
 
 def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
-    """The policies of the best team, both of whose sides learnt, by a curriculum up to its size."""
+    """The best team's policies, after a curriculum up to its size in which both sides learn."""
     sizes = trial.task.sizes[: trial.task.sizes.index(trial.size) + 1]
     whole = epc_runs.curriculum(trial.budget, trial.task, sizes, both=True)
     return Cell(

@@ -1,8 +1,8 @@
 """EPC ([Long20]): a curriculum of all teams of a task, and from scratch.
 
-A team's seconds are those of its own stage, as they must be in [DARL1N, Sec. VI-A], where 16 spins
-take a quarter of the time of 9; the seconds of earlier stages are recorded too. The runs of a stage
-stand for the paper's seeds, although they share parents from the second stage on.
+A team's seconds are those of its own stage; [DARL1N, Sec. VI-A] must count likewise, since its 16
+spins take a quarter of the time of 9. The seconds of earlier stages are recorded separately. The
+runs of a stage stand for the paper's seeds, although they share parents from the second stage on.
 """
 
 import json
@@ -30,29 +30,29 @@ from fullrank_reproduction.darl1n.training.trials import WARM_UP, Trial
 from fullrank_reproduction.timing import Clock
 
 BATCH = 32
-"""Transitions of an update: the authors' in Ising."""
+"""Transitions of an update; the authors' number in Ising."""
 SELECTED = 2
-"""Parents of a stage, at most."""
+"""Most parents of a stage."""
 
 
 def names(task: Task, size: Size) -> dict[str, str]:
-    """The cells of a team by method; from scratch the smallest is EPC's own."""
+    """Cells of a team by method; from scratch, the smallest team uses EPC's own cell."""
     methods = [each for each in (EPC, SCRATCH) if each in task.printed]
     first = size == task.sizes[0]
     return {each: _name(EPC if first else each, task.name, size.agents) for each in methods}
 
 
 def before_s(found: Results, task: Task, size: Size) -> float:
-    """Seconds of all runs of the stages before a team's."""
+    """Seconds of all runs in the stages before a team's own."""
     return float(found[names(task, size)[EPC]]["before"])
 
 
 def cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
-    """One for each team and method, where there are no adversaries.
+    """One cell for each team and method in tasks without adversaries.
 
     Args:
         budget: The training budget.
-        directory: Keeps finished runs in ``epc``, from which later stages go on.
+        directory: Holds finished runs in ``epc``; later stages continue from them.
         clock: Processor clock.
     """
     made = []
@@ -73,9 +73,9 @@ def curriculum(
     both: bool = False,
     make: Callable[..., Curriculum] = Curriculum,
 ) -> Curriculum:
-    """A curriculum whose teams observe, play and are evaluated as other methods'.
+    """A curriculum whose teams observe, play and are evaluated as in the other methods.
 
-    Its training episodes are a step longer too, since there is one environment.
+    Its training episodes are also one step longer, since there is only one environment.
 
     Args:
         budget: The training budget.
@@ -139,7 +139,7 @@ def _name(method: str, environment: str, agents: int) -> str:
 
 
 def _train(curriculum: Curriculum, directory: Path, clock: Clock) -> JSON:
-    """Curves of the last stage's runs, and the seconds of earlier ones."""
+    """Curves of the last stage's runs, and the seconds of earlier stages."""
     runs = list(train(curriculum, directory, clock=clock))
     last = runs[-1].stage
     return {

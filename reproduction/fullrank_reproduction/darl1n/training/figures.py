@@ -33,7 +33,7 @@ COLOURS = {
 
 
 def draw_learning(found: Results, budget: Budget, path: Path) -> None:
-    """Returns against processor seconds: a line for each task, a column for each size."""
+    """Returns against processor seconds: a row for each task, a column for each size."""
     every = teams(budget)
     columns = budget.sizes if budget.sizes > 1 else 2
     lines = -(-len(every) // columns)
@@ -47,7 +47,7 @@ def draw_learning(found: Results, budget: Budget, path: Path) -> None:
 
 def _draw_team(axes: Axes, found: Results, budget: Budget, team: Team) -> None:
     for method, curve in curves(found, budget, team).items():
-        line = "--" if method == SCRATCH else "-"  # which is EPC's own with the fewest agents
+        line = "--" if method == SCRATCH else "-"  # EPC's own cell with the fewest agents
         own = COLOURS[method]
         axes.plot(curve.seconds, curve.returns, line, color=own, linewidth=1.8, label=method)
     axes.set_title(str(team).replace("_", " "), fontsize=11)
@@ -98,7 +98,7 @@ def draw_wireless(found: Results, budget: Budget, path: Path) -> None:
 
 
 def draw_distances(swept: Sequence[Curve], path: Path) -> None:
-    """Fig. 6: seconds of an iteration and the return at the end against d."""
+    """Fig. 6: seconds of an iteration and the final return against d."""
     figure = pictures.blank(width=9, height=3.6)
     left, right = figure.subplots(1, 2)
     for axes, values, label in (

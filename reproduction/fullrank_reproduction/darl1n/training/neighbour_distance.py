@@ -11,12 +11,12 @@ from fullrank_reproduction.darl1n.training.published import DARL1N, GRASSLAND
 from fullrank_reproduction.darl1n.training.trials import Trial
 
 DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
-"""d; the world is 3 wide."""
+"""Neighbour distances d; the world is 3 wide."""
 _REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
 
 
 def trials(budget: Budget, distance: float) -> list[Trial]:
-    """One for each seed."""
+    """One trial for each seed."""
     return [
         Trial(
             task=GRASSLAND,
@@ -57,7 +57,7 @@ def judge_distances(found: Results, budget: Budget) -> list[ClaimResult]:
 
 
 def of_distances(found: Results, budget: Budget) -> str:
-    """A line for each distance."""
+    """Markdown table with a row for each distance."""
     lines = ["| d | s an iteration | return at the end |", "|---|---|---|"]
     for distance, curve in zip(DISTANCES, curves(found, budget), strict=True):
         lines.append(f"| {distance} | {curve.iteration_s:.3f} | {curve.end:.1f} |")

@@ -28,7 +28,7 @@ def text_of(policy: FloatArray) -> str:
 
 
 def array_of(text: str) -> FloatArray:
-    """The array that ``text_of`` encoded."""
+    """The array encoded by ``text_of``."""
     return np.frombuffer(b64decode(text), "<f4").astype(np.float32)
 
 
@@ -54,7 +54,7 @@ def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) 
 
 
 def exploring(side: Algorithm) -> Act:
-    """Exploring actions of a side that is always alive, keyed by its seed and the call."""
+    """Exploring actions of a side that never dies, keyed by its seed and the call."""
     calls = count()
 
     def act(observation: FloatArray) -> FloatArray:

@@ -17,7 +17,7 @@ WINDOW = 90
 SETTLED = 0.02
 """Bound on the variance of a settled run's returns, relative to their absolute mean."""
 SEEDS = 3
-"""Runs behind each number."""
+"""Number of runs behind each published number."""
 EPISODES = 10
 """Episodes of an evaluation."""
 ADVERSARIES = "maddpg"
@@ -35,10 +35,10 @@ class Printed(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Size:
-    """A team."""
+    """A team and the length of its training."""
 
     agents: int
-    """M, adversaries included."""
+    """Number of agents M, adversaries included."""
     iterations: int
     """Iterations of DARL1N in the authors' scripts."""
     horizon: int = 25
@@ -49,12 +49,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Task:
-    """One environment."""
+    """One environment, with its published results."""
 
     name: str
-    """Registered name."""
+    """Registered name of the environment."""
     table: str
-    """Table of the paper."""
+    """Table of the paper that holds its results."""
     sizes: tuple[Size, ...]
     every: int
     """Iterations from one evaluation to the next in the authors' scripts."""
@@ -68,12 +68,12 @@ class Task:
 
     @property
     def lattice(self) -> bool:
-        """True if neighbours are fixed instead of within a distance."""
+        """True if neighbours are fixed instead of defined by a distance."""
         return self.name == "ising"
 
 
 def _printed(text: str) -> Mapping[str, tuple[Printed, ...]]:
-    """Lines ``method seconds/... reward/...``."""
+    """Parse lines of the form ``method seconds/... reward/...``."""
     rows = {}
     for line in text.strip().splitlines():
         method, *columns = line.split()

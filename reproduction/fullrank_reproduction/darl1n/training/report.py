@@ -26,7 +26,7 @@ def draw(found: Results, budget: Budget, directory: Path) -> None:
 
 
 def text(found: Results, budget: Budget) -> str:
-    """Markdown, from a heading of the second level on."""
+    """The part as Markdown, with headings from the second level on."""
     sections = (_learning, _iteration_times, _crossplay, _wireless, _distances)
     return "".join(section(found, budget) for section in sections)
 

@@ -30,7 +30,7 @@ def teams(budget: Budget) -> list[Team]:
 
 
 def trials(budget: Budget, team: Team, method: str) -> list[Trial]:
-    """One for each seed."""
+    """One run for each seed."""
     return [
         Trial(task=team.task, size=team.size, method=method, budget=budget, seed=seed)
         for seed in range(budget.seeds)
@@ -38,7 +38,7 @@ def trials(budget: Budget, team: Team, method: str) -> list[Trial]:
 
 
 def learners(budget: Budget) -> list[Trial]:
-    """All runs behind Tables I to IV but those of the adversaries and of EPC."""
+    """All runs behind Tables I to IV except those of the adversaries and of EPC."""
     return [
         trial for team in teams(budget) for method in OURS for trial in trials(budget, team, method)
     ]

@@ -1,17 +1,16 @@
 """Fig. 2 of [DARL1N]: the time of an iteration against M.
 
-Food Collection at one density (24 agents and pieces of food in a square of side 5), in which agents
-see the six nearest pieces and up to six neighbours, so that an observation is as long in any team.
+Food Collection at one density: 24 agents and pieces of food in a square of side 5. Agents see the
+six nearest pieces and up to six neighbours, so that an observation has the same length in any team.
 An iteration has the updates of all units, Adam and the targets; DARL1N's also B samples of each
 unit by local interaction, the others' 4 copies x 25 steps of the environment. Methods are timed on
-one processor, DARL1N also as the paper has it, with a machine for each learner: the longest of M
-learners that compute a unit each, and then Adam and the targets; what the network takes is left
-out.
+one processor. DARL1N is also timed as in the paper, with a machine for each learner: the longest of
+M learners that compute a unit each, followed by Adam and the targets, without the network.
 
-Growth is judged by teams within a factor of four of the largest, 24 to 96. Who matters around an
-agent lies in a square of side 3: in smaller arenas that is most of the team or all of it, so that
-DARL1N's learners have as good as everybody to simulate, and the steps of the environment, whose
-calls take the same time in any team, are most of what the others do.
+Growth is judged by teams within a factor of four of the largest, 24 to 96. An agent's samples
+involve the agents in a square of side 3 around it: in smaller arenas that is most of the team or
+all of it. There, DARL1N's learners simulate almost all agents, and the other methods spend most of
+their time on steps of the environment, whose calls take the same time in any team.
 """
 
 import math
@@ -38,7 +37,7 @@ LINEAR = 1.1
 that more are around them; from 24 to 96 that alone makes the share of the square of side 3 within
 the walls grow as M^0.12."""
 JUDGED = 4
-"""Growth is judged by teams of at least this part of the largest."""
+"""Growth is judged by teams within this factor of the largest."""
 BATCH = 256
 
 
@@ -46,9 +45,9 @@ def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
     """All teams and methods in one run, so that one machine's times are compared.
 
     Args:
-        teams: M, ascending.
-        rounds: Iterations timed of each team with each method.
-        clock: Measures them.
+        teams: Team sizes M, ascending.
+        rounds: Timed iterations of each team with each method.
+        clock: Clock that times the iterations.
     """
     runs = [as_tables(config(method, agents, rounds)) for agents in teams for method in OURS]
     return Cell(
@@ -61,8 +60,8 @@ def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
 def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
     """Seconds of an iteration, see ``TIMED``, for each team in each round.
 
-    A round has one iteration of all, methods and teams in turns, so that what slows the machine
-    down for a while does so for all; the iteration before the first round does not count.
+    A round has one iteration of every run, methods and teams in turn, so that a temporary slowdown
+    of the machine affects all of them; the iteration before the first round does not count.
     """
     runs = {
         (method, agents): LocalRun(config(method, agents, rounds + 1), coded=False)
@@ -84,7 +83,7 @@ def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
 
 
 def _apart(run: LocalRun, number: int, clock: Clock) -> float:
-    """Seconds of the learner that takes longest, and of the controller, which waits for it."""
+    """Seconds of the slowest learner plus those of the controller, which waits for it."""
     algorithm, training = run.training.algorithm, run.training
     updates = np.zeros((len(algorithm.problem.units), algorithm.problem.vector_size), np.float32)
     nothing = np.empty((0, training.collector.layout.row_size), np.float32)
@@ -100,7 +99,7 @@ def _apart(run: LocalRun, number: int, clock: Clock) -> float:
 
 
 def config(method: str, agents: int, iterations: int) -> RunConfig:
-    """Of a run."""
+    """Configuration of a timed run."""
     options = {
         "iterations": iterations,
         "environment.name": "food_collection",
@@ -122,17 +121,17 @@ def config(method: str, agents: int, iterations: int) -> RunConfig:
 
 
 def judged(teams: Sequence[int]) -> slice:
-    """The places of the teams by which growth is judged."""
+    """Slice of the teams by which growth is judged."""
     small = sum(JUDGED * agents < teams[-1] for agents in teams)
     return slice(small, len(teams))
 
 
 def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval:
-    """The exponent of M by which times grow: least squares on logarithmic axes, round by round.
+    """Exponent of M in the growth of times: least squares on logarithmic axes, round by round.
 
     Args:
-        teams: M.
-        seconds: For each team in each round.
+        teams: Team sizes M.
+        seconds: Seconds for each team in each round.
 
     Returns:
         The interquartile mean over the rounds.
@@ -142,17 +141,17 @@ def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval
 
 
 def medians(seconds: Sequence[Sequence[float]]) -> list[float]:
-    """Over the rounds, for each team."""
+    """Median over the rounds for each team."""
     return [statistics.median(each) for each in seconds]
 
 
 def power(exponent: Interval) -> str:
-    """In words."""
+    """The exponent and its interval as text."""
     return f"M^{exponent.mean:.2f} ({exponent.low:.2f} to {exponent.high:.2f})"
 
 
 def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
-    """Fig. 2."""
+    """Judge the claims on Fig. 2."""
     larger = judged(teams)
     grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}
     longest = {method: medians(each)[-1] for method, each in spent.items()}
@@ -193,7 +192,7 @@ def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
 
 
 def of_scaling(teams: Sequence[int], spent: JSON) -> str:
-    """A line for each team, and two for growth."""
+    """Markdown table with a row for each team, and two for growth."""
     lines = ["| M | " + " | ".join(TIMED) + " |", "|---|" + "---|" * len(TIMED)]
     for agents, *seconds in zip(teams, *(medians(spent[method]) for method in TIMED), strict=True):
         lines.append(f"| {agents} | " + " | ".join(f"{each:.3f}" for each in seconds) + " |")

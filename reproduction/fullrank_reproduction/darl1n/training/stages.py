@@ -21,19 +21,19 @@ from fullrank_reproduction.timing import Clock
 
 
 def first_cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
-    """Cells without dependencies; the directory keeps the teams of EPC."""
+    """Cells without dependencies; the directory holds the teams of EPC."""
     return [*_alone(budget, directory, clock), *(each.cell({}, clock) for each in _first(budget))]
 
 
 def later_cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list[Cell]:
-    """Cells that need results of the first ones."""
+    """Cells that need results of the first stage."""
     trained = [each.cell(found, clock) for each in _later(budget)]
     grown = epc_contests.cells(budget, found, directory, clock)
     return [crossplay.cell(found, budget), *trained, *grown]
 
 
 def work(budget: Budget) -> float:
-    """The sum of all weights."""
+    """Sum of all weights."""
     alone = sum(each.weight for each in _alone(budget, Path(), lambda: 0.0))
     trained = sum(each.weight for each in (*_first(budget), *_later(budget)))
     return alone + trained + epc_contests.work(budget) + 1.0  # cross-play
@@ -55,7 +55,7 @@ def _first(budget: Budget) -> Sequence[Trial]:
 
 
 def _later(budget: Budget) -> Sequence[Trial]:
-    """Runs in which the good side learns, where there are two."""
+    """Runs in which the good side learns, in tasks with two sides."""
     swept = [
         each for d in neighbour_distance.DISTANCES for each in neighbour_distance.trials(budget, d)
     ]

@@ -1,4 +1,4 @@
-"""Tables I to IV: ours beside the paper's."""
+"""Tables I to IV: this reproduction's numbers next to the paper's."""
 
 from collections.abc import Sequence
 
@@ -57,14 +57,14 @@ def _of_task(found: Results, budget: Budget, task: Task, columns: Sequence[Team]
 
 
 def _before(found: Results, columns: Sequence[Team]) -> list[str]:
-    """What the stages before the teams of EPC took, where there are any."""
+    """Seconds of the stages before the teams of EPC; empty if there are none."""
     spent = {team.size.agents: epc_runs.before_s(found, team.task, team.size) for team in columns}
     said = [f"{seconds:.0f} s before M = {agents}" for agents, seconds in spent.items() if seconds]
     return [f"\nEPC's earlier stages took, all runs together: {', '.join(said)}."] if said else []
 
 
 def _ours(curve: Curve | None, fixed: float) -> tuple[str, ...]:
-    """Time to convergence and to the fixed return, the reward then, and last, and the pace."""
+    """Times to convergence and to the fixed return, returns then and at the end, and pace."""
     if curve is None:
         return ("-",) * 5
     settled, reached = curve.settled(), curve.reached(fixed)

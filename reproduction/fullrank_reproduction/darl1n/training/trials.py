@@ -1,8 +1,8 @@
-"""Training runs: the returns of a method against iterations and seconds, in one process.
+"""Training runs in one process: returns of a method against iterations and seconds.
 
 Adversaries are frozen, as in the paper: policies of a MADDPG run in which both sides learnt. The
-authors' are weights for M = 6 that are published apart from their code, and unknown for larger
-teams, so these are our own, of another seed for each seed of the learners.
+authors' adversaries are weights for M = 6, published separately from their code, and unknown for
+larger teams. Here they are trained anew, with a different seed for each seed of the learners.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ from fullrank_reproduction.darl1n.training.published import (
 from fullrank_reproduction.timing import Clock
 
 EVERYBODY = 100.0
-"""Distance within which all methods but DARL1N see others."""
+"""Distance within which all methods except DARL1N see others."""
 WARM_UP = 5
 """Minibatches collected before the first iteration, as in the authors' code."""
 
@@ -45,13 +45,13 @@ class Trial:
     budget: Budget
     seed: int = 0
     both: bool = False
-    """Both sides learn; otherwise the good one, against adversaries that did."""
+    """True if both sides learn; otherwise the good side learns against trained adversaries."""
     changes: Mapping[str, float] = field(default_factory=dict)
-    """Of the environment's parameters."""
+    """Changed parameters of the environment."""
 
     @property
     def name(self) -> str:
-        """Of its cell."""
+        """Name of the trial's cell."""
         changes = [f"{key}{value:g}" for key, value in self.changes.items()]
         kind = "sides" if self.both else "train"
         parts = (kind, self.task.name, str(self.size.agents), self.method, *changes)
@@ -59,7 +59,7 @@ class Trial:
 
     @property
     def iterations(self) -> int:
-        """That are run."""
+        """Number of iterations."""
         wanted = self.size.adversary_iterations if self.both else self.size.iterations
         return min(wanted, self.budget.iterations)
 
@@ -70,12 +70,12 @@ class Trial:
 
     @property
     def weight(self) -> float:
-        """Seconds that the run may take, in order of magnitude."""
+        """Approximate duration of the run, seconds, in order of magnitude."""
         return self.iterations * self.size.agents * self.budget.batch / 50_000
 
     @property
     def adversaries(self) -> "Trial | None":
-        """Where the adversaries learnt, if there are any that do not learn here."""
+        """The trial that trains the adversaries; None if there are none or they learn here."""
         if self.both or not self.task.contest:
             return None
         return Trial(
@@ -88,14 +88,14 @@ class Trial:
         )
 
     def met(self, found: Results) -> dict[int, str]:
-        """The policies of those adversaries, which must have been found."""
+        """Policies of the trained adversaries, by index; ``found`` must hold their trial."""
         before = self.adversaries
         return {} if before is None else adversaries_in(found[before.name])
 
     def world(self) -> dict[str, Any]:
-        """The environment that is trained in.
+        """Parameters of the training environment.
 
-        DARL1N starts its samples with any velocity, since all its transitions are first ones.
+        DARL1N starts its samples with any velocity, since every transition is a first one.
         """
         given: dict[str, Any] = {"horizon": self.size.horizon}
         if not self.task.lattice:
@@ -104,19 +104,19 @@ class Trial:
         return {**given, **self.changes}
 
     def evaluated(self) -> dict[str, Any]:
-        """The environment that returns come from: whole, from rest, and one step longer."""
+        """Parameters of the evaluation environment: global view, start at rest, one step longer."""
         still = {} if self.task.lattice else {"moving_start": False}
         return {**self.world(), **still, "extra_step": True}
 
     def play(self, act: Act, *, seed: int) -> Evaluation:
-        """The episodes of an evaluation."""
+        """Play the episodes of an evaluation."""
         environment = make_environment(
             self.task.name, agents=self.size.agents, copies=EPISODES, **self.evaluated()
         )
         return evaluate_and_close(environment, act, EPISODES, seed)
 
     def config(self) -> RunConfig:
-        """Of the run."""
+        """Configuration of the run."""
         budget = self.budget
         options = {
             "seed": derive(self.seed, "adversaries") if self.both else self.seed,
@@ -131,11 +131,11 @@ class Trial:
             "collect.warmup": WARM_UP * budget.batch,
         }
         if self.method == DARL1N:
-            options["algorithm.evaluate_every"] = self.iterations  # they are played here
+            options["algorithm.evaluate_every"] = self.iterations  # evaluations are played here
         return load(options=options).check().config
 
     def cell(self, found: Results, clock: Clock) -> Cell:
-        """The run; what its adversaries depend on must have been found."""
+        """The run as a cell; ``found`` must hold the trial of its adversaries."""
         policies, config = self.met(found), self.config()
         return Cell(
             name=self.name,
@@ -152,13 +152,13 @@ class Trial:
 
 
 def adversaries_in(result: JSON) -> dict[int, str]:
-    """The adversaries' policies by their indices, which come first."""
+    """The adversaries' policies by index; adversaries come first."""
     policies = result["policies"]
     return dict(enumerate(policies[: len(policies) // 2]))
 
 
 def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], clock: Clock) -> JSON:
-    """Evaluations at the start and every so often; the time that they take does not count."""
+    """Train, and evaluate at the start and at intervals; evaluations do not count as seconds."""
     run = LocalRun(config, coded=False, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
@@ -182,7 +182,7 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
 
 
 def _return(trial: Trial, run: LocalRun, number: int) -> float:
-    """Mean of the good side's episodes, which all act without exploration."""
+    """Mean return of the good side over episodes without exploration."""
     act = Greedy(run.training.algorithm.actor)
     played = trial.play(act, seed=derive(trial.seed, "learning_curve", number))
     side = "good" if trial.task.contest else "team"

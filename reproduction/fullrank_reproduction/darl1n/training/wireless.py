@@ -1,11 +1,11 @@
-"""Fig. 5 of [DARL1N]: DARL1N against tables (SAC) where users share access points.
+"""Fig. 5 of [DARL1N]: DARL1N against tabular learners (SAC) where users share access points.
 
-All 9 users act at once, in the world that SAC was made for. Both learn on the same draws of q, the
-access points' probabilities of success, and then play the same episodes.
+All 9 users act at once, in the setting that SAC was designed for. Both methods learn on the same
+draws of q, the access points' success probabilities, and are then evaluated on the same episodes.
 
-They learn from equally many transitions. An episode of M users and T steps has M T, one for each
-user and step. An update of DARL1N takes B of each user, all new, so B / T episodes; who acts around
-a user in its samples is simulated and not learnt from.
+Both learn from equally many transitions. An episode of M users and T steps has M T, one for each
+user and step. An update of DARL1N takes B new transitions of each user, hence B / T episodes; the
+users around a user in its samples are simulated and not learnt from.
 """
 
 from collections.abc import Mapping
@@ -31,40 +31,40 @@ from fullrank_reproduction.timing import Clock
 
 USERS = 9
 DEADLINES = (2, 10)
-"""z: a user has 2^z states."""
+"""Values of z; a user has 2^z states."""
 RANDOM, SAC = "random", "sac"
 COPIES = 4
-"""Learners of SAC on each draw; and environments in which all are played."""
+"""SAC learners on each draw, and copies of the environment in evaluations."""
 PLAYED = 100
-"""Episodes at the end."""
+"""Episodes of the final evaluation."""
 BATCH = 100
-"""Transitions of each user in an update of DARL1N: as many as the authors collect for one."""
+"""Transitions of each user in an update of DARL1N, as many as the authors collect for one."""
 TOGETHER = BATCH // Wireless().horizon
-"""Episodes that are as many."""
+"""Episodes with as many transitions as an update of DARL1N."""
 EVERY = 40
 """Episodes between two points of a curve."""
 WATCHED = 20
-"""Episodes behind a point of DARL1N's."""
+"""Episodes behind a point of DARL1N's curve."""
 HIDDEN = 32
-"""Width of its networks, as the authors'."""
+"""Width of DARL1N's networks, as in the authors' code."""
 LEAST_DRAWS = 5
-"""Fewer do not tell methods apart."""
+"""Fewest draws by which the methods can be told apart."""
 _EVALUATION_SEED = 1000
 
 Array = NDArray[np.float64]
 
 
 class Curve(NamedTuple):
-    """What a method earns while it learns."""
+    """Returns of a method during training."""
 
     episodes: Array
-    """Learnt from, shape (points,)."""
+    """Episodes learnt from, shape (points,)."""
     returns: Array
-    """Shape (draws, points)."""
+    """Mean returns, shape (draws, points)."""
 
 
 def cells(budget: Budget, clock: Clock) -> list[Cell]:
-    """One for each z, draw of q and method."""
+    """One cell for each z, draw of q and method."""
     worlds = [
         {"deadline": deadline, "rate_seed": draw, "simultaneous": True}
         for deadline in DEADLINES
@@ -78,7 +78,7 @@ def cells(budget: Budget, clock: Clock) -> list[Cell]:
 
 
 def updates(budget: Budget) -> int:
-    """Iterations in which DARL1N sees as much as SAC does in its episodes."""
+    """Iterations in which DARL1N sees as many transitions as SAC in its episodes."""
     return budget.episodes // TOGETHER
 
 
@@ -96,9 +96,9 @@ def _sac(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
 
 
 def _tabular(episodes: int, world: Mapping[str, Any], clock: Clock) -> JSON:
-    """Seconds of a learner, its return, that of random play, and its curve.
+    """Seconds of a tabular learner, its return, the return of random play, and its curve.
 
-    Its points are means of the episodes that it learnt from, around the middle of them.
+    Points of the curve are means over training episodes, placed at their middle.
     """
     environment = Wireless(**world).make(agents=USERS, copies=COPIES)
     learner = ScalableActorCritic(environment, seed=world["rate_seed"], episodes=episodes)
@@ -143,7 +143,7 @@ def _config(budget: Budget, world: Mapping[str, Any]) -> RunConfig:
 
 
 def _networks(config: RunConfig, world: Mapping[str, Any], clock: Clock) -> JSON:
-    """Seconds of all units and evaluations, the return without exploration, and the curve of it."""
+    """Seconds of all units and evaluations, return without exploration, and its curve."""
     run = LocalRun(config, coded=False)
     began = clock()
     iterations = run.train()
@@ -169,7 +169,7 @@ def _by_draw(found: Results, budget: Budget, method: str, deadline: int, what: s
 
 
 def curve(found: Results, budget: Budget, method: str, deadline: int) -> Curve:
-    """What SAC or DARL1N earns while it learns."""
+    """Returns of SAC or DARL1N during training."""
     episodes, returns = (
         _by_draw(found, budget, method, deadline, what) for what in ("episodes", "returns")
     )
@@ -177,7 +177,7 @@ def curve(found: Results, budget: Budget, method: str, deadline: int) -> Curve:
 
 
 def earned(found: Results, budget: Budget, deadline: int) -> dict[str, Array]:
-    """Returns at the end by who plays, shape (draws,)."""
+    """Final returns by method, shape (draws,)."""
     return {
         RANDOM: _by_draw(found, budget, SAC, deadline, "random"),
         SAC: _by_draw(found, budget, SAC, deadline, "return"),
@@ -186,13 +186,13 @@ def earned(found: Results, budget: Budget, deadline: int) -> dict[str, Array]:
 
 
 def lead(found: Results, budget: Budget, deadline: int, *, of: str, over: str) -> Interval:
-    """How much more one earns than another, paired by draw, 95 %."""
+    """Difference in return between two methods, paired by draw, with a 95 % interval."""
     returns = earned(found, budget, deadline)
     return student(returns[of] - returns[over])
 
 
 def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
-    """Fig. 5."""
+    """Judge the claims on Fig. 5."""
     few, many = DEADLINES
     claims = {
         few: f"SAC earns more where users have few states (z = {few}).",
@@ -217,7 +217,7 @@ def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
 
 
 def said(budget: Budget) -> str:
-    """What was done, as a paragraph of a page."""
+    """Description of the experiment, as a paragraph of a page."""
     return f"""{USERS} users who act at once. SAC plays {budget.episodes} episodes to learn;
 DARL1N (width {HIDDEN}) learns from as many transitions in {updates(budget)} updates, {BATCH} of
 each user in one. Returns of {PLAYED} episodes at the end, SAC drawing its actions as it learnt to
@@ -227,7 +227,7 @@ processor."""
 
 
 def of_wireless(found: Results, budget: Budget) -> str:
-    """A line for each z."""
+    """Markdown table with a row for each z."""
     lines = [
         "| z | random | SAC | DARL1N | SAC - random | DARL1N - SAC | seconds: SAC | DARL1N |",
         "|---|---|---|---|---|---|---|---|",
