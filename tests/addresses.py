@@ -7,11 +7,11 @@ from os import getpid
 FIRST, PORTS = 12_000, 18_000
 """Ports below those that the system gives to clients, so that none is taken in between."""
 _offsets = count(getpid() * 101)
-"""Each process begins elsewhere."""
+"""Port counter; each process begins elsewhere."""
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A port of this machine that nobody listens on."""
+    """An unused port of this machine."""
     while True:
         port = FIRST + next(_offsets) % PORTS
         with socket.socket() as probe:
@@ -23,5 +23,5 @@ def free_port(host: str = "127.0.0.1") -> int:
 
 
 def free_address(host: str = "127.0.0.1") -> str:
-    """An address of this machine that nobody listens on."""
+    """An unused address of this machine."""
     return f"{host}:{free_port(host)}"

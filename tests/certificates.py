@@ -15,7 +15,7 @@ RUN = "test"
 
 
 def certify(folder: Path, *, run: str = RUN) -> Path:
-    """Certificates of all roles in ``folder``."""
+    """Write certificates of all roles to ``folder``."""
     initialise(folder, run=run, days=1, now=today())
     return folder
 

@@ -1,4 +1,4 @@
-"""Rendering the manifests in deploy/k8s, as ``kubectl apply -k`` does first."""
+"""Rendering of the manifests in deploy/k8s, as in the first step of ``kubectl apply -k``."""
 
 import shutil
 import subprocess
@@ -39,5 +39,5 @@ def parse(text: str) -> list[Manifest]:
 
 @cache
 def manifests(overlay: str) -> list[Manifest]:
-    """The objects of an overlay of ours."""
+    """The objects of an overlay in deploy/k8s."""
     return parse(render(OVERLAYS / overlay))

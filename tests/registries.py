@@ -1,4 +1,4 @@
-"""Names in a registry that do not depend on which modules were imported before."""
+"""Names in a registry, independent of the modules imported before."""
 
 from typing import Any
 
@@ -6,5 +6,5 @@ from fullrank.common.registry import Registry
 
 
 def shipped(registry: Registry[Any]) -> list[str]:
-    """Names of the library's own classes, without those of a laboratory or a test."""
+    """Names of the library's own classes, without those of the fault laboratory or tests."""
     return [name for name in registry if registry.get(name).__module__.startswith("fullrank.")]

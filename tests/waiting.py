@@ -1,7 +1,7 @@
 """Guards against hangs.
 
-No test judges how long anything takes: the guard is far beyond the time that a machine ten times
-as slow needs, and pytest's own limit lies beyond the guard.
+No test judges durations: the guard is far beyond the time that a machine ten times as slow needs,
+and pytest's own limit lies beyond the guard.
 """
 
 import asyncio
@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable
 
 WAIT_S = 240.0
-"""Longest wait for anything."""
+"""Longest wait for any condition."""
 LOOK_S = 0.005
-"""Time between two looks at a condition."""
+"""Time between two checks of a condition."""
 
 
 async def eventually(condition: Callable[[], bool], *, what: str) -> None:
-    """Return as soon as ``condition`` holds, and let the event loop go on meanwhile."""
+    """Return as soon as ``condition`` holds; the event loop continues meanwhile."""
     try:
         async with asyncio.timeout(WAIT_S):
             while not condition():
@@ -25,7 +25,7 @@ async def eventually(condition: Callable[[], bool], *, what: str) -> None:
 
 
 def wait_until(condition: Callable[[], bool], *, what: str) -> None:
-    """Return as soon as ``condition`` holds, where there is no event loop."""
+    """Return as soon as ``condition`` holds, without an event loop."""
     deadline = time.monotonic() + WAIT_S
     while not condition():
         assert time.monotonic() < deadline, f"did not happen within {WAIT_S} s: {what}"

@@ -72,7 +72,7 @@ def service_of(container: Manifest) -> str:
 
 
 def option_of(container: Manifest, option: str) -> str:
-    """An option of the command that a container runs: its own, or that of the image."""
+    """An option of a container's command, either its own or the image's."""
     dockerfile = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
     commands = dict(
         re.findall(r"^FROM runtime AS (\w+)$.*?^CMD (\[.*?\])$", dockerfile, re.M | re.S)

@@ -1,4 +1,4 @@
-"""Chromium, and a dashboard over runs of the test's choice."""
+"""Fixtures: Chromium, and a dashboard over runs of the test's choice."""
 
 import asyncio
 import json
@@ -21,15 +21,15 @@ from fullrank_dashboard.server import serve
 
 CHROMIUM = os.environ.get("FULLRANK_CHROMIUM") or shutil.which("chromium")
 REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_CHROMIUM"))
-"""Whether a missing browser fails the tests instead of skipping them."""
+"""True if a missing browser fails the tests instead of skipping them."""
 
 Show: TypeAlias = Callable[..., AbstractAsyncContextManager[str]]
-"""Serves a page over some runs, with settings; gives its address."""
+"""Serves a page over the given runs and settings; returns its address."""
 
 
 @pytest.fixture
 async def browser() -> AsyncIterator[Browser]:
-    """Chromium without a window."""
+    """Headless Chromium."""
     if CHROMIUM is None:
         unable = pytest.fail if REQUIRED else pytest.skip
         unable("no Chromium: install one, or name it by FULLRANK_CHROMIUM")
@@ -41,7 +41,7 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest.fixture
 async def page(browser: Browser) -> AsyncIterator[Page]:
-    """A window of which no script may fail."""
+    """A browser page; a failing script fails the test."""
     page = await browser.new_page()
     failed: list[str] = []
     page.on("pageerror", lambda error: failed.append(str(error)))
@@ -51,7 +51,7 @@ async def page(browser: Browser) -> AsyncIterator[Page]:
 
 @pytest.fixture
 def show(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Show:
-    """Serves dashboards, which end without a word, also under a page that is open."""
+    """Serves dashboards, which stop silently, even while a page is open."""
 
     @asynccontextmanager
     async def serving(*runs: str, **settings: object) -> AsyncIterator[str]:

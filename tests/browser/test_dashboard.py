@@ -1,4 +1,4 @@
-"""The page, in a browser, over real runs."""
+"""The dashboard page in a browser, over real runs."""
 
 import asyncio
 from pathlib import Path
@@ -24,7 +24,7 @@ expect.set_options(timeout=1000 * WAIT_S)
 
 
 async def _until(page: Page, condition: str) -> None:
-    """Return as soon as it holds; the page's own policy forbids to wait within it."""
+    """Return as soon as the condition holds; the page's own policy forbids waiting within it."""
     async with asyncio.timeout(WAIT_S):
         while not await page.evaluate(condition):
             await asyncio.sleep(0.05)

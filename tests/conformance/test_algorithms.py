@@ -44,7 +44,7 @@ SEED = 11
 
 
 READABLE = "maddpg by autograd"
-"""The algorithm as its losses state it, of another depth than the hand-written kernel has."""
+"""The algorithm as stated by its losses, with another depth than the hand-written kernel."""
 
 
 @pytest.fixture(params=[*shipped(algorithms), READABLE])
@@ -60,7 +60,7 @@ def restore_threads() -> Iterator[None]:
 
 
 def team(name: str) -> Sequence[AgentSpec]:
-    """Agents that the algorithm can train: those of ``WORLD`` where learners collect."""
+    """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
     if config(name).data_mode().kind == "shared":
         return UNEQUAL
     return make_environment(WORLD, agents=4, copies=1).agents
@@ -96,7 +96,7 @@ def layout(name: str) -> Layout:
 
 
 def transitions(name: str, size: int, *, seed: int = 0) -> FloatArray:
-    """Random rows in which agents die and are dead; none where learners collect."""
+    """Random rows in which agents die or are dead; none if learners collect."""
     generator, where = np.random.default_rng(seed), layout(name)
     if not config(name).data_mode().batch_size:
         return np.empty((0, where.row_size), np.float32)
@@ -123,7 +123,7 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
     generator = np.random.default_rng(batch)
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        if threads == 1 or name == READABLE:  # by autograd bits depend on the number of threads
+        if threads == 1 or name == READABLE:  # autograd's bits depend on the number of threads
             alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in units_of(algorithm)}
         for width in range(1, len(algorithm.problem.units) + 1):
             for _ in range(3):
@@ -356,7 +356,7 @@ def test_actions_that_are_not_available_are_never_taken(name: str) -> None:
     observation = generator.standard_normal((64, sum(where.observation_sizes)), dtype=np.float32)
     available = generator.random((64, sum(where.action_sizes))) < 0.5
     for agent in range(where.agents):
-        available[:, where.action_of(agent).start] = True  # something may always be done
+        available[:, where.action_of(agent).start] = True  # at least one action is available
     actor, alive = algorithm.actor, np.ones((64, where.agents), bool)
     explored, _ = actor.act(
         observation, actor.memory(64), iteration=0, step=0, alive=alive, available=available
@@ -395,7 +395,7 @@ for name in {shipped(algorithms)}:
 
 @pytest.fixture(scope="module", params=["0", "1"])
 def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
-    """Names and fingerprints as another process prints them, with a hash seed of its own."""
+    """Names and fingerprints as printed by another process with its own hash seed."""
     environment = {**os.environ, "PYTHONHASHSEED": request.param}
     command = [sys.executable, "-c", FINGERPRINTS]
     ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

@@ -1,4 +1,4 @@
-"""The laws that every registered environment obeys."""
+"""Laws that every registered environment keeps."""
 
 from collections.abc import Callable
 from typing import Any
@@ -31,7 +31,7 @@ def make(request: pytest.FixtureRequest) -> Make:
 
 
 def play(environment: Environment, seed: int, steps: int = STEPS) -> list[Step]:
-    """Random play; ended copies start again from seeds that depend on the step and the copy."""
+    """Random play; ended copies restart from seeds that depend on the step and the copy."""
     act = random_actions(environment.agents, seed=seed)
     everybody = list(range(environment.copies))
     observation = environment.reset([seed * 1000 + copy for copy in everybody], everybody)

@@ -1,4 +1,4 @@
-"""The promise: what is committed does not depend on the code, on who straggles, or on anybody."""
+"""Exactness: committed updates do not depend on the code, the stragglers or the arrival order."""
 
 import warnings
 from dataclasses import replace
@@ -59,7 +59,7 @@ def learners_for(name: str, units: int) -> int:
     return 0
 
 
-with warnings.catch_warnings(action="ignore"):  # conditions are what this file is about
+with warnings.catch_warnings(action="ignore"):  # conditions are the subject of this file
     CASES = [
         (name, environment, learners)
         for name in shipped(codes)
@@ -136,7 +136,7 @@ def test_the_number_of_learners_changes_nothing(learners: int) -> None:
 def test_runs_whose_target_is_a_sum_commit_the_centralised_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With an algorithm that asks for the sum of the updates, and applies nothing."""
+    """A run with an algorithm that asks for the sum of the updates, and applies nothing."""
 
     def summing(config: RunConfig) -> Training:
         training = training_of(config)

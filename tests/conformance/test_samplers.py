@@ -46,7 +46,7 @@ def on_disk(storage: RingFile) -> Table:
 
 
 def sampled(training: Training, table: Table, iteration: int) -> FloatArray:
-    """The iteration's minibatch, of a sample that went over the wire."""
+    """The iteration's minibatch, from a sample that was encoded and decoded."""
     sample = training.trainer.sample(iteration, tail=table.tail, head=table.head)
     return table.minibatch(sample_of(sample_message(sample)))
 
@@ -74,7 +74,7 @@ def test_a_table_in_memory_on_disk_and_opened_again_gives_the_same_rows(
 def test_a_run_that_is_resumed_draws_what_it_would_have_drawn(
     training: Training, rows: FloatArray
 ) -> None:
-    """Some rows are forgotten and written again; others stood there meanwhile."""
+    """The resumed table holds other rows for a while, drops them and gets the right ones."""
     whole, resumed = memory(rows.shape[1]), memory(rows.shape[1])
     in_one_go(whole, rows[:60])
     in_one_go(resumed, rows[:50])
@@ -113,7 +113,7 @@ Rewards = st.lists(st.integers(-6, 6), max_size=9)
 def test_a_draw_is_one_from_a_list_that_has_each_position_as_often_as_it_has_tickets(
     appends: list[tuple[list[int], bool]], data: st.DataObject
 ) -> None:
-    """Whenever the tickets are counted, and wherever old ones are dropped."""
+    """Draws agree whenever tickets are counted and wherever old ones are dropped."""
     table = Table(Memory(9, 3), capacity=9)
     rewards: list[int] = []
     for added, look in appends:

@@ -1,4 +1,4 @@
-"""Running ``fullrank`` as its users do: processes, exit codes, and what they leave behind."""
+"""Run ``fullrank`` as users do: processes, exit codes, and remaining files."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ TINY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """How a command ended."""
+    """Exit code and output of a command."""
 
     code: int
     output: str
@@ -50,11 +50,11 @@ def start(
     output: IO[str] | int = subprocess.PIPE,
     within: Sequence[str] = (),
 ) -> "subprocess.Popen[str]":
-    """``fullrank words...``, running; ``within`` is the command that runs it, with its words.
+    """Start ``fullrank words...``, run by the command ``within`` if one is given.
 
-    It heeds Ctrl-C as at a terminal; what is started in the background of a shell ignores it, and
-    so does what that starts. Nothing is called in the fork for that: gRPC, which runs here, too,
-    may hold its locks there.
+    The process heeds Ctrl-C as at a terminal; background processes of a shell and their children
+    ignore it. No Python runs in the fork, because gRPC, which runs in this process, may hold its
+    locks there.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
     return subprocess.Popen(
@@ -67,7 +67,7 @@ def start(
 
 
 def end(process: "subprocess.Popen[str]") -> Outcome:
-    """Wait for it."""
+    """Wait for the process and return its outcome."""
     try:
         output, error = process.communicate(timeout=WAIT_S)
     finally:
@@ -83,7 +83,7 @@ def fullrank(
 
 
 def works(*words: str) -> bool:
-    """Whether there is such a command, and it ends well."""
+    """True if the command exists and succeeds."""
     there = shutil.which(words[0]) is not None
     return there and subprocess.run(words, capture_output=True, check=False).returncode == 0
 
@@ -113,28 +113,28 @@ def kill_all(run_dir: Path) -> None:
 
 
 def committed(run_dir: Path) -> int:
-    """Iterations whose line is written."""
+    """Number of iterations in metrics.jsonl."""
     metrics = run_dir / "metrics.jsonl"
     return metrics.read_text().count("\n") if metrics.exists() else 0
 
 
 def interrupt(process: "subprocess.Popen[str]") -> None:
-    """Ctrl-C."""
+    """Send Ctrl-C."""
     process.send_signal(signal.SIGINT)
 
 
 def records(run_dir: Path) -> list[IterationRecord]:
-    """Lines of metrics.jsonl."""
+    """Records in metrics.jsonl."""
     return read_records(run_dir / "metrics.jsonl")
 
 
 def digests(run_dir: Path) -> list[str]:
-    """The committed updates."""
+    """Digests of the committed updates."""
     return [record.update_digest for record in records(run_dir)]
 
 
 def config_of(run_dir: Path) -> RunConfig:
-    """What the run was started with."""
+    """Configuration that the run was started with."""
     return from_toml((run_dir / "config.toml").read_text())
 
 
@@ -145,13 +145,13 @@ def final_state(run_dir: Path) -> bytes:
 
 
 def centralised(run_dir: Path) -> list[str]:
-    """The updates of the run to which nothing happens."""
+    """Update digests of the fault-free run."""
     run = LocalRun(config_of(run_dir), coded=False)
     return [iteration.update_digest for iteration in run.train()]
 
 
 def tracebacks(run_dir: Path) -> list[str]:
-    """What the services' logs say from the first line on that no clean run writes."""
+    """Lines of the services' logs from the first sign of an error on; empty for a clean run."""
     signs = ("Traceback", "Exception", " ERROR ", "never retrieved")
     return [
         f"{log.name}: {line}"

@@ -1,4 +1,4 @@
-"""Run directories that are cleaned of processes whatever the test did; images, built once."""
+"""Fixtures: run directories that are always cleaned of processes, and images, built once."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.e2e.images import checkout, engine
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Iterator[Path]:
-    """Where a run may go."""
+    """Path of a run directory."""
     path = tmp_path / "run"
     yield path
     kill_all(path)
@@ -19,7 +19,7 @@ def run_dir(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def docker_engine() -> Iterator[docker.DockerClient]:
-    """The Docker engine."""
+    """Client of the Docker engine."""
     client = engine()
     yield client
     client.close()

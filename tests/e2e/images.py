@@ -1,4 +1,4 @@
-"""The services' images, built as their users build them, from a copy of what they are made of."""
+"""Build the services' images as users do, from a copy of their sources."""
 
 import os
 import shutil
@@ -20,11 +20,11 @@ CLIENT = os.environ.get("FULLRANK_DOCKER", "docker")
 BASE_IMAGE = os.environ.get("FULLRANK_BASE_IMAGE", "")
 WHEELHOUSE = os.environ.get("FULLRANK_WHEELHOUSE", "")
 REQUIRED = bool(os.environ.get("FULLRANK_REQUIRE_DOCKER"))
-"""Whether a missing engine fails the tests instead of skipping them."""
+"""True if a missing engine fails the tests instead of skipping them."""
 
 
 def engine() -> docker.DockerClient:
-    """A client of the Docker engine; the test is skipped, or fails, where there is none."""
+    """A client of the Docker engine; skips or fails the test if there is none."""
     try:
         client = docker.from_env()
         client.ping()
@@ -36,7 +36,7 @@ def engine() -> docker.DockerClient:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkout:
-    """A copy of the repository's part that is built and run, free to be changed."""
+    """A copy of the parts of the repository that are built and run, which tests may change."""
 
     path: Path
 
@@ -62,7 +62,7 @@ class Checkout:
 
 
 def checkout(path: Path) -> Checkout:
-    """Copy what the images are made of, and the wheels if a wheelhouse is given."""
+    """Copy the sources of the images, and the wheels if a wheelhouse is given."""
     ignored = shutil.ignore_patterns("__pycache__", ".*_cache", "*.whl")
     for part in PARTS:
         source = ROOT / part
@@ -78,7 +78,7 @@ def checkout(path: Path) -> Checkout:
 def contents(container: Container, path: str) -> bytes:
     """A file within a container; empty if there is none (yet).
 
-    By the command, for the SDK's ``exec_run`` mixes frame headers into long answers now and then.
+    Uses the command, because the SDK's ``exec_run`` mixes frame headers into long answers at times.
     """
     command = [CLIENT, "exec", str(container.name), "cat", path]
     return subprocess.run(command, capture_output=True, check=False).stdout

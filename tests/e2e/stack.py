@@ -1,4 +1,4 @@
-"""A Compose project of a test: what is running, what is committed, and that nothing is left."""
+"""A Compose project of a test: its containers, committed iterations and clean removal."""
 
 import uuid
 from collections.abc import Callable, Iterator
@@ -29,7 +29,7 @@ batch_size = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack:
-    """A project of its own name."""
+    """A Compose project with a unique name."""
 
     checkout: Checkout
     engine: docker.DockerClient
@@ -46,32 +46,32 @@ class Stack:
         return compose("-p", self.name, *files, *self.options, *words, variables=variables)
 
     def containers(self, service: str = "") -> list[Container]:
-        """Containers, also those that have ended."""
+        """Containers, including those that have ended."""
         labels = [f"com.docker.compose.project={self.name}"]
         labels += [f"com.docker.compose.service={service}"] if service else []
         return self.engine.containers.list(all=True, filters={"label": labels}, ignore_removed=True)
 
     def container(self, service: str) -> Container:
-        """The one container of a service."""
+        """The only container of a service."""
         [found] = self.containers(service)
         return found
 
     def starts(self) -> dict[str, str]:
-        """When each container was started last."""
+        """Last start time of each container."""
         return {str(each.name): each.attrs["State"]["StartedAt"] for each in self.containers()}
 
     def log(self, service: str) -> str:
-        """What a service has said."""
+        """Log of a service."""
         return self.container(service).logs().decode()
 
     def records(self) -> list[IterationRecord]:
-        """The committed iterations."""
+        """Records of the committed iterations."""
         copy = self.checkout.path / "metrics.jsonl"
         copy.write_bytes(contents(self.container("controller"), f"{RUN}/metrics.jsonl"))
         return read_records(copy)
 
     def commit(self, count: int) -> list[IterationRecord]:
-        """The records when so many more iterations are committed."""
+        """Wait for ``count`` more committed iterations; returns all records."""
         target = len(self.records()) + count
         self.eventually(lambda: len(self.records()) >= target, what=f"{target} iterations")
         return self.records()
@@ -81,11 +81,11 @@ class Stack:
         wait_until(condition, what=what)
 
     def joins(self) -> int:
-        """How many learners have joined so far."""
+        """Number of learners that have joined so far."""
         return self.log("controller").count("learner_joined")
 
     def left(self) -> list[str]:
-        """Names of everything that the project has on the engine."""
+        """Names of all objects of the project on the engine."""
         label = {"label": f"com.docker.compose.project={self.name}"}
         found = (
             *self.containers(),
@@ -97,7 +97,7 @@ class Stack:
 
 @contextmanager
 def up(stack: Stack, *words: str) -> Iterator[Stack]:
-    """The project, started; afterwards it is gone without a trace."""
+    """Start the project; at the end remove it and check that nothing is left."""
     try:
         stack.compose("up", "--detach", *words)
         yield stack

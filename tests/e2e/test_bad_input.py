@@ -24,7 +24,7 @@ pytestmark = pytest.mark.e2e
 
 
 def line_of(outcome: Outcome, *, code: int) -> str:
-    """The one line that a command ended with."""
+    """The single line that a command printed as its error."""
     lines = outcome.error.splitlines()
     assert len(lines) == 1, outcome.error
     assert lines[0].startswith("fullrank: ")

@@ -1,4 +1,4 @@
-"""The time of day may be wrong, jump and drift: no deadline and no lease of a service asks it."""
+"""Clocks that are wrong, jump and drift: no deadline and no lease of a service uses them."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ from fullrank.runs.event_log import Left, read_history
 pytestmark = pytest.mark.e2e
 
 WRONG = ("+1h", "-1h", "-5s", "+0 x1.1")
-"""An hour ahead or behind, some seconds behind, a tenth too fast."""
+"""Offsets and rates: an hour ahead or behind, some seconds behind, a tenth too fast."""
 ITERATIONS = 2 * len(WRONG)
 SETTINGS = (
     f"iterations={ITERATIONS}",
@@ -31,13 +31,13 @@ SETTINGS = (
 
 
 class Clock:
-    """The time of day that some processes are told; seconds that pass they count right.
+    """A fake time of day for some processes; their monotonic clocks stay correct.
 
-    They look up once a second what it is: the library has no lock, and threads that look it up at
-    every call end the process sooner or later.
+    Processes read it once a second: the library has no lock, and threads that read it at every call
+    sooner or later end the process.
 
     Args:
-        path: For what is wrong with it.
+        path: File with the offset and rate of the clock.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,14 +45,14 @@ class Clock:
         self.set(WRONG[0])
 
     def set(self, wrong: str) -> None:
-        """Jump, while they run."""
+        """Change the clock while the processes run."""
         scratch = self._path.with_suffix(".tmp")
         scratch.write_text(wrong)
         scratch.replace(self._path)
 
     @property
     def env(self) -> Mapping[str, str]:
-        """What a process sees the clock by."""
+        """Environment variables that give a process this clock."""
         library = files("libfaketime") / "vendor" / "libfaketime" / "src" / "libfaketime.so.1"
         return {
             "LD_PRELOAD": str(library),
@@ -63,7 +63,7 @@ class Clock:
 
 
 def ahead_s(clock: Clock) -> float:
-    """By how much a process under it is ahead of this one."""
+    """Seconds by which the clock is ahead of this process's."""
     command = [sys.executable, "-c", "import time; print(time.time())"]
     told = subprocess.check_output(command, env={**os.environ, **clock.env})
     return float(told) - time.time()
@@ -71,7 +71,7 @@ def ahead_s(clock: Clock) -> float:
 
 @pytest.fixture
 def clocks(tmp_path: Path) -> dict[str, Clock]:
-    """One for each kind of service."""
+    """A clock for each kind of service."""
     services = ("replay", "controller", "learner")
     clocks = {service: Clock(tmp_path / f"{service}.clock") for service in services}
     if ahead_s(clocks["replay"]) < 3000.0:
@@ -80,12 +80,12 @@ def clocks(tmp_path: Path) -> dict[str, Clock]:
 
 
 def beyond(run_dir: Path, iteration: int) -> bool:
-    """Whether an iteration is committed."""
+    """True if the iteration is committed."""
     return committed(run_dir) > iteration
 
 
 def hours(log: Path) -> set[str]:
-    """In which hours of which days lines were logged."""
+    """Days and hours in which lines were logged."""
     return {line[:13] for line in log.read_text().splitlines()}
 
 

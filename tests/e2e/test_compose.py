@@ -1,4 +1,4 @@
-"""Operating the Compose deployment: scaling, environments of one's own, a wrong configuration."""
+"""The Compose deployment: scaling, custom environments, a wrong configuration."""
 
 import json
 import os
@@ -83,7 +83,7 @@ WHEEL = "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-no
 
 
 def _write_wheel(folder: Path) -> None:
-    """A package with a PettingZoo environment, as its author would hand it over."""
+    """A package with a PettingZoo environment, as its author would distribute it."""
     with zipfile.ZipFile(folder / "tiny_team-1.0-py3-none-any.whl", "w") as wheel:
         wheel.writestr("tiny_team.py", ENVIRONMENT)
         wheel.writestr("tiny_team-1.0.dist-info/METADATA", METADATA)

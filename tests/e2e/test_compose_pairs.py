@@ -1,4 +1,4 @@
-"""A learner and a sidecar in each pair: containers that die cost nothing but their own start."""
+"""Pairs of a learner and a sidecar: containers that die cost nothing but their own restart."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,7 +25,7 @@ DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 def pairs(
     images: str, docker_engine: docker.DockerClient, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stack]:
-    """Four learners, each with a straggler sidecar of its own, in a run without end."""
+    """Four learners, each with its own straggler sidecar, in an endless run."""
     place = checkout(tmp_path_factory.mktemp("pairs"))
     place.configure(TINY)
     (place.deploy / "pairs.yml").write_text(rendered(learners=4, base="docker-compose.yml"))

@@ -85,7 +85,7 @@ class Services:
         return (self.home / f"{name}.log").read_text()
 
     def run_to_the_end(self, run_dir: Path, *, lag: int, overrides: tuple[str, ...] = ()) -> None:
-        """With a controller that nothing happens to."""
+        """Run with a fault-free controller."""
         controller = self.controller(run_dir, lag=lag, overrides=overrides)
         try:
             wait_until((run_dir / "config.toml").exists, what="the controller starts")
@@ -98,7 +98,7 @@ class Services:
             assert controller.wait(WAIT_S) == 0
 
     def reference(self, *, lag: int) -> bytes:
-        """The final state of a run to which nothing happened."""
+        """Final state of a fault-free run."""
         if lag not in self._references:
             run_dir = self.home / f"reference-{lag}"
             self.run_to_the_end(run_dir, lag=lag)

@@ -1,4 +1,4 @@
-"""`make train` and `make dashboard`, by what they call: a run, and a page on which it moves."""
+"""`make train` and `make dashboard`, by the commands they call: a run and its live page."""
 
 import json
 from collections.abc import Iterator
@@ -40,7 +40,7 @@ def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
 
 
 def _events(address: str) -> HTTPResponse:
-    """What the page listens to, as soon as it is served."""
+    """Stream of the page's events, as soon as it is served."""
     opened: list[HTTPResponse] = []
 
     def answers() -> bool:
@@ -55,7 +55,7 @@ def _events(address: str) -> HTTPResponse:
 
 
 def _lengths(events: HTTPResponse) -> Iterator[int]:
-    """How many points the curve of returns has, message by message."""
+    """Number of points of the curve of returns, message by message."""
     for line in events:
         if line.startswith(b"data: "):
             curve = json.loads(line.removeprefix(b"data: "))["curve"]

@@ -1,4 +1,4 @@
-"""Who was frozen wakes to find that others went on: a controller is deposed, a learner rejoins."""
+"""Services that wake after others took over: a stale controller ends, a learner rejoins."""
 
 import signal
 import subprocess
@@ -31,7 +31,7 @@ SETTINGS = (
     "controller.heartbeat_s=0.2",
     "controller.lost_after_s=10.0",
     "checkpoint.every=4",
-    "compute.emulate_unit_s=0.2",  # so that nothing ends before it is disturbed
+    "compute.emulate_unit_s=0.2",  # so that nothing ends before the fault
 )
 
 
@@ -59,7 +59,7 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
         wait_for(run_dir, RunState.STALLED)
         zombie.send_signal(signal.SIGSTOP)
         before = committed(run_dir)
-        (run_dir / "lock").unlink()  # as a shared disk may forget who holds it
+        (run_dir / "lock").unlink()  # as a shared disk may lose the lock
 
         serve("controller", run_dir)
         serve("learner", run_dir)
@@ -86,7 +86,7 @@ def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_pat
         wait_until(lambda: committed(tmp_path) > 1, what="two iterations are committed")
         frozen = learners_of(tmp_path)[0]
         frozen.suspend()
-        wait_for(tmp_path, RunState.STALLED)  # what it held was computed by the others
+        wait_for(tmp_path, RunState.STALLED)  # its rows were computed by the others
         frozen.resume()
         wait_for(tmp_path, RunState.FINISHED)
     finally:

@@ -1,4 +1,4 @@
-"""A disk that is full ends or holds up what needs it, by name; with room again, nothing is lost."""
+"""A full disk stops or blocks its users with a clear message; with space again, nothing is lost."""
 
 import asyncio
 import os
@@ -32,19 +32,19 @@ FULL = "No space left on device"
 
 
 class Disk:
-    """A small file system with a file in the way."""
+    """A small file system with a file that fills it."""
 
     def __init__(self, root: Path) -> None:
         self.root, self._ballast = root, root / "ballast"
 
     def fill(self, *, leaving_bytes: int = 0) -> None:
-        """Take all room, but for so much."""
+        """Fill the disk up to the given free space."""
         with self._ballast.open("wb", buffering=0) as file:
             space = os.statvfs(self.root)
             file.write(bytes(space.f_bavail * space.f_frsize - leaving_bytes))
 
     def empty(self) -> None:
-        """Give the room back."""
+        """Free the space."""
         self._ballast.unlink()
 
 

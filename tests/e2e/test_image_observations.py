@@ -1,4 +1,4 @@
-"""Agents that see images: one transition is larger than a message, and is trained on."""
+"""Agents with image observations train although one transition is larger than a message."""
 
 import os
 from pathlib import Path
@@ -61,7 +61,7 @@ SMALL = settings(
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Variables with which services find the environment; this process finds it, too."""
+    """Variables by which services find the environment; this process finds it as well."""
     (tmp_path / "screens.py").write_text(ENVIRONMENT)
     monkeypatch.syspath_prepend(str(tmp_path))
     found = filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")])

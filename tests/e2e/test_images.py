@@ -1,4 +1,4 @@
-"""The images: small, nobody in particular, and one line when something is missing."""
+"""The images: small, with an unprivileged user, and one line of error when something is missing."""
 
 import docker
 import pytest

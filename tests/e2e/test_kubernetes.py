@@ -45,27 +45,27 @@ class Pods:
     scratch: Path
 
     def container(self, pod: str) -> Container:
-        """The pod's main container."""
+        """Main container of the pod."""
         return self.engine.containers.get(f"{self.project}_{pod}_fullrank")
 
     def starts(self) -> dict[str, str]:
-        """When each container was started last."""
+        """Last start time of each container."""
         found = self.engine.containers.list(filters={"name": f"^{self.project}_"})
         return {str(each.name): each.attrs["State"]["StartedAt"] for each in found}
 
     def records(self) -> list[IterationRecord]:
-        """The committed iterations."""
+        """Records of the committed iterations."""
         copy = self.scratch / "metrics.jsonl"
         copy.write_bytes(contents(self.container("controller-0"), METRICS))
         return read_records(copy)
 
     def commit(self, count: int) -> None:
-        """Return when so many more iterations are committed."""
+        """Wait for the given number of further committed iterations."""
         target = len(self.records()) + count
         wait_until(lambda: len(self.records()) >= target, what=f"{target} iterations committed")
 
     def joins(self, host: str) -> int:
-        """How often a learner of this pod has joined the run."""
+        """Number of times that a learner of this pod has joined the run."""
         lines = self.container("controller-0").logs().decode().splitlines()
         return sum("learner_joined" in line and line.endswith(f"host={host}") for line in lines)
 

@@ -1,4 +1,4 @@
-"""A network that loses packets makes a run slower, and changes no bit of it."""
+"""A network that loses packets makes a run slower and changes no bit of it."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from tests.e2e.commands import centralised, digests, fullrank, records, settings
 pytestmark = pytest.mark.e2e
 
 LOST = 0.05
-"""Share of all packets."""
+"""Share of packets lost."""
 NETWORK = f"""
 ip link set lo up || exit
 iptables -A INPUT -i lo -m statistic --mode random --probability {LOST} -j DROP || exit
@@ -17,12 +17,12 @@ code=$?
 iptables -nvxL INPUT >&3
 exit $code
 """
-"""Runs a command, and then says how many packets were lost."""
+"""Script that runs a command and then prints how many packets were lost."""
 
 
 @pytest.fixture
 def losses(tmp_path: Path) -> Path:
-    """Where what was lost is counted."""
+    """Counter of lost packets."""
     path = tmp_path / "losses"
     if not works(*lossy(path, "true")):
         pytest.skip("no network may be made here that loses packets (unshare, iptables)")
@@ -30,7 +30,7 @@ def losses(tmp_path: Path) -> Path:
 
 
 def lossy(losses: Path, *words: str) -> list[str]:
-    """The words of a command on a network of its own."""
+    """Prefix of a command that runs on a network of its own."""
     script = f"exec 3>{losses}{NETWORK}"
     return ["unshare", "--map-root-user", "--net", "sh", "-c", script, "sh", *words]
 

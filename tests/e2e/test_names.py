@@ -1,4 +1,4 @@
-"""A service that gets another address is found there by its name."""
+"""A service that moves to another address is found there by its name."""
 
 import signal
 import subprocess
@@ -22,13 +22,13 @@ HERE, THERE = "127.0.0.2", "127.0.0.3"
 
 
 class Names:
-    """What the names of services mean, to processes that are started with its help.
+    """Name resolution for processes that are started through ``within``.
 
     Args:
-        path: For the table of names.
+        path: File of the table of names.
 
     Attributes:
-        within: Begins a command that looks names up in the table.
+        within: Prefix of a command that resolves names by the table.
     """
 
     def __init__(self, path: Path) -> None:
@@ -41,7 +41,7 @@ class Names:
         return "".join(f"{address} {name}.test\n" for name, address in self._addresses.items())
 
     def move(self, name: str) -> None:
-        """Let a name mean the other address, for running processes, too."""
+        """Point a name to the other address, also for running processes."""
         self._addresses[name] = THERE
         with self._path.open("r+") as file:  # the very file that is mounted, of the same length
             file.write(self._table())
@@ -56,7 +56,7 @@ def names(tmp_path: Path) -> Names:
 
 
 class Run:
-    """Services that know one another by name."""
+    """Services that reach one another by name."""
 
     def __init__(self, run_dir: Path, names: Names) -> None:
         run_dir.mkdir()
@@ -65,7 +65,7 @@ class Run:
         self._dialled = [f"{name}.address={name}.test:{port}" for name, port in self._ports.items()]
 
     def serve(self, name: str, host: str, *words: str) -> "subprocess.Popen[str]":
-        """Start a service; where it listens is its own affair."""
+        """Start a service on ``host``."""
         listens = [f"{name}.listen={host}:{self._ports[name]}"] if name in self._ports else []
         options = settings(*SETTINGS, *self._dialled, *listens)
         with (self._run_dir / f"{name}.log").open("a") as log:

@@ -17,14 +17,14 @@ from fullrank.local import LocalRun
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "matd3"
 LINES = 120
-"""Most lines of an algorithm of one's own."""
+"""Most lines of a user's algorithm."""
 SUMS = ("fractional",)
 """Codes that recover sums of units."""
 
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example's package as an installer leaves it: its module, and its entry points."""
+    """The example's package as an installer leaves it: its module and its entry points."""
     directory = tmp_path_factory.mktemp("installed")
     shutil.copy(EXAMPLE / "matd3.py", directory)
     project = tomllib.loads((EXAMPLE / "pyproject.toml").read_text())["project"]

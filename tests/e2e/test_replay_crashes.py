@@ -1,4 +1,4 @@
-"""kill -9 of the replay service while its writer goes on: what it acknowledged, it has."""
+"""kill -9 of the replay service while its writer continues: no acknowledged row is lost."""
 
 import asyncio
 import os
@@ -22,15 +22,15 @@ from fullrank.rpc.clients import ReplayClient
 pytestmark = pytest.mark.e2e
 
 ROW_SIZE, CAPACITY, BATCH = 2**14, 20, 15
-"""So large that appends go round the end of the ring again and again."""
+"""Sizes at which appends often wrap around the end of the ring."""
 POINTS = ("checks.written", "rows.written", "rows.synced", "rows.stored")
 
 
 class Writer:
-    """Appends row after row, whatever happens to the service.
+    """Appends row after row, through failures of the service.
 
     Attributes:
-        acknowledged: The head of the last append that was answered.
+        acknowledged: Head after the last acknowledged append.
     """
 
     def __init__(self, address: str) -> None:
@@ -53,7 +53,7 @@ def rows_of(first: int, count: int) -> FloatArray:
 
 
 def serve(run_dir: Path, address: str, *, mode: str, failpoint: str) -> "subprocess.Popen[str]":
-    """Started without a fork that runs Python: this process has threads in gRPC."""
+    """Start the service without a fork that runs Python: this process has threads in gRPC."""
     options = settings(f"replay.address={address}", f"replay.acknowledge={mode}")
     words = ["serve", "replay", "--run-dir", str(run_dir), *options]
     return subprocess.Popen(
@@ -69,10 +69,10 @@ def serve(run_dir: Path, address: str, *, mode: str, failpoint: str) -> "subproc
 async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowledged(
     tmp_path: Path, mode: str, counts: tuple[int, ...]
 ) -> None:
-    """Twenty times in either mode."""
+    """Kill the service twenty times in either mode."""
     path = tmp_path / "replay" / f"{TABLE}.table"
     RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=True)
-    # A client that dials its own address while nobody listens there may be given that very port.
+    # A client that dials its own unused address may be given that very port.
     address = free_address().replace("127.0.0.1", "127.0.0.2")
     writer = Writer(address)
     writing = asyncio.create_task(writer.write())
@@ -88,7 +88,7 @@ async def test_a_replay_service_killed_again_and_again_has_all_that_it_acknowled
 
 
 def assert_held(path: Path, acknowledged: int) -> None:
-    """A copy of the file, opened as the next service will open it, has every row acknowledged."""
+    """A copy of the file, opened as by the next service, holds every acknowledged row."""
     copy = path.with_suffix(".copy")
     copy.write_bytes(path.read_bytes())
     storage = RingFile(copy, sync=False)

@@ -1,4 +1,4 @@
-"""Whoever floods replay is refused; its memory stays bounded, and others get their minibatches."""
+"""Floods of replay are refused; its memory stays bounded, and other clients get minibatches."""
 
 import asyncio
 import signal
@@ -44,7 +44,7 @@ class Flooded:
         self.client = ReplayClient(address, deadline_s=WAIT_S)
 
     async def serves(self) -> None:
-        """Another client gets its minibatch."""
+        """Check that another client gets its minibatch."""
         out = np.empty((SAMPLE.size, ROWS.shape[1]), np.float32)
         await self.client.get_sample(sample_message(SAMPLE), out)
         assert np.array_equal(out, ROWS[SAMPLE.positions()])
@@ -90,7 +90,7 @@ async def metadata(address: str) -> None:
 
 
 async def bombs(address: str) -> None:
-    """Messages that are small until they are inflated; none is."""
+    """Messages that are small until they are inflated; none is inflated."""
     async with grpc.aio.insecure_channel(
         address, compression=grpc.Compression.Gzip, options=UNLIMITED
     ) as channel:
@@ -103,7 +103,7 @@ async def bombs(address: str) -> None:
 
 
 async def streams(address: str) -> None:
-    """Ten thousand streams that ask for nothing."""
+    """Ten thousand streams without a request."""
     async with open_channel(address) as channel:
         stub = ReplayServiceStub(channel)
         ends = {asyncio.ensure_future(stub.GetSamples().code()) for _ in range(STREAMS)}

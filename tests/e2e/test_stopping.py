@@ -1,4 +1,4 @@
-"""However often a service is told to stop, it ends once, and well."""
+"""A service that is told to stop several times ends once, and successfully."""
 
 import signal
 import subprocess
@@ -23,7 +23,7 @@ def begin(run_dir: Path, name: str, *extra: str) -> "subprocess.Popen[str]":
 
 
 def heeds(process: psutil.Process) -> bool:
-    """Whether it has a handler of its own for SIGTERM."""
+    """True if the process has a handler of its own for SIGTERM."""
     return holds("SigCgt", signal.SIGTERM, process=process.pid)
 
 

@@ -1,4 +1,4 @@
-"""An environment that hangs ends the controller, which says so."""
+"""An environment that hangs ends the controller with a message."""
 
 import os
 import subprocess
@@ -31,7 +31,7 @@ def parallel_env():
     return env
 """
 WARM_UP, ITERATION = 128, 50
-"""Steps that a run begins with, and those of each iteration."""
+"""Steps before the first iteration, and those of each iteration."""
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ WARM_UP, ITERATION = 128, 50
 def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(
     tmp_path: Path, steps: int, lag: int, phase: str
 ) -> None:
-    """Also one that hangs beside an update that must wait for it."""
+    """The same for a hang beside an update that must wait for the collection."""
     (tmp_path / "hanging.py").write_text(HANGING)
     settled = ("controller.stuck_after_s=20.0", "environment.name=hanging:parallel_env")
     options = settings(*settled, f"collect.lag={lag}", "learners=3", "code.name=uncoded")

@@ -1,4 +1,4 @@
-"""``fullrank train --tls``: the same run under certificates of its own, and no key leaks."""
+"""``fullrank train --tls``: the same run under its own certificates, and no key leaks."""
 
 from pathlib import Path
 

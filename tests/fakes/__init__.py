@@ -1,4 +1,4 @@
-"""A learner that speaks Work by hand and misbehaves in every way the controller must survive."""
+"""A learner that speaks Work directly and misbehaves in every way the controller must survive."""
 
 from tests.fakes.faults import Fault
 from tests.fakes.learner import Ending, FakeLearner

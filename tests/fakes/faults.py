@@ -4,7 +4,7 @@ from enum import Enum, auto
 
 
 class Fault(Enum):
-    """How a learner misbehaves; after a refusal that leaves its stream open it behaves."""
+    """Misbehaviour of a learner; after a refusal that leaves its stream open it behaves."""
 
     OK = auto()
     NAN = auto()
@@ -26,7 +26,7 @@ class Fault(Enum):
     SCALE = auto()
     FORGED_IDENTITY = auto()
     WRONG_UPDATE = auto()
-    """Wrong digests that fit the vector: only another learner's digest, or a proof, tells."""
+    """Wrong digests that match the vector: only another learner's digest, or a proof, shows it."""
     WRONG_LATE = auto()
     """The same, after a stall."""
     OTHER_VERSION = auto()

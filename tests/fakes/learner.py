@@ -1,4 +1,4 @@
-"""A learner that commits one fault and otherwise works as it should."""
+"""A learner that commits one fault and otherwise works correctly."""
 
 import asyncio
 import socket
@@ -25,7 +25,7 @@ from fullrank_learner.session import Contribution
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How the controller ended a stream."""
+    """Status with which the controller ended a stream."""
 
     code: grpc.StatusCode
     details: str
@@ -33,12 +33,12 @@ class Ending:
 
 @dataclass(slots=True)
 class FakeLearner:
-    """Computes as a learner does, and commits one fault; then it goes on without faults.
+    """Computes as a learner does, commits one fault, and continues without faults.
 
     Args:
         address: Address of the controller.
-        fault: What it does wrong, when it introduces itself or in iteration ``at``.
-        at: That iteration; it behaves before.
+        fault: Its fault, committed when it introduces itself or in iteration ``at``.
+        at: Iteration of the fault.
         security: Its credentials.
     """
 
@@ -47,20 +47,20 @@ class FakeLearner:
     at: int = 0
     security: Security = PLAINTEXT
     process: bytes = b""
-    """Identifies it when it dials again."""
+    """Identity of its process, kept when it dials again."""
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
-    """It holds an index, or was turned away."""
+    """Set when it holds an index or was turned away."""
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
-    """It got the assignment of iteration ``at``."""
+    """Set when it got the assignment of iteration ``at``."""
     release: asyncio.Event = field(default_factory=asyncio.Event)
-    """Lets STALL, WRONG_LATE and DUPLICATE go on."""
+    """Lets STALL, WRONG_LATE and DUPLICATE continue."""
     refused: list[pb.Refused] = field(default_factory=list)
     died: bool = False
     answered: int = 0
-    """Rounds that it sent a vector for."""
+    """Number of rounds for which it sent a vector."""
 
     async def run(self) -> Ending:
-        """Work until the controller ends the stream; return how it did."""
+        """Work until the controller ends the stream; returns its status."""
         client = ControllerClient(self.address, security=self.security)
         call = client.work()
         try:
@@ -195,7 +195,7 @@ class FakeLearner:
         elif fault is Fault.WRONG_DIGEST:
             wrong = [pb.UnitDone(ids=ids, unit=unit.unit, digest=bytes(16)) for unit in units]
             await contribute(call, ids, row, coded, computed, wrong)
-        elif fault is Fault.FORGED_IDENTITY:  # speaks for who holds the next unit
+        elif fault is Fault.FORGED_IDENTITY:  # speaks for the holder of the next unit
             forged = pb.UnitDone(ids=ids, unit=units[0].unit + 1, digest=units[0].digest)
             await call.write(pb.LearnerMessage(units=[forged]).SerializeToString())
         elif fault is Fault.NO_DIGESTS:

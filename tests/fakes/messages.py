@@ -1,4 +1,4 @@
-"""Messages on a Work stream, whole or broken off."""
+"""Messages on a Work stream, complete or cut short."""
 
 from collections.abc import Sequence
 

@@ -46,16 +46,16 @@ TINY = (
     f"replay.deadline_s={WAIT_S}",
     "metrics.sinks=[]",
 )
-"""Rounds of some milliseconds."""
+"""Overrides for rounds of some milliseconds."""
 
 
 def resolved(*overrides: str) -> Resolved:
-    """The tiny configuration with settings of the test."""
+    """The tiny configuration with overrides."""
     return load(None, environ={}, overrides=[*TINY, *overrides]).check()
 
 
 def reference_digests(config: RunConfig) -> list[str]:
-    """What the same run commits in one process, without a network."""
+    """Update digests of the same run in one process, without a network."""
     return [iteration.update_digest for iteration in LocalRun(config).train()]
 
 
@@ -67,7 +67,7 @@ class Service:
     stop: asyncio.Event
 
     async def end(self) -> None:
-        """Stop it as SIGTERM would; raises what it failed with."""
+        """Stop it as SIGTERM would; raises the error that it failed with."""
         self.stop.set()
         async with asyncio.timeout(WAIT_S):
             await self.task
@@ -75,7 +75,7 @@ class Service:
 
 @dataclass(slots=True)
 class Cluster:
-    """Services of the run in ``run_dir``; all are ended at the end."""
+    """Services of the run in ``run_dir``; all end with the context."""
 
     run_dir: Path
     settings: Resolved
@@ -108,11 +108,11 @@ class Cluster:
 
     @property
     def launch(self) -> Launch:
-        """What each service is started with."""
+        """Settings with which services are launched."""
         return Launch(resolved=self.settings, run_dir=self.run_dir)
 
     def security(self, role: Role) -> Security:
-        """Whoever holds a role in the run."""
+        """Credentials of a role in the run."""
         return Security.of(self.config.tls, role)
 
     def replay(self) -> Service:
@@ -130,12 +130,12 @@ class Cluster:
         return self.attached(self.launch)
 
     def attached(self, launch: Launch) -> Service:
-        """Start a learner that is told something else than the others."""
+        """Start a learner with settings of its own."""
         stop = asyncio.Event()
         return self.start(stop, attach(launch, stop))
 
     def learners(self, count: int) -> list[Service]:
-        """Start several."""
+        """Start the given number of learners."""
         return [self.learner() for _ in range(count)]
 
     def start(self, stop: asyncio.Event, serving: Coroutine[Any, Any, None]) -> Service:
@@ -147,7 +147,7 @@ class Cluster:
     async def fake(
         self, fault: Fault, *, at: int = 0, process: bytes = b""
     ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
-        """Attach a fake learner; its index is the lowest that is free now."""
+        """Attach a fake learner; its index is the lowest free one."""
         security = self.security(Role.LEARNER)
         fake = FakeLearner(await self.address(), fault, at, security, process)
         task = asyncio.create_task(fake.run())
@@ -156,7 +156,7 @@ class Cluster:
         return fake, task
 
     async def address(self) -> str:
-        """The controller's, once it has announced itself."""
+        """The controller's address, once it is announced."""
         await eventually(lambda: self._address() is not None, what="the controller listens")
         address = self._address()
         assert address is not None
@@ -195,7 +195,7 @@ class Cluster:
             await client.close()
 
     async def _status(self, client: ControllerClient) -> pb.GetStatusResponse:
-        """What the controller says; where it has ended, what it ended with is raised instead."""
+        """Status of the controller; raises its error if it has ended."""
         try:
             return await client.status()
         except ServiceLost:
@@ -205,7 +205,7 @@ class Cluster:
             raise
 
     async def ready(self, count: int) -> pb.GetStatusResponse:
-        """The status when so many learners have sent their probe."""
+        """The status when ``count`` learners have sent their probe."""
         return await self.status_when(
             lambda status: sum(bool(each.fingerprint) for each in status.learners) == count,
             what=f"{count} learners ready",
@@ -218,9 +218,9 @@ class Cluster:
         )
 
     def records(self) -> list[IterationRecord]:
-        """Lines of metrics.jsonl."""
+        """Records in metrics.jsonl."""
         return read_records(self.run_dir / "metrics.jsonl")
 
     def digests(self) -> list[str]:
-        """The committed updates."""
+        """Digests of the committed updates."""
         return [record.update_digest for record in self.records()]

@@ -23,7 +23,7 @@ UNCODED = ("code.name=uncoded", "learners=3")
 
 
 async def superseded(cluster: Cluster) -> str:
-    """The error by which a controller that is started now ends as superseded."""
+    """Start a controller and return the error by which it ends as superseded."""
     controller = cluster.controller()
     with pytest.raises(StaleTerm) as raised:
         await asyncio.wait_for(controller.task, WAIT_S)

@@ -1,4 +1,4 @@
-"""Health tells probes whether a service is at work; a service may bind where nobody dials it."""
+"""Health tells probes if a service is at work; a bind address may differ from the dialled one."""
 
 import asyncio
 from pathlib import Path

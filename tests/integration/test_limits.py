@@ -1,4 +1,4 @@
-"""Who asks for too much is refused, and the others do not notice."""
+"""Clients that exceed a limit are refused, and others are not affected."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""Every service tells Prometheus its numbers, by its conventions, and only if it is told to."""
+"""Every service exports metrics by the conventions of Prometheus, and only if configured to."""
 
 import asyncio
 import urllib.request
@@ -25,7 +25,7 @@ def read(address: str) -> str:
 
 
 async def scraped(cluster: Cluster, name: str) -> dict[tuple[str, str], float]:
-    """(name, value of the label) to number."""
+    """Values by (name, value of the label)."""
     announced = cluster.run_dir / "services" / f"{name}-metrics.json"
     await eventually(announced.exists, what=f"{name} serves its metrics")
     text = await asyncio.to_thread(read, resolve("127.0.0.1:0", cluster.run_dir, f"{name}-metrics"))

@@ -1,4 +1,4 @@
-"""``fullrank.client``, the verbs that are made of it, and the example."""
+"""``fullrank.client``, the verbs built on it, and the example."""
 
 import asyncio
 import json
@@ -35,7 +35,7 @@ async def monitor_of(cluster: Cluster) -> str:
 
 
 def fullrank(*words: str) -> int:
-    """The command's exit code."""
+    """Exit code of the command."""
     try:
         main(words)
     except SystemExit as end:

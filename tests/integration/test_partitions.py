@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 UNCODED = ("code.name=uncoded", "learners=3")
 ANYWHERE = "127.0.0.1:0"
 ATTENTIVE = ("controller.heartbeat_s=0.2", "controller.lost_after_s=6.0")
-"""A busy machine may keep a heartbeat for seconds."""
+"""Limit on silence; a busy machine may delay a heartbeat for seconds."""
 
 FAILURES: dict[str, Failure] = {
     "cut": FaultProxy.cut,

@@ -20,7 +20,7 @@ AUTO = ("code.name=auto", "learners=6", "iterations=24")
 
 @pytest.fixture(autouse=True)
 def three_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tell the planner simulated times: a unit takes 20 ms, and three learners are 400 ms late."""
+    """Give the planner simulated times: a unit takes 20 ms, three learners are 400 ms late."""
 
     def simulated(record: IterationRecord, code: Code, moved: object) -> Observation:
         machines, late = Machines(unit_s=0.02), FixedK(k=3, delay_s=0.4)

@@ -54,7 +54,7 @@ def test_every_alert_is_tested_and_says_what_to_do() -> None:
 
 @asynccontextmanager
 async def prometheus(scratch: Path, targets: list[str]) -> AsyncIterator[str]:
-    """Its address, while it scrapes the targets every half second."""
+    """Address of a Prometheus that scrapes the targets every half second."""
     address = free_address()
     job = {"job_name": "fullrank", "static_configs": [{"targets": targets}]}
     configuration = {"global": {"scrape_interval": "500ms"}, "scrape_configs": [job]}
@@ -75,7 +75,7 @@ async def prometheus(scratch: Path, targets: list[str]) -> AsyncIterator[str]:
 
 
 def query(address: str, expression: str) -> list[Any]:
-    """The series that an expression gives; none while Prometheus comes up."""
+    """The series that an expression gives; none until Prometheus is up."""
     url = f"http://{address}/api/v1/query?" + urllib.parse.urlencode({"query": expression})
     try:
         with urllib.request.urlopen(url, timeout=WAIT_S) as answer:

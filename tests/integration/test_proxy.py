@@ -1,4 +1,4 @@
-"""The sidecar's port is the peer behind it: any call of any service goes as it would directly."""
+"""The sidecar's port is transparent: calls of any service behave as if made directly."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -20,7 +20,7 @@ from fullrank_straggler.proxy import Proxy
 pytestmark = pytest.mark.integration
 
 Seen: TypeAlias = list[tuple[dict[str, Any], float | None]]
-"""Metadata and remaining seconds of each call that the peer got."""
+"""Metadata and remaining seconds of each call that reached the peer."""
 
 EARLY = (("early", "1"), ("early-bin", b"\x00\xff"))
 TRAILING = (("late", "2"), ("grpc-status-details-bin", b"\x01\x02"))
@@ -29,7 +29,7 @@ OPTIONS = [("grpc.so_reuseport", 0), *UNLIMITED]
 
 
 class Peer(grpc.GenericRpcHandler):
-    """Doubles what it gets; some words make it behave otherwise."""
+    """Echoes each message twice; some messages change its behaviour."""
 
     def __init__(self) -> None:
         self.seen: Seen = []
@@ -76,7 +76,7 @@ def proxy_to(upstream: Callable[[], str]) -> Proxy:
 
 @asynccontextmanager
 async def standing() -> AsyncIterator[tuple[Peer, grpc.aio.Channel, grpc.aio.Channel]]:
-    """A peer, a channel straight to it, and one through the proxy."""
+    """A peer, a direct channel to it, and one through the proxy."""
     peer, server = Peer(), grpc.aio.server(options=OPTIONS)
     server.add_generic_rpc_handlers((peer,))
     beyond = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
@@ -101,14 +101,14 @@ Outcome: TypeAlias = tuple[Any, ...]
 
 
 async def stream(channel: grpc.aio.Channel, requests: list[bytes], **options: Any) -> Outcome:
-    """How a call of a stream of requests goes."""
+    """Outcome of a call with a stream of requests."""
     method: Any = channel.stream_stream("/any.Service/Method")
     call = method(iter(requests), **options)
     return await outcome(call, lambda: collected(call))
 
 
 async def unary(channel: grpc.aio.Channel, request: bytes, **options: Any) -> Outcome:
-    """How a unary call goes."""
+    """Outcome of a unary call."""
     method: Any = channel.unary_unary("/any.Service/Method")
     call = method(request, **options)
 
@@ -153,7 +153,7 @@ async def test_a_stream_goes_as_it_does_directly(count: int) -> None:
 
 @pytest.mark.parametrize("code", ["CANCELLED", "DATA_LOSS", "DEADLINE_EXCEEDED", "UNAVAILABLE"])
 async def test_status_details_and_trailing_metadata_come_through(code: str) -> None:
-    requests = [b"a", f"fail {code}".encode()]  # no more: grpc.aio loses the status of who writes
+    requests = [b"a", f"fail {code}".encode()]  # no more: grpc.aio loses the writer's status
     async with standing() as (_, direct, through):
         expected = await stream(direct, requests)
         assert await stream(through, requests) == expected
@@ -216,7 +216,7 @@ async def test_a_deadline_that_passes_ends_the_call_on_both_sides() -> None:
 
 
 async def test_a_peer_that_takes_nothing_stops_the_sender() -> None:
-    """Of two streams written to at once, the one whose peer does not read stops early."""
+    """Two streams write at once; the one whose peer does not read stops early."""
     piece, stuck_bytes = b"swallow".ljust(2**20), 0
 
     async def keep_writing(call: Any) -> None:

@@ -1,4 +1,4 @@
-"""Who writes or reads too fast for the other waits; nobody waits for ever, and nothing grows."""
+"""A writer or reader that is too fast for the other waits, but not for ever; memory is bounded."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -34,7 +34,7 @@ ROW_SIZE, CAPACITY, SHORT_S = 2, 10, 0.05
 
 @dataclass
 class Pair:
-    """A service, who writes to it and who reads from it."""
+    """A replay service with a writer and a reader."""
 
     service: ReplayServicer
     address: str
@@ -54,7 +54,7 @@ class Pair:
         return asyncio.create_task(self.writer.append(first, rows))
 
     async def stalled(self) -> None:
-        """The reader has seen 10 rows, the writer has stored 20: all that are held are unseen."""
+        """Store 20 rows after the reader has seen 10: all rows held are unseen."""
         await self.write(0, CAPACITY)
         await self.read(tail=0, head=CAPACITY)
         await self.write(CAPACITY, CAPACITY)

@@ -1,4 +1,4 @@
-"""What every service owes its operators: health, reflection, limits and a clean end."""
+"""Operation of every service: health, reflection, limits and a clean end."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -83,9 +83,9 @@ async def test_a_second_controller_of_a_run_is_refused(tmp_path: Path) -> None:
 
 
 def answer_to(message: bytes, address: str) -> grpc.StatusCode:
-    """How a stream of Work ends that begins with it.
+    """Status of a Work stream that begins with the message.
 
-    Asked without asyncio, where who still writes may not learn how a call ended (grpc/grpc#36066).
+    Called without asyncio, which may lose the status while a call still writes (grpc/grpc#36066).
     """
     with grpc.insecure_channel(address) as unlimited:
         work: Any = unlimited.stream_stream("/fullrank.v1.ControllerService/Work")

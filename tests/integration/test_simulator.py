@@ -1,4 +1,4 @@
-"""The simulator predicts what the controller takes, both in virtual time."""
+"""The simulator predicts the controller's times, both in virtual time."""
 
 import asyncio
 from pathlib import Path
@@ -26,7 +26,7 @@ UNIT_S, NEGLIGIBLE_S = 0.2, 1e-3
 
 
 class TimedLearner(SimulatedLearner):
-    """Takes ``UNIT_S`` for each unit, and then as long as the delay model says."""
+    """Takes ``UNIT_S`` for each unit, then the delay of the delay model."""
 
     config: RunConfig
 

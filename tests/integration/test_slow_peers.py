@@ -1,4 +1,4 @@
-"""A peer that dials and then says nothing is disconnected, and blocks no other."""
+"""A peer that dials and stays silent is disconnected and blocks no other."""
 
 import asyncio
 from pathlib import Path

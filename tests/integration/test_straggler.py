@@ -34,7 +34,7 @@ UNCODED = ("code.name=uncoded", "learners=3", "controller.undecodable=wait")
 CYCLIC = ("code.name=cyclic", "learners=4")
 """Any three of four rows decode."""
 CONTROLLER = 1
-"""Its place among the services of a lab."""
+"""Index of the controller among the services of a lab."""
 EXPONENTIAL = ("stragglers.name=exponential", "stragglers.mean_s=0.02")
 FOR_EVER_S = 1000.0
 
@@ -44,7 +44,7 @@ class Lab:
 
     Args:
         cluster: The run.
-        folder: Where the sidecar announces itself, and looks for the controller.
+        folder: Folder in which the sidecar announces itself and finds the controller.
     """
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
@@ -75,7 +75,7 @@ class Lab:
             self._cluster.start(stop, attach(Launch(resolved=behind), stop))
 
     async def inject(self, *faults: Fault, model: PluginSettings | None = None) -> Injected:
-        """Change what is injected."""
+        """Change the injection."""
         return await asyncio.to_thread(set_injection, self.control, model=model, faults=faults)
 
 
@@ -83,7 +83,7 @@ class Lab:
 async def lab(
     run_dir: Path, *settings: str, injected: tuple[str, ...] = ()
 ) -> AsyncIterator[tuple[Cluster, Lab]]:
-    """A run with these settings, and a sidecar with those."""
+    """A run with ``settings``, and a sidecar with those in ``injected``."""
     async with Cluster(run_dir, resolved(*settings)) as cluster:
         cluster.replay()
         cluster.controller()
@@ -108,7 +108,7 @@ FIXED = ("stragglers.name=fixed_k", f"stragglers.delay_s={FOR_EVER_S}")
 
 
 def named(seed: int) -> list[tuple[int, ...]]:
-    """Whom FIXED delays in each iteration."""
+    """Learner that FIXED delays in each iteration."""
     model = FixedK(k=1, delay_s=FOR_EVER_S)
     return [(int(model.delays(seed=seed, iteration=t, learners=4).argmax()),) for t in range(4)]
 

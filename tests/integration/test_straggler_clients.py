@@ -19,7 +19,7 @@ pytestmark = pytest.mark.integration
 
 
 def call_everything(address: str) -> dict[str, str]:
-    """Ask a port for its services and call each method once, with an empty request."""
+    """List the services of a port and call each method once, with an empty request."""
     with grpc.insecure_channel(address) as channel:
         database = ProtoReflectionDescriptorDatabase(channel)
         pool = DescriptorPool(database)
@@ -31,7 +31,7 @@ def call_everything(address: str) -> dict[str, str]:
 
 
 def _call(channel: grpc.Channel, service: str, method: MethodDescriptor) -> str:
-    """The status of one call; OK as soon as a stream answers."""
+    """Status of one call; OK as soon as a stream answers."""
     kinds = {True: "stream", False: "unary"}
     shape = f"{kinds[method.client_streaming]}_{kinds[method.server_streaming]}"
     make: Any = getattr(channel, shape)

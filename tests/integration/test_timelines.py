@@ -1,4 +1,4 @@
-"""Records hold the timeline of each learner in a round, and whose digests were compared."""
+"""Records hold each learner's timeline in a round, and the learners whose digests were compared."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""Runs under mutual TLS: the same bits, and nobody else's calls."""
+"""Runs under mutual TLS: the same bits, and calls from certified peers only."""
 
 import asyncio
 from pathlib import Path

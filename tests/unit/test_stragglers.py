@@ -1,4 +1,4 @@
-"""Delay models: exact counts, right distributions, and the same answer in every process."""
+"""Delay models: exact counts, correct distributions, and equal delays in every process."""
 
 import subprocess
 import sys

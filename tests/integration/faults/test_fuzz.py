@@ -1,4 +1,4 @@
-"""A slice of the million malformed messages that the benchmark tries."""
+"""A sample of the million malformed messages that the benchmark tries."""
 
 import subprocess
 import sys

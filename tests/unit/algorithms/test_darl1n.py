@@ -44,7 +44,7 @@ def make(
 
 
 def up(who: IntArray, observation: FloatArray) -> FloatArray:
-    """Actions that tell who took them."""
+    """Actions that identify their agent."""
     return np.stack([who, np.ones_like(who)], axis=1).astype(np.float32)
 
 
@@ -139,7 +139,7 @@ def test_no_two_threads_share_the_matrix_of_a_few_rows() -> None:
 
 
 def perceptron(net: Mlp, row: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
-    """The same by PyTorch's layers, on a flat row."""
+    """The same network by PyTorch's layers, on a flat row."""
     for number, layer in enumerate(net.layers):
         whole = layer.of(row[None])[0]
         inputs = linear(inputs, whole[:, :-1], whole[:, -1])
@@ -255,7 +255,7 @@ def test_independent_updates_are_clipped_once_they_are_decoded() -> None:
 
 
 def by_hand(algorithm: Algorithm, decoded: FloatArray, *, norm: float) -> FloatArray:
-    """Weights and biases of each layer clipped apart."""
+    """Weights and biases of each layer clipped separately."""
     assert isinstance(algorithm.parameters, GroupedParameters)
     (group,), clipped = algorithm.parameters.groups, decoded.copy()
     assert isinstance(group, NetworkGroup)

@@ -1,4 +1,4 @@
-"""Losses as algorithms state them: hand-written kernels and any modules compute what they say."""
+"""Hand-written kernels and general modules compute the losses that algorithms state."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ SEED = 11
 
 
 def minibatch(size: int) -> FloatArray:
-    """Transitions in which agents die and are dead."""
+    """Transitions in which agents die or are dead."""
     layout, generator = layout_of(AGENTS), np.random.default_rng(0)
     rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
     rows[:, layout.terminated] = generator.random((size, layout.agents)) < 0.2

@@ -1,4 +1,4 @@
-"""Late digests count, contradictions surface, and what two found alike is audited."""
+"""Late digests count, contradictions surface, and units that two learners agree on are audited."""
 
 from collections.abc import Sequence
 

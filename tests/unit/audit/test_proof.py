@@ -1,4 +1,4 @@
-"""A proof names whoever was wrong, nobody else, and the first iteration that was."""
+"""A proof names exactly the wrong learners, and the first wrong iteration."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
@@ -45,7 +45,7 @@ class Sums:
 
 
 def algorithm_of(sums: Sums) -> Algorithm:
-    """The two roles that are asked for."""
+    """An algorithm with the roles that a proof uses."""
     problem = SimpleNamespace(target=None)
     roles = SimpleNamespace(gradients=sums, optimiser=sums, problem=problem)
     return cast(Algorithm, roles)
@@ -60,14 +60,14 @@ def gather(sample: Sample) -> FloatArray:
 
 
 Lies = Mapping[tuple[int, int, int], bool]
-"""(iteration, learner, unit) that is reported wrong; whoever reports first is committed."""
+"""Wrong reports by (iteration, learner, unit); the first reporter's bits are committed."""
 
 
 def played(lies: Lies, *, stored: bool = True) -> tuple[list[Entry], Ledger, dict[int, set[int]]]:
-    """A run in which the first reporter of a unit decides what is committed.
+    """A run in which the first report of a unit is committed.
 
     Returns:
-        The journal, the ledger with everybody's late reports, and who committed what wrong.
+        The journal, the ledger with all late reports, and the wrong commits of each learner.
     """
     algorithm, ledger, entries = algorithm_of(Sums()), Ledger(), list[Entry]()
     wrong: dict[int, set[int]] = {}
@@ -132,14 +132,14 @@ def test_a_late_lie_takes_nothing_back() -> None:
 def test_what_a_party_committed_before_is_looked_at_again() -> None:
     lies = {(4, 1, 1): True}
     entries, ledger, _ = played({**lies, (2, 1, 1): True})
-    ledger.settle(2)  # nobody else was heard in iteration 2
+    ledger.settle(2)  # no other learner reported in iteration 2
     assert proved(entries, ledger) == Finding(wrong=2, culprits={1: 2})
     assert proved(entries, ledger, since=3) == Finding(wrong=4, culprits={1: 4})
 
 
 def test_after_a_wrong_update_that_was_not_stored_nobody_is_judged() -> None:
     entries, ledger, _ = played({(2, 1, 1): True, (4, 3, 0): True}, stored=False)
-    ledger.settle(2)  # iteration 4 is disputed, at parameters that nobody has any more
+    ledger.settle(2)  # iteration 4 is disputed, at parameters that no checkpoint has
     assert proved(entries, ledger) == Finding(wrong=2, culprits={1: 2})
 
 
@@ -149,7 +149,7 @@ def test_two_that_collude_are_both_named_by_a_third_that_is_right() -> None:
 
 
 def test_a_unit_that_all_holders_agree_on_is_believed_until_the_controller_computes_it() -> None:
-    """What is promised of learners that collude ends here."""
+    """The guarantee does not cover learners that collude."""
     lies = {(3, learner, 1): True for learner in (0, 1, 3)}
     entries, ledger, _ = played(lies)
     assert proved(entries, ledger) is None
@@ -179,7 +179,7 @@ def test_nobody_is_named_wrongly_and_a_disputed_lie_is_found(
     if not told:
         assert finding is None
         return
-    if finding is None:  # liars that agree, heard by nobody else: impossible with two of four
+    if finding is None:  # liars that agree, uncontradicted: impossible with two of four
         assert all(
             len({j for i, j, u in told if (i, u) == (each[0], each[2])}) > 1 for each in told
         )

@@ -1,4 +1,4 @@
-"""Timelines are to scale; a curve rises where the values do."""
+"""Timelines are drawn to scale; a curve rises with its values."""
 
 from tests.unit.runs.test_time_budget import timed
 

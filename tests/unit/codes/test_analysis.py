@@ -1,4 +1,4 @@
-"""Oracles from the papers and closed forms."""
+"""Analysis of codes against numbers from the papers and closed forms."""
 
 import math
 
@@ -111,7 +111,7 @@ def test_repetition_of_twelve_units_twice_has_variance_minus_twelve_ln_two() -> 
 
 @st.composite
 def received(draw: st.DrawFn) -> Matrix:
-    """Rows of some code that decode."""
+    """Decodable rows of some code."""
     name = draw(st.sampled_from(["mds", "random_sparse", "ldgm", "cyclic", "replication"]))
     code = make_code(name, rows=9, units=4, seed=draw(st.integers(0, 20)))
     rows = draw(st.lists(st.integers(0, 8), min_size=4, max_size=9, unique=True))

@@ -1,4 +1,4 @@
-"""``fullrank codes``: what it prints, and refusals in one line."""
+"""``fullrank codes``: its output, and refusals in one line."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""When and what: rank, order, attempts, idempotence, the sum, refusals."""
+"""Decoding: rank, order, attempts, idempotence, the sum, refusals."""
 
 import numpy as np
 import pytest

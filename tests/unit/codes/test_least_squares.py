@@ -13,12 +13,13 @@ from fullrank.common.types import Matrix
 UNITS, ROWS, DRAWS = 4, 8, 20_000
 CODES = ("cyclic", "mds", "ldgm", "random_sparse", "replication")
 SIGMAS = 5.5
-"""A mean of normal draws is further off with probability 4e-8, and so, nearly, is a variance of so
-many: that any of the 80 comparisons fails by chance has probability below 1e-5."""
+"""Tolerance in standard errors. A mean of normal draws exceeds it with probability 4e-8, and so,
+nearly, does a variance of so many draws: any of the 80 comparisons fails by chance with probability
+below 1e-5."""
 
 
 def received(name: str, size: int) -> Matrix:
-    """Rows that decode, drawn before any noise is; those without a unit never come."""
+    """Decodable rows, drawn before any noise; rows without a unit are excluded."""
     code, generator = make_code(name, rows=ROWS, units=UNITS), np.random.default_rng(size)
     held = np.flatnonzero(code.load)
     while True:
@@ -28,7 +29,7 @@ def received(name: str, size: int) -> Matrix:
 
 
 def decoded(rows: Matrix, truth: Matrix, seed: int) -> Matrix:
-    """What comes out of vectors whose every part has normal noise of its own; a column a draw."""
+    """Decoded vectors when every part has independent normal noise; a column for each draw."""
     generator = np.random.default_rng(seed)
     noise = generator.standard_normal((*rows.shape, DRAWS))
     coded = (rows[:, :, None] * (truth[None, :, None] + noise)).sum(axis=1)

@@ -1,4 +1,4 @@
-"""Parity checks say what shows and who can be named, as ranks do."""
+"""Parity checks detect and locate errors as far as ranks allow."""
 
 from itertools import combinations
 
@@ -86,7 +86,7 @@ def test_residuals_do_not_grow_with_the_condition() -> None:
 
 
 def test_a_threshold_calibrated_on_clean_rounds_gives_no_false_alarm() -> None:
-    """Learners of different mathematics: vectors that agree to float32 only."""
+    """Learners with different arithmetic: vectors that agree to float32 only."""
     rows, generator = rows_of("mds", 4, set(range(7))), np.random.default_rng(0)
 
     def round_(seed: int) -> Matrix:

@@ -1,4 +1,4 @@
-"""What a row of one unit gives by itself is what solving would give, or nothing."""
+"""A row of a single unit gives by itself the bits that solving would give, or nothing."""
 
 import numpy as np
 import pytest
@@ -13,14 +13,14 @@ SIZES = (5, 3)
 
 
 def update(unit: int, *, seed: int = 0) -> FloatArray:
-    """Padded with zeros to the longest, on the grid."""
+    """An update on the grid, padded with zeros to the longest."""
     drawn = np.zeros(max(SIZES), np.float32)
     drawn[: SIZES[unit]] = np.random.default_rng([seed, unit]).uniform(-1.0, 1.0, SIZES[unit])
     return snap(drawn)
 
 
 def offered(rows: dict[int, tuple[int, float]], *, seed: int = 0) -> SingleUnitRows:
-    """Rows with their unit and coefficient, taken."""
+    """Rows with their unit and coefficient, added and precomputed."""
     rows_ = SingleUnitRows(SIZES)
     for row, (unit, coefficient) in rows.items():
         coded = coefficient * update(unit, seed=seed).astype(np.float64)

@@ -1,4 +1,4 @@
-"""Targets T: which sets J recover T U, and when the sums are exact."""
+"""Targets T: the sets J that recover T U, and the cases in which sums are exact."""
 
 import numpy as np
 import pytest
@@ -86,7 +86,7 @@ def test_conditions_are_finite_where_the_target_decodes(groups: int, size: int) 
 def test_sums_up_to_the_bound_are_exact_and_beyond_it_never_called_so(
     size: int, share: float, seed: int
 ) -> None:
-    """|u| may exceed ``LIMIT`` where the code itself adds nothing up."""
+    """|u| may exceed ``LIMIT`` if the code itself adds nothing up."""
     generator = np.random.default_rng(seed)
     largest = 2.0 * share * largest_sum(GRID) / size
     updates = np.floor(generator.uniform(0.0, largest / GRID, size=(size, 8))) * GRID

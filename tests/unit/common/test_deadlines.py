@@ -1,4 +1,4 @@
-"""A deadline follows what was measured, and never falls below what was configured."""
+"""A deadline follows measured times and never falls below the configured one."""
 
 from hypothesis import given
 from hypothesis import strategies as st

@@ -1,4 +1,4 @@
-"""The linear hash adds up as updates do, and sees changed entries."""
+"""The linear hash adds up as updates do, and detects changed entries."""
 
 import numpy as np
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Exact updates: what snapping keeps, and what digests tell apart."""
+"""Exact updates: the effect of snapping, and the differences that digests detect."""
 
 import numpy as np
 from blake3 import blake3

@@ -1,4 +1,4 @@
-"""Recorded trajectories: those kept here, and longer ones where ``FULLRANK_GOLDEN`` points."""
+"""Recorded trajectories: those of the repository, and longer ones from ``FULLRANK_GOLDEN``."""
 
 import os
 from collections.abc import Mapping

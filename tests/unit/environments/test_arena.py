@@ -1,4 +1,4 @@
-"""The arenas beyond the recordings: sizes, options, walls, and what the rules mean."""
+"""The arenas beyond the recordings: sizes, options, walls, and the rules of their rewards."""
 
 import tracemalloc
 from typing import Any
@@ -22,7 +22,7 @@ Array = np.ndarray[Any, Any]
 
 
 def stand(arena: Arena, agents: list[tuple[float, float]], food: list[tuple[float, float]]) -> None:
-    """Put everything of copy 0 at rest where it is asked to be."""
+    """Put everything of copy 0 at rest at the given positions."""
     arena.reset([1], [0])
     arena.crowd.position[:, 0] = np.array(agents).T
     arena.crowd.velocity[:] = 0.0
@@ -30,7 +30,7 @@ def stand(arena: Arena, agents: list[tuple[float, float]], food: list[tuple[floa
 
 
 def rest(arena: Arena) -> Array:
-    """One step in which nobody does anything; what it pays."""
+    """Rewards of one step without actions."""
     nothing = np.tile(np.eye(5, dtype=np.float32)[0], (arena.copies, len(arena.agents)))
     reward: Array = arena.step(nothing).reward[0]
     return reward

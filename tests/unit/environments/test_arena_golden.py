@@ -41,7 +41,7 @@ def arena_of(path: Path, data: Recording) -> Arena:
 
 
 def compare_observations(observed: Array, data: Recording, step: int) -> None:
-    """Those of the step that are recorded, joint rows of shape (E, M D)."""
+    """Compare the step's recorded observations with joint rows of shape (E, M D)."""
     row = data["obs_row"][:, step]
     expected = data["obs"][row[row >= 0]].astype(np.float32)
     np.testing.assert_array_equal(observed[row >= 0], expected.reshape(-1, observed.shape[1]))

@@ -1,5 +1,4 @@
-"""Neighbour interaction in the arenas gives what the whole team gives, and what the authors'
-gives."""
+"""Neighbour interaction in the arenas agrees with the whole team and with the authors' code."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ TRANSITIONS = recordings(*(f"darl1n_{task}_*_neighbor" for task in TASKS))
 
 
 def of_good_agents(data: Recording) -> Recording:
-    """Without the samples of adversaries, whose neighbours the reference takes for good ones'."""
+    """Exclude samples of adversaries; the reference takes their neighbours for good agents'."""
     samples, good = len(data["agent_id"]), data["agent_adversary"][data["agent_id"]] == 0
     per_agent = {"agent_size", "agent_accel", "agent_max_speed", "agent_adversary", "landmark_size"}
     return {
@@ -46,7 +45,7 @@ def recorded(path: Path, data: Recording) -> tuple[Arena, ArenaNeighbourhood]:
 
 
 def everybody(here: Neighbourhood, values: Array, agents: int) -> Array:
-    """Values per slot as values per agent, 0 for those who are not there, shape (S, M, ...)."""
+    """Values per slot as values per agent, 0 for absent agents, shape (S, M, ...)."""
     result = np.zeros((len(values), agents, *values.shape[2:]), values.dtype)
     row, slot = np.nonzero(here.agent >= 0)
     result[row, here.agent[row, slot]] = values[row, slot]
@@ -135,7 +134,7 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(
 def check_next_neighbours(
     arena: Arena, here: Neighbourhood, found: Array, agent: Array, copy: Array
 ) -> None:
-    """The slots found are all that are neighbours in the whole world."""
+    """The slots contain all neighbours in the whole world."""
     position = arena.crowd.position
     for sample in range(len(agent)):
         offset = position[:, copy[sample]] - position[:, copy[sample], agent[sample], None]
@@ -168,7 +167,7 @@ def test_equal_generators_start_equal_samples_which_step_to_equal_ends() -> None
 
 
 def test_samples_are_those_of_a_reset_world() -> None:
-    """Neighbours, those that act, and rewards are as many and as large, within four deviations."""
+    """Counts of neighbours and of acting agents, and rewards, agree within four deviations."""
     params: dict[str, Any] = {"distance": 0.3, "half_width": 2.0, "moving_start": True}
     params |= {"food_distance": 0.7, "local_rewards": True}
     arena = make_environment("food_collection", agents=20, copies=2000, **params)

@@ -1,4 +1,4 @@
-"""Cooperative navigation: what its configuration and its physics promise beyond the recordings."""
+"""Cooperative navigation: its configuration and physics beyond the recordings."""
 
 import numpy as np
 import pytest

@@ -15,7 +15,7 @@ from .recordings import HERE, Array, Recording, load, recordings
 ISING = recordings("darl1n_ising_m[0-9]", "darl1n_ising_m[0-9][0-9]")
 WIRELESS = recordings("wireless_3x3_z*")
 CUTS = (0.2, 0.4, 0.6, 0.8)
-"""Where the reference cuts a number into five choices."""
+"""Thresholds at which the reference cuts a number into five choices."""
 
 
 def test_every_recorded_size_is_replayed() -> None:
@@ -41,7 +41,7 @@ def test_spins_equal_the_reference(path: Path) -> None:
 
 
 def chances(data: Recording, episode: int) -> Iterator[Array]:
-    """What the reference drew: no number where none was needed, and bits of arrival."""
+    """Draws of the reference: no number where none was needed, and bits of arrival."""
     success, arrived = data["success_draw"][episode], data["arrival_draw"][episode]
     return iter(np.stack([np.nan_to_num(success, nan=0.5), 1.0 - arrived], axis=-1))
 

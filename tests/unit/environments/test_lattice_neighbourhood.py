@@ -1,5 +1,4 @@
-"""Neighbour interaction on lattices gives what the whole team gives, and what the authors'
-gives."""
+"""Neighbour interaction on lattices agrees with the whole team and with the authors' code."""
 
 from pathlib import Path
 from typing import Any, cast
@@ -23,7 +22,7 @@ TRANSITIONS = recordings("darl1n_ising_*_neighbor")
 
 
 class Told(np.random.Generator):
-    """A generator that gives what it is told to."""
+    """A generator that returns given numbers."""
 
     def __init__(self, values: Array) -> None:
         super().__init__(np.random.PCG64(0))
@@ -35,7 +34,7 @@ class Told(np.random.Generator):
 
 
 def spread(here: Neighbourhood, values: Array, agents: int) -> Array:
-    """Values per slot as values per agent, 0 for those who are not there, shape (S, M, ...)."""
+    """Values per slot as values per agent, 0 for absent agents, shape (S, M, ...)."""
     result = np.zeros((len(values), agents, *values.shape[2:]), values.dtype)
     row, slot = np.nonzero(here.agent >= 0)
     result[row, here.agent[row, slot]] = values[row, slot]

@@ -98,7 +98,7 @@ def test_users_in_turn_see_that_a_packet_before_them_was_dropped(
     uplink.reset([1], [0])
     uplink.rates = np.ones(9)
     uplink.state[0] = [[True, False], [True, False], [False, False], [False, False]]
-    uplink.chances = [iter([np.full((4, 2), 0.5)])]  # nobody fails, nothing arrives
+    uplink.chances = [iter([np.full((4, 2), 0.5)])]  # no transmission fails, no packet arrives
     reward = uplink.step(send([2, 1, 0, 0])).reward[0]  # the same point, between the two cells
     assert reward.tolist() == earned
 

@@ -1,4 +1,4 @@
-"""MADDPG and MFAC train on the tasks of [DARL1N], coded as on any other."""
+"""MADDPG and MFAC train on the tasks of [DARL1N], coded as on any other task."""
 
 from typing import Any
 
@@ -23,7 +23,7 @@ TASKS = {
     "grassland": 6,
     "adversarial_battle": 6,
 }
-"""Name to number of agents."""
+"""Number of agents by name."""
 
 
 @pytest.mark.parametrize(

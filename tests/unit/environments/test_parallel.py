@@ -1,4 +1,4 @@
-"""Our environments pass PettingZoo's own tests, and show what the arrays hold."""
+"""The library's environments pass PettingZoo's own tests, and agree with the arrays."""
 
 import warnings
 

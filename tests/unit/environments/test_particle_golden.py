@@ -86,7 +86,7 @@ def environment_of(path: Path, data: Recording) -> ParticleEnvironment:
 
 
 def inject(environment: ParticleEnvironment, data: Recording) -> None:
-    """What a scenario holds beside positions and velocities."""
+    """State of a scenario other than positions and velocities."""
     if isinstance(environment, GoalEnvironment):
         environment.goal[:] = data["goal"]
     if isinstance(environment, Talk):
@@ -103,12 +103,12 @@ def movers(data: Recording) -> Array:
 
 
 def movers_first(data: Recording) -> Array:
-    """The world's order of the agents' bodies."""
+    """Order of the agents' bodies in the world."""
     return np.concatenate([movers(data), np.flatnonzero(data["agent_movable"] == 0)])
 
 
 def joint(by_agent: Array, lengths: Array) -> Array:
-    """Per agent and padded, shape (E, M, D), to joint rows (E, sum of lengths)."""
+    """Joint rows, shape (E, sum of lengths), from padded values per agent, shape (E, M, D)."""
     parts = [by_agent[:, agent, :length] for agent, length in enumerate(lengths)]
     return np.concatenate(parts, axis=1)
 

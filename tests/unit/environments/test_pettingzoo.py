@@ -1,4 +1,4 @@
-"""Any PettingZoo Parallel environment can be run, and its faults are told in one line."""
+"""Any PettingZoo Parallel environment can be run, and its faults are reported in one line."""
 
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -15,7 +15,7 @@ from fullrank.environments import Discrete as Choice
 
 
 class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
-    """Agent i of 3 sees how often it stepped; behaviour is set by the arguments."""
+    """Agent i of 3 observes its number of steps; arguments set the behaviour."""
 
     metadata: ClassVar[dict[str, Any]] = {"name": "counting"}
 

@@ -1,4 +1,4 @@
-"""The proximity graph: cells find what comparing all finds, without ever making all pairs."""
+"""The proximity graph: cells find the same pairs as a full comparison, without making all pairs."""
 
 import tracemalloc
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ def cells_only() -> Iterator[None]:
 
 @st.composite
 def crowds(draw: st.DrawFn) -> tuple[Array, Array]:
-    """Two sets of points in some copies, some of them nowhere, some in one place."""
+    """Two sets of points in some copies, some of them absent, some in one place."""
     copies, one, other = (draw(st.integers(1, most)) for most in (3, 12, 12))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
     width = draw(st.sampled_from([1e-3, 1.0, 5.0, 1e4]))
@@ -94,7 +94,7 @@ def check_nearest(found: Nearest, one: Array, other: Array, limit: float) -> Non
 def test_only_potential_neighbours_become_neighbours(
     crowd: tuple[Array, Array], d: float, data: st.DataObject
 ) -> None:
-    """Proposition 1 of [DARL1N]: dist <= d + 2 epsilon before, where nobody moves by more."""
+    """Proposition 1 of [DARL1N]: dist <= d + 2 epsilon before, where no agent moves by more."""
     before, _ = crowd
     epsilon = data.draw(st.floats(0, 2))
     generator = np.random.default_rng(data.draw(st.integers(0, 2**32)))

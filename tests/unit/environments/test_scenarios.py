@@ -1,4 +1,4 @@
-"""The particle tasks beyond the recordings: which sizes exist, and what the rules mean in them."""
+"""The particle tasks beyond the recordings: their sizes and the rules of their rewards."""
 
 from typing import Any
 
@@ -21,7 +21,7 @@ Array = np.ndarray[Any, Any]
 
 
 def stand(environment: Any, *positions: tuple[float, float]) -> None:
-    """Put the bodies of copy 0 at rest where they are asked to be."""
+    """Put the bodies of copy 0 at rest at the given positions."""
     movers = environment.world.movers
     placed = np.array(positions).T[:, :, None]
     environment.world.place([0], position=placed, velocity=np.zeros((2, movers, 1)))

@@ -1,4 +1,4 @@
-"""An incremental check finds what a check of the whole history finds, in bounded memory."""
+"""An incremental check finds the violations that a check of the whole history finds."""
 
 from collections.abc import Iterator
 from dataclasses import replace

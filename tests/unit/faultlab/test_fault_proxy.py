@@ -1,4 +1,4 @@
-"""How long a line that is slow and unsteady keeps what it carries."""
+"""Delays of pieces in a proxy with limited rate and jitter."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from fullrank_faultlab.fault_proxy import Direction, FaultProxy
 
 
 async def kept(way: Direction, monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """What it keeps each of a thousand pieces for, seconds; nobody waits."""
+    """Seconds for which each of a thousand pieces is held; the test does not sleep."""
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The checker is silent about a sound history and names what is wrong with any other."""
+"""The checker accepts a sound history and names the fault of any other."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -54,7 +54,7 @@ def iteration(number: int, *, term: int, culprit: int | None = None) -> list[Eve
 
 
 def sound() -> History:
-    """Two terms; the second repeats what the first had in its journal but did not note."""
+    """Two terms; the second repeats iterations that the first had journalled but not logged."""
     first: list[Event] = [Began(run="r", term=1, known=0, resumes_at=0)]
     first += [Joined(term=1, learner=j) for j in range(3)]
     first += [EpochBegan(term=1, epoch=0, matrix=MATRIX), *iteration(0, term=1)]

@@ -1,4 +1,4 @@
-"""Sums of units: committed by every code to the bits of the centralised run, and audited."""
+"""Sums of units: every code commits the bits of the centralised run, and audits cover them."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""Every overlay of ours."""
+"""Fixture for every overlay in deploy/k8s."""
 
 import pytest
 from tests.kustomize import OVERLAYS

@@ -1,4 +1,4 @@
-"""Which pods the network policies let reach which ports."""
+"""Network policies: the pods that may reach each port."""
 
 from tests.kustomize import Manifest
 from tests.workloads import (
@@ -19,7 +19,7 @@ NAME = "app.kubernetes.io/name"
 
 
 def _allowed(overlay: str, source: str, destination: str, port: int) -> bool:
-    """Whether the policies let pods of one workload reach a port of another's."""
+    """True if the policies let pods of one workload reach a port of another's."""
     workloads = workloads_of(overlay)
     return all(
         _side(overlay, side, workloads[own].labels, workloads[peer].labels, port)

@@ -1,4 +1,4 @@
-"""What the objects of every overlay are, and how they find one another."""
+"""Objects of every overlay, and the names by which they find one another."""
 
 import kubernetes_validate
 import pytest
@@ -8,7 +8,7 @@ from tests.workloads import config_of, objects_of, selects, workloads_of
 from fullrank.wiring import code_of
 
 RELEASES = ("1.33", "1.35", "1.37")
-"""Native sidecars are stable from the first on."""
+"""Releases of Kubernetes; native sidecars are stable from the first on."""
 CLUSTER_WIDE = ("Namespace", "StorageClass")
 BUDGET = "PodDisruptionBudget"
 

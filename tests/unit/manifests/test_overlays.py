@@ -1,4 +1,4 @@
-"""In what the overlays differ: ours, and the one that the guide tells users to write."""
+"""Differences between the overlays: those of the repository and the one in the guide."""
 
 import re
 import shutil

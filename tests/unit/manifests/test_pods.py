@@ -1,4 +1,4 @@
-"""What the pods of every overlay may do, need, answer and keep."""
+"""Pods of every overlay: permissions, resources, probes and storage."""
 
 from tests.workloads import (
     HEALTH,

@@ -11,7 +11,7 @@ def uniform(rounds: int, *, seed: int) -> Vector:
 
 
 def since(ranks: Vector, *, seconds: float = 2.0) -> int:
-    """Rounds of these ranks that took ``seconds`` each; the forecast is one second."""
+    """Rounds since a change, for these ranks and rounds of ``seconds``; the forecast is 1 s."""
     return rounds_since_change([(float(rank), seconds) for rank in ranks], 1.0)
 
 
@@ -53,7 +53,7 @@ LEARNERS = 15
 
 
 def paces(iterations: int, *, seed: int) -> Times:
-    """Each learner has a pace of its own, scattered; a third of the returns is cut off."""
+    """Learners have different, scattered paces; a third of the returns is cut off."""
     draws = np.random.default_rng(seed)
     pace = draws.lognormal(0.0, 0.5, LEARNERS) * draws.lognormal(0.0, 0.3, (iterations, LEARNERS))
     pace[draws.random(pace.shape) < 1 / 3] = np.nan

@@ -41,7 +41,7 @@ def test_those_who_are_always_late_stay_those() -> None:
 def test_independent_lateness_is_told_from_joint_lateness() -> None:
     alone = RNG.random((100, 15)) < 0.1
     assert independent(alone, EQUAL)
-    assert not independent(np.repeat(alone[:, :1], 15, axis=1), EQUAL)  # all or nobody
+    assert not independent(np.repeat(alone[:, :1], 15, axis=1), EQUAL)  # all or none
     exactly = np.tile(np.arange(15) < 7, (100, 1))
     assert not independent(exactly, EQUAL)
 

@@ -18,7 +18,7 @@ def late(k: int, delay_s: float = 2.0) -> Regime:
 
 
 def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRun:
-    """One regime after the other, each for the same number of iterations."""
+    """The regimes in turn, each for the same number of iterations."""
     each = iterations // len(regimes)
     return play_planned(
         lambda iteration: regimes[min(iteration // each, len(regimes) - 1)],

@@ -1,4 +1,4 @@
-"""No row is evicted that no sample could have had."""
+"""No row is evicted before some sample could have drawn it."""
 
 import numpy as np
 from hypothesis import given
@@ -15,7 +15,7 @@ def test_a_run_fills_its_table_before_anybody_samples() -> None:
 
 @given(st.lists(st.integers(0, CAPACITY)))
 def test_whatever_is_admitted_every_row_is_sampled_from_before_it_goes(steps: list[int]) -> None:
-    """0: a sample of all there is; otherwise an append of so many rows, if it is admitted."""
+    """Step 0 is a sample of the whole table; others append that many rows, if admitted."""
     table, limiter = Table(Memory(CAPACITY, 1), capacity=CAPACITY), RateLimiter(window=CAPACITY)
     table.append(0, np.zeros((CAPACITY, 1), np.float32))
     limiter.sampled(table.head)

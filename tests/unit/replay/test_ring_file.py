@@ -1,4 +1,4 @@
-"""The file of a table: whatever dies, what was acknowledged is there, or the damage is named."""
+"""The file of a table: after any crash it holds all acknowledged rows, or names the damage."""
 
 import os
 import tempfile
@@ -23,9 +23,9 @@ APPENDS = st.lists(st.integers(1, LONGEST), min_size=1, max_size=8)
 
 @pytest.fixture(autouse=True, scope="module")
 def few_slots_and_no_disk() -> Iterator[None]:
-    """Little room beside the capacity, so that few appends go round the ring.
+    """Leave little space beyond the capacity, so that few appends wrap around the ring.
 
-    Nothing waits for a true disk: a sync that matters is simulated or made to fail by its test.
+    Disk syncs are stubbed; tests that depend on one simulate it or make it fail.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "APPEND_BYTES", 4 * ROW_SIZE * LONGEST)
@@ -55,17 +55,17 @@ def grow(table: Table, appends: Sequence[int]) -> None:
 
 
 def assert_true(table: Table) -> None:
-    """Every row that can be read is the one at its position."""
+    """Check that every readable row is the one at its position."""
     positions = range(table.tail, table.head)
     np.testing.assert_array_equal(table.gather(np.array(positions, np.int64)), rows_of(positions))
 
 
 class Died(BaseException):
-    """The process, or the machine, ends."""
+    """End of the process or of the machine."""
 
 
 class Machine:
-    """A file whose writes reach the disk when they are synced, or by chance; it dies when told to.
+    """A file whose writes reach the disk when synced, or by chance; it dies after ``calls``.
 
     Args:
         calls: Writes and syncs before the end.
@@ -105,14 +105,14 @@ class Machine:
             raise Died
 
     def lose_power(self, path: Path, data: st.DataObject) -> None:
-        """Leave of each sector that was not synced any version that it ever had."""
+        """Leave any past version of each sector that was not synced."""
         with path.open("r+b", buffering=0) as file:
             for sector, versions in self._versions.items():
                 os.pwrite(file.fileno(), data.draw(st.sampled_from(versions)), sector * SECTOR)
 
 
 def run_until_death(table: Table, machine: Machine, appends: Sequence[int]) -> int:
-    """Append until the end; returns the acknowledged head."""
+    """Append until the machine dies; returns the acknowledged head."""
     acknowledged = 0
     with machine.running():
         try:

@@ -43,7 +43,7 @@ class TableAgainstModel(RuleBasedStateMachine):
         return max(0, self.highest - CAPACITY)
 
     def grow(self, first: int, values: list[float]) -> None:
-        """Append what the model holds from ``first`` on, and ``values`` behind it."""
+        """Append the model's rows from ``first`` on, followed by ``values``."""
         head = self.table.append(first, rows_of(self.model[first:] + values))
         self.model += values
         self.highest = max(self.highest, len(self.model))
@@ -55,7 +55,7 @@ class TableAgainstModel(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def repeat_with_more(self, data: st.DataObject) -> None:
-        """An append whose acknowledgement was lost, sent again with new rows behind it."""
+        """Repeat an append whose acknowledgement was lost, with new rows after it."""
         first = data.draw(st.integers(max(0, len(self.model) - CAPACITY), len(self.model)))
         room = CAPACITY - (len(self.model) - first)
         self.grow(first, data.draw(st.lists(st.integers(-5, 5).map(float), max_size=room)))

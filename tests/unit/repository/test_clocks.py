@@ -1,4 +1,4 @@
-"""Which modules ask what time of day it is."""
+"""Use of the time of day by the modules."""
 
 import ast
 from pathlib import Path
@@ -12,7 +12,7 @@ TELLING = {"time.time", "time.time_ns", "time.localtime", "time.gmtime"} | {
 
 
 def asks(source: str) -> bool:
-    """Whether a module names a clock that can be set, or takes one from its module."""
+    """True if a module names a clock that can be set, or takes one from its module."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Attribute) and ast.unparse(node) in TELLING:
             return True

@@ -1,4 +1,4 @@
-"""What the pages promise: links lead somewhere, keys resolve, the configuration is the code's."""
+"""Pages of the documentation: links and keys resolve, and the configuration is the code's."""
 
 import re
 import shlex
@@ -131,7 +131,7 @@ assert len(LocalRun(load(options=options).check().config).train()) == 2
 
 def test_the_environment_in_the_guide_trains() -> None:
     (block,) = _blocks("docs/bring-your-environment.md", "python")
-    command = [sys.executable, "-c", block + TRAIN_IT]  # elsewhere, for it registers a name
+    command = [sys.executable, "-c", block + TRAIN_IT]  # elsewhere, because it registers a name
     run = subprocess.run(command, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
 

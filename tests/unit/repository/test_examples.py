@@ -1,4 +1,4 @@
-"""Examples that need no services run as they are; the others are run where their services are."""
+"""Examples that need no services run as they are; other tests run the rest with services."""
 
 import subprocess
 import sys

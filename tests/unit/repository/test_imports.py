@@ -26,7 +26,7 @@ def _run(program: str) -> subprocess.CompletedProcess[str]:
 
 
 SCIPY_FREE = ["fullrank_learner.server", "fullrank_dashboard.server"]
-"""Their images hold no SciPy."""
+"""Services whose images hold no SciPy."""
 IMPORT = """
 import importlib, sys
 
@@ -41,7 +41,7 @@ for module in {modules}:
     ("modules", "unwanted"), [(TORCH_FREE, "torch"), (SCIPY_FREE, "scipy")], ids=["torch", "scipy"]
 )
 def test_importing_them_never_imports(modules: list[str], unwanted: str) -> None:
-    """One process for all of them: it starts without the module and ends without it."""
+    """One process imports them all: it starts without the module and ends without it."""
     run = _run(IMPORT.format(modules=modules, unwanted=unwanted))
     assert run.returncode == 0, run.stderr
 

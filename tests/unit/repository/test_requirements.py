@@ -1,4 +1,4 @@
-"""What the images install: lists that follow the distribution's dependencies."""
+"""Requirements of the images: lists that follow the distribution's dependencies."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Cells are computed once; claims are judged by numbers alone."""
+"""Cells are computed once; results of claims depend on numbers alone."""
 
 import json
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Table V, noise and times of [DARL1N]: Monte Carlo against closed forms, and what is judged."""
+"""Table V, noise and times of [DARL1N]: Monte Carlo against closed forms, and results of claims."""
 
 import copy
 import math

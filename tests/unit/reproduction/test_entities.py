@@ -1,4 +1,4 @@
-"""Environments that say where others are in an observation say it truly."""
+"""Layouts of environments place entities correctly in observations."""
 
 from collections import Counter
 from typing import Any
@@ -16,7 +16,7 @@ EVERYBODY = {"distance": 100.0}
 
 
 def looked_at(kind: Kind, observation: np.ndarray[Any, Any], agent: int) -> np.ndarray[Any, Any]:
-    """What an agent sees in its places for one kind, shape (n, f)."""
+    """Entries of an agent's places for one kind, shape (n, f)."""
     own = observation.reshape(len(kind.columns), -1)[agent]
     seen: np.ndarray[Any, Any] = own[kind.columns[agent]][kind.placed[agent]]
     return seen

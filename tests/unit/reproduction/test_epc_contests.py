@@ -27,7 +27,7 @@ TWO = dataclasses.replace(TINY, sizes=2)
 
 
 def adversaries_found(budget: Budget, task: Task) -> dict[str, JSON]:
-    """Both sides of runs that learnt nothing."""
+    """Untrained policies of both sides, as results of the adversaries' trials."""
     found = {}
     for size in task.sizes[: budget.sizes]:
         for seed in range(budget.seeds):
@@ -42,7 +42,7 @@ def adversaries_found(budget: Budget, task: Task) -> dict[str, JSON]:
 
 
 def together(adversaries: Act, good: Act) -> Act:
-    """What both halves of a contest do."""
+    """Joint actions of both sides of a contest."""
 
     def act(observation: FloatArray) -> FloatArray:
         first, second = np.split(observation, 2, axis=1)
@@ -87,7 +87,7 @@ def test_adversaries_explore_where_teams_learn_and_not_where_they_are_judged() -
     copies = curriculum.practice.copies
 
     def thrusts(make: Callable[..., Environment], copies: int) -> int:
-        """How many accelerations there are where all begin alike."""
+        """Number of distinct accelerations when all copies begin alike."""
         world = make(6, run=0)
         world.reset([0] * copies, range(copies))
         seen = world.step(np.zeros((copies, 15), np.float32)).observation
@@ -140,7 +140,7 @@ def test_a_contest_that_was_killed_goes_on_to_the_same_returns(tmp_path: Path) -
 
 
 def results(found: Results, directory: Path, clock: Callable[[], float]) -> list[JSON]:
-    """Of all teams in the battle."""
+    """Runs of all teams in the battle."""
     cells = epc_contests.cells(TWO, found, directory, clock)
     sought = [epc_runs.names(BATTLE, size)[EPC] for size in BATTLE.sizes[:2]]
     return [cell.compute() for cell in cells if cell.name in sought]

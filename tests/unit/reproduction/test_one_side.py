@@ -23,7 +23,7 @@ def contest(task: str) -> Environment:
 
 
 def drawn(agents: int, number: int) -> FloatArray:
-    """What agents do in a step, one of five actions each."""
+    """Actions of agents in a step, one of five each."""
     choices = np.random.default_rng([agents, number]).integers(5, size=(COPIES, agents))
     return np.eye(5, dtype=np.float32)[choices].reshape(COPIES, -1)
 

@@ -1,4 +1,4 @@
-"""Fig. 2 of [DARL1N]: how iterations are timed, and what is said of their growth."""
+"""Fig. 2 of [DARL1N]: timing of iterations, and claims about their growth."""
 
 from collections.abc import Iterator
 
@@ -13,7 +13,7 @@ from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 
 
 def times_like(exponents: dict[str, float]) -> JSON:
-    """Of iterations of teams of 6, 12 and 48 in two rounds; all alike with 12."""
+    """Times of teams of 6, 12 and 48 in two rounds, equal for all methods at 12."""
     return {
         method: [[9.0, 9.0], [1.0, 2.0], [4.0**power, 2.0 * 4.0**power]]
         for method, power in exponents.items()

@@ -1,4 +1,4 @@
-"""Tables I to IV of [DARL1N]: frozen adversaries, curves, and what is judged."""
+"""Tables I to IV of [DARL1N]: frozen adversaries, curves, and results of claims."""
 
 import dataclasses
 import itertools
@@ -125,7 +125,7 @@ def test_a_run_has_settled_when_ninety_iterations_vary_by_little() -> None:
     assert curve([0.0, 50.0, 100.0, 101.0, 100.0]).settled() == 4
     assert curve([100.0, 100.0, 100.0]).settled() is None  # there are no ninety iterations yet
     assert curve([0.0, 50.0, 100.0, 150.0]).settled() is None
-    assert curve([100.0, 0.0, 0.0, 0.0]).settled() == 3  # what stays bad has settled
+    assert curve([100.0, 0.0, 0.0, 0.0]).settled() == 3  # a constantly low return has settled
 
 
 def test_the_criterion_depends_on_the_unit_of_rewards() -> None:
@@ -174,7 +174,7 @@ def test_the_distance_is_all_that_a_sweep_changes() -> None:
 
 
 def draws_with(leads: Sequence[float]) -> Results:
-    """What SAC and DARL1N earn on each draw, alike for both z but for the sign."""
+    """Returns of SAC and DARL1N on each draw, alike for both z except for the sign."""
     found: dict[str, JSON] = {}
     for deadline, sign in zip(wireless.DEADLINES, (-1.0, 1.0), strict=True):
         for draw, gain in enumerate(leads):
@@ -210,7 +210,7 @@ def test_both_methods_learn_from_equally_many_transitions() -> None:
 
 
 def games(good: Mapping[str, float], adversary: Mapping[str, float]) -> Results:
-    """Returns of a side that depend on who trained it alone."""
+    """Returns of a side that depend only on the method that trained it."""
     return {
         crossplay.CELL: {
             "good": {own: {other: [good[own]] for other in PLAYED} for own in PLAYED},
@@ -253,7 +253,7 @@ def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None
     small = first.compute()
     spent = next(asked)
     grown = second.compute()
-    assert next(asked) == 2 * spent + 1  # as often again, and our own question
+    assert next(asked) == 2 * spent + 1  # as often again, plus this test's own question
     assert small["before"] == 0.0
     assert grown["before"] == small["runs"][0]["seconds"][-1]
     assert [run["iterations"] for run in grown["runs"]] == [[0, 1, 2]]
@@ -301,7 +301,7 @@ PACES = {"darl1n": 1.0, "maddpg": 2.0, "mfac": 3.0, "epc": 0.5, "epc-scratch": 4
 
 
 def found_with(**returns: list[float]) -> dict[str, JSON]:
-    """Runs of all teams; EPC, which is quick in Ising, is slow in Food Collection."""
+    """Runs of all teams; EPC is fast in Ising and slow in Food Collection."""
     learnt = LEARNT | returns
     found: dict[str, JSON] = {}
     for each in learners(WHOLE):

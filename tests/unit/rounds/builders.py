@@ -1,4 +1,4 @@
-"""What tests of ``Round`` have in common: updates, codes and learners that hand in."""
+"""Builders for tests of ``Round``: updates, codes and contributing learners."""
 
 import numpy as np
 
@@ -21,7 +21,7 @@ def draw_updates(seed: int = 0, sizes: tuple[int, ...] = SIZES) -> list[FloatArr
 
 
 def pad(updates: list[FloatArray]) -> Matrix:
-    """Zero-padded at the end to the longest, shape (M, P)."""
+    """Updates padded with zeros to the longest, shape (M, P)."""
     padded = np.zeros((len(updates), max(map(len, updates))))
     for row, update in zip(padded, updates, strict=True):
         row[: len(update)] = update
@@ -33,7 +33,7 @@ def encode(code: Code, row: int, updates: list[FloatArray]) -> Vector:
 
 
 def hand_in(round_: Round, code: Code, row: int, updates: list[FloatArray]) -> Decision:
-    """What an honest learner of this row does."""
+    """Report and offer as an honest learner of this row does; returns the decision."""
     for unit in support(code.matrix[row]):
         round_.report(unit, unit_digest(updates[unit]), learner=row + 100)
     round_.offer(learner=row + 100, row=row, coded=encode(code, row, updates))
@@ -47,12 +47,12 @@ def decoded(decision: Decision) -> Decoded:
 
 
 def culprit_of(decision: Decision) -> int | None:
-    """The learner that was left out, if one was."""
+    """The learner that was left out; None if there is none."""
     return decision.culprit if isinstance(decision, Decoded) else None
 
 
 def reason_of(decision: Decision) -> str:
-    """Why something is wrong."""
+    """Reason of a decision against a commit."""
     assert not isinstance(decision, Waiting)
     return decision.reason
 

@@ -1,4 +1,4 @@
-"""Whoever is wrong is named, and nobody else."""
+"""Exactly the wrong learner is named."""
 
 from typing import Any
 
@@ -66,7 +66,7 @@ def test_a_bit_flipped_in_one_vector_is_without_effect_and_its_learner_is_named(
     damaged.view(np.uint64)[position] ^= np.uint64(1 << bit)
     try:
         round_.offer(learner=culprit + 100, row=culprit, coded=damaged)
-    except InvalidContribution:  # not finite any more: it never gets in
+    except InvalidContribution:  # no longer finite: it never gets in
         return
     decision = round_.decide()
     if np.linalg.matrix_rank(made.matrix[without]) < 3:
@@ -164,7 +164,7 @@ def test_a_false_report_alone_convicts_its_author() -> None:
 
 
 def test_two_that_agree_on_the_same_wrong_bits_outvote_one() -> None:
-    """What is promised rests on one wrong learner at most; this is what two can do."""
+    """The guarantee assumes at most one wrong learner; two can outvote one."""
     round_, updates = open_round(), draw_updates()
     wrong = [updates[0], snap(updates[1] + np.float32(2.0**-20)), updates[2]]
     for row in (0, 1, 2):

@@ -24,7 +24,7 @@ def open_round(max_variance: float) -> Round:
 
 
 def vector(row: int) -> Vector:
-    """The row's combination of updates that no other row has."""
+    """The row's combination of updates, which no other row shares."""
     updates = NOISES[row].copy()
     for unit, size in enumerate(SIZES):
         updates[unit, size:] = 0.0

@@ -1,4 +1,4 @@
-"""Workers and rounds of a problem whose target is a matrix of sums."""
+"""Learners and rounds of a problem whose target is a matrix of sums."""
 
 from collections.abc import Callable, Iterator, Sequence
 

@@ -87,7 +87,7 @@ def test_the_committed_sums_are_the_centralised_bits_whoever_came(
 def test_a_bit_flipped_in_a_vector_is_never_committed_and_its_learner_is_named(
     code: Code, data: st.DataObject, flip: int, seed: int
 ) -> None:
-    """The flip is caught by a single sum too: no redundancy is needed to refuse it."""
+    """A single sum also exposes the flip: refusing it needs no redundancy."""
     updates, round_ = draw_updates(seed, SIZES), open_round(code)
     rows = data.draw(st.lists(st.integers(0, code.rows - 1), unique=True, min_size=1))
     assume(suffice(code, rows))

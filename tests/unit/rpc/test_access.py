@@ -1,4 +1,4 @@
-"""No call without an identity that may make it: a table made from what is declared."""
+"""Every call requires an identity that may make it; the table of roles follows the protos."""
 
 import logging
 import re
@@ -83,7 +83,7 @@ async def test_a_call_whose_connection_was_forgotten_is_counted_out_of_it() -> N
 async def serving(
     service: ServiceDescriptor, own: Security, reached: list[str]
 ) -> AsyncIterator[str]:
-    """A server whose handlers only note that they were reached."""
+    """A server whose handlers only record that they were reached."""
 
     def handler(method: MethodDescriptor) -> Any:
         async def answer(requests: Any, context: Any) -> Any:
@@ -101,7 +101,7 @@ async def serving(
 
 
 async def outcome(address: str, method: str, trust: Trust | None) -> tuple[StatusCode, str]:
-    """How a call with one empty message ends; on the wire a unary call is a stream, too."""
+    """Outcome of a call with one empty message; on the wire a unary call is a stream as well."""
     async with open_channel(address, trust=trust) as channel:
         dial: Any = channel.unary_stream(method)
         call = dial(b"")
@@ -118,7 +118,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def owner(method: MethodDescriptor) -> Role:
-    """The role of the server that serves it."""
+    """The role of the server that serves the method."""
     name = method.containing_service.name
     return Role.REPLAY if name == "ReplayService" else Role.CONTROLLER
 
@@ -192,7 +192,7 @@ async def test_who_shows_no_valid_certificate_does_not_even_connect(
 
 
 async def failure(address: str, trust: Trust | None) -> FullrankError:
-    """What a client of ours raises."""
+    """Error raised by the library's client."""
     async with open_channel(address, trust=trust) as channel:
         call: Any = channel.unary_unary(path(METHODS[0]))
         with pytest.raises((ServiceLost, Unauthenticated)) as raised, translated(address):

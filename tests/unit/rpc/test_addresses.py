@@ -1,4 +1,4 @@
-"""Where services listen: fixed, or announced in the run directory."""
+"""Addresses of services: fixed, or announced in the run directory."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Arrays survive the wire; what was damaged or does not belong is named and refused."""
+"""Arrays survive the wire; damaged or misplaced data are named and refused."""
 
 from collections.abc import Sequence
 from itertools import pairwise

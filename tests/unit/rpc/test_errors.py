@@ -1,4 +1,4 @@
-"""One catalogue of statuses: every error has one, and a caller raises what was meant."""
+"""One catalogue of statuses: every error has one, and a caller raises the original error."""
 
 import asyncio
 from collections.abc import Iterator

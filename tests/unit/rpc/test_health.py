@@ -14,12 +14,12 @@ from fullrank.rpc.health import LIVE, Health, check
 
 @pytest.fixture
 def address() -> str:
-    """Where nobody listens yet."""
+    """An address without a listener yet."""
     return free_address()
 
 
 async def probed(address: str, service: str = "") -> str:
-    """What a probe learns."""
+    """Answer that a probe receives."""
     try:
         await asyncio.to_thread(check, address, service=service, timeout_s=WAIT_S)
     except ServiceLost as error:

@@ -1,4 +1,4 @@
-"""What was recorded of an iteration survives the way to those who watch."""
+"""Records of iterations survive the way to subscribers."""
 
 from hypothesis import given
 from hypothesis import strategies as st

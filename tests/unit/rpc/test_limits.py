@@ -1,4 +1,4 @@
-"""A connection gets what it may ask for, and what is remembered of it is bounded."""
+"""A connection gets calls up to its limits, and memory for connections is bounded."""
 
 import pytest
 from hypothesis import given
@@ -9,7 +9,7 @@ from fullrank.rpc.limits import AT_ONCE, BURST, PER_S, Limits, Refusal
 
 
 def granted(counted: Limits, calls: int, *, now: float) -> int:
-    """How many of so many calls that end at once are not refused."""
+    """Number of calls admitted, of ``calls`` that end at once."""
     count = 0
     for _ in range(calls):
         if counted.begin("a", now=now) is None:

@@ -1,4 +1,4 @@
-"""What every service process is started with."""
+"""A service process: its thread pool and its handling of signals."""
 
 import asyncio
 import atexit
@@ -46,7 +46,7 @@ def test_the_deaf_hear_no_more_and_handle_what_came_before(monkeypatch: pytest.M
     assert all(holds("SigIgn", number) for number in STOPPING)
     for number in STOPPING:
         signal.raise_signal(number)
-        assert callable(signal.getsignal(number))  # for what is on its way
+        assert callable(signal.getsignal(number))  # for signals that are still pending
     assert heard == []
     for call in ending:
         call()

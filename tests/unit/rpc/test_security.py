@@ -1,4 +1,4 @@
-"""Certificates name role and run, and a service says at its start what is wrong with them."""
+"""Certificates name role and run; a service reports faulty ones at its start."""
 
 import shutil
 from datetime import timedelta

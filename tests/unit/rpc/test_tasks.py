@@ -1,4 +1,4 @@
-"""Doings that live and end together."""
+"""Run coroutines until the first one finishes."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from fullrank.rpc.tasks import first
 
 
 class Endless:
-    """Waits for ever and notes that it was cancelled."""
+    """Wait for ever and record cancellation."""
 
     def __init__(self) -> None:
         self.cancelled = False

@@ -98,7 +98,7 @@ def test_a_sink_that_does_not_exist_is_refused_before_anything_is_written(tmp_pa
 
 
 class Stuck(Listing):
-    """A sink that takes nothing until it is released."""
+    """A sink that blocks until it is released."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -200,7 +200,7 @@ def test_wandb_gets_the_run_s_scalars_and_goes_on_with_the_same_run(
 
 @dataclass(frozen=True)
 class Half:
-    """A sink that takes no evaluations."""
+    """A sink without evaluations."""
 
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> MetricsSink:
         raise AssertionError("the run's own sink is the controller's")

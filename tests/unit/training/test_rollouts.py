@@ -224,7 +224,7 @@ class Still:
 
 
 class Counting:
-    """An actor that remembers how many steps of the episode it has seen, and acts by that."""
+    """An actor that counts the steps of its episode and acts by the count."""
 
     def memory(self, copies: int) -> Memory:
         return (np.zeros((copies, 1), np.float32),)

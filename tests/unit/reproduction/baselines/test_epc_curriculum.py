@@ -36,7 +36,7 @@ PRACTICE = Practice(
 )
 
 ASKED = 1 + 2 * 3
-"""How often a run of three iterations, with three evaluations, asks for the time."""
+"""Number of clock readings in a run of three iterations with three evaluations."""
 
 
 def stages(*agents: int) -> tuple[Stage, ...]:

@@ -1,4 +1,4 @@
-"""How a team of EPC learns."""
+"""Learning of an EPC team: losses, gradients and targets."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def learner_of(world: Environment, team: Team, *, discount: float = 0.95) -> Lea
 
 
 def values(team: Team, learner: Learner, rows: FloatArray) -> Tensor:
-    """What critics say of transitions, shape (M, B)."""
+    """Values of transitions by the critics, shape (M, B)."""
     data = learner._transitions(torch.from_numpy(rows), 0)
     joint = data.view.with_actions(data.action)
     parameters = {name: own.rows.online for name, own in team.networks.items()}

@@ -1,4 +1,4 @@
-"""The networks of EPC: any number of entities, in any order, and none that is not there."""
+"""The networks of EPC accept any number of entities in any order, and ignore absent ones."""
 
 import numpy as np
 import pytest
@@ -20,7 +20,7 @@ SIDES = [slice(0, 2), slice(2, 5)]
 
 
 def drawn(network: nn.Module) -> nn.Module:
-    """With parameters that have all been drawn, so that nothing is zero by chance of its start."""
+    """A network with all parameters drawn, so that none is zero by initialisation."""
     generator = torch.Generator().manual_seed(0)
     for part in network.parameters():
         nn.init.normal_(part, std=0.3, generator=generator)
@@ -32,7 +32,7 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
 
 
 def view(seed: int = 0) -> View:
-    """What five agents see in three observations: four entities of a kind, of another six."""
+    """Views of five agents in three observations: four entities of one kind, six of another."""
     present = numbers(3, 5, 6, seed=seed + 1) > 0
     return View(
         numbers(3, 5, 4, seed=seed),

@@ -47,7 +47,7 @@ def test_a_step_of_temporal_differences_is_that_by_hand() -> None:
 
 def test_the_policy_gradient_is_that_of_autograd() -> None:
     generator = np.random.default_rng(0)
-    shape, times = (2, 3, 4, 5), 6  # few states, so that some are met again
+    shape, times = (2, 3, 4, 5), 6  # few states, so that some recur
     logits = torch.tensor(generator.standard_normal(shape), requires_grad=True)
     state = generator.integers(0, 4, (times, 2, 3))
     choice = generator.integers(0, 5, (times, 2, 3))
@@ -62,7 +62,7 @@ def test_the_policy_gradient_is_that_of_autograd() -> None:
 
 
 def by_the_equations(environment: LatticeEnvironment, copy: int, episodes: int) -> np.ndarray:
-    """The policies of one copy, one agent after another, with dictionaries for tables."""
+    """The policies of one copy, computed agent by agent with dictionaries for tables."""
     _, agents, bits = environment.state.shape
     actions = environment.agents[0].action.size
     hood = [[j for j in row if j >= 0] for row in environment.hood.tolist()]

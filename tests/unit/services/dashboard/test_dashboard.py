@@ -1,4 +1,4 @@
-"""What the dashboard makes of what it sees: curves, costs, a story, and no more than is new."""
+"""The dashboard's view of a run: curves, costs, a log, and increments of new data alone."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""The fence of the replay service outlives it, and a damaged one is not forgotten."""
+"""The fence outlives the replay service, and a damaged one is refused."""
 
 from pathlib import Path
 

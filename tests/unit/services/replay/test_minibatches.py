@@ -1,4 +1,4 @@
-"""Minibatches are gathered once, and take no more room than there is."""
+"""Minibatches are gathered once, within a bound of memory."""
 
 import pytest
 
@@ -13,7 +13,7 @@ def sample(iteration: int) -> Sample:
 
 
 class Counted:
-    """Encodes, and counts how often each was encoded."""
+    """Encodes minibatches and counts encodings of each."""
 
     def __init__(self) -> None:
         self.encoded: list[int] = []

@@ -48,7 +48,7 @@ RUN_TERM, SUCCESSOR = RunTerm("run", 1), RunTerm("run", 2)
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A service that listens, and two ways to call it."""
+    """A serving replay service, and two ways to call it."""
 
     client: ReplayClient
     stub: "ReplayServiceAsyncStub"
@@ -66,7 +66,7 @@ class Replay:
         return await self.stub.Append(iter(messages), timeout=WAIT_S)
 
     async def refused(self, messages: Sequence[pb.AppendRequest]) -> tuple[grpc.StatusCode, str]:
-        """How an append is refused."""
+        """Status and details with which an append is refused."""
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await self.append(messages)
         return raised.value.code(), raised.value.details() or ""
@@ -99,7 +99,7 @@ async def replay() -> AsyncIterator[Replay]:
 
 
 def rows(count: int, *, first: int = 0, row_size: int = ROW_SIZE) -> FloatArray:
-    """Row p holds p x row_size, ..., so that every position is recognised."""
+    """Row p holds p x row_size, ..., so that every position is distinguishable."""
     start, end = first * row_size, (first + count) * row_size
     return np.arange(start, end, dtype=np.float32).reshape(count, row_size)
 

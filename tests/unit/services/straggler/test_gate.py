@@ -1,4 +1,4 @@
-"""What a gate lets through when, told in virtual time."""
+"""Messages that a gate passes, and when, in virtual time."""
 
 from collections.abc import Iterator
 from math import inf
@@ -26,12 +26,12 @@ def injection(name: str = "none", *faults: Fault, **params: object) -> Injection
 
 
 def late(delay_s: float, *faults: Fault) -> Injection:
-    """Everybody is late by as much."""
+    """Delay every learner by the same time."""
     return injection("bernoulli", *faults, probability=1.0, delay_s=delay_s)
 
 
 class Stand:
-    """A gate between a learner and a controller, and the injection that it asks for."""
+    """A gate between a learner and a controller, with its injection."""
 
     def __init__(self, injected: Injection, *, learner: int = 1) -> None:
         self.injected = injected
@@ -48,7 +48,7 @@ class Stand:
         self.hear(commit=pb.Commit(ids=Ids(iteration=iteration)))
 
     def send(self, messages: list[bytes], *, now: float) -> list[bytes]:
-        """Let messages in; what may go on at once."""
+        """Accept messages; returns those due at once."""
         for message in messages:
             self.gate.take(message, now=now)
         return self.passed(now=now)

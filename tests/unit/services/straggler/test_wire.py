@@ -1,4 +1,4 @@
-"""The sidecar reads what it must know from encoded messages and copies nothing else."""
+"""The sidecar reads only the needed fields of encoded messages and copies nothing else."""
 
 import google_crc32c
 import numpy as np

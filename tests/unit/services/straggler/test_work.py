@@ -96,7 +96,7 @@ async def crossing_s(control: Control, *, learner: int) -> NDArray[np.float64]:
 def test_five_hundred_vectors_arrive_as_late_as_the_delay_model_says(
     settings: PluginSettings,
 ) -> None:
-    """The distribution of what the model says is judged where the model is tested."""
+    """The tests of the delay models judge the distribution of delays."""
     injection = injection_of(settings)
     arrived = [
         in_virtual_time(crossing_s(Control(injection), learner=learner))
