@@ -1,7 +1,7 @@
 """Incremental check of the invariants of a run while it goes on, in bounded memory.
 
 No invariant refers to events before the previous term: the iterations known at the start of a term
-stand for all earlier commits. Of replay, only the heads of its tables matter.
+stand for all earlier commits. For replay, only the heads of its tables matter.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,7 +65,7 @@ def _since(oldest: int, events: Sequence[Event]) -> list[Event]:
 
 
 def _heads(replay: Sequence[Event]) -> Iterator[Event]:
-    """Events that summarise all: the largest and the present head of each table."""
+    """Events that summarise all others: the largest and the present head of each table."""
     heads: dict[str, int] = {}
     filled: dict[str, int] = {}
     for event in replay:

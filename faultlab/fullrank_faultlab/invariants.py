@@ -1,4 +1,4 @@
-"""Invariants of a run's event logs, which hold whatever faults its services suffer.
+"""Invariants of a run's event logs, which hold under any faults of its services.
 
 Each invariant is a function from the logs to its violations. They check these guarantees:
 

@@ -74,7 +74,7 @@ class Setting:
         return min(max(self.task.stragglers), wang21.LEARNERS - self.agents)
 
     def make_code(self) -> Code:
-        """The code."""
+        """The code of the setting."""
         params = codes.get(self.code).tolerating(self.tolerance) or {}
         return make_code(self.code, rows=self.learners, units=self.agents, seed=0, **params)
 

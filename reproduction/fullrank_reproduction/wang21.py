@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 LEARNERS = 15
-"""N."""
+"""Number of learners, N."""
 AGENTS = (8, 10)
 """M in Figs. 4 and 5; Fig. 3 has the first."""
 ADVERSARIES = 4
@@ -29,14 +29,14 @@ class Task:
     """One environment of the paper."""
 
     name: str
-    """Registered name."""
+    """Registered name of the environment."""
     competitive: bool
     delay_s: float
-    """t_s."""
+    """Delay of a straggler, t_s."""
     stragglers: tuple[int, ...]
-    """k."""
+    """Numbers of stragglers, k."""
     published: Times
-    """By M and code, one time for each k."""
+    """Published times by M and code, one for each k."""
 
 
 def _times(text: str) -> Times:

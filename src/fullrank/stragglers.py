@@ -26,7 +26,7 @@ Delays: TypeAlias = NDArray[np.float64]
 """Seconds by which each learner delays its return, shape (N,)."""
 
 TraceRow: TypeAlias = tuple[int, int, float]
-"""(iteration, learner, delay_s)."""
+"""A recorded delay: (iteration, learner, delay_s)."""
 
 
 class DelayModel(Protocol):

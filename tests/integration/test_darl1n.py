@@ -1,4 +1,4 @@
-"""With samples made by learners, services commit the same bits as one process."""
+"""Services whose learners make their own samples commit the same bits as one process."""
 
 from collections.abc import Sequence
 from dataclasses import replace

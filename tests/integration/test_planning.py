@@ -1,4 +1,4 @@
-"""With ``code.name = "auto"`` the code changes between iterations, and the bits do not."""
+"""The code changes between iterations with ``code.name = "auto"``, and the bits do not."""
 
 from pathlib import Path
 

@@ -30,7 +30,7 @@ def lag_of(seed: int) -> int:
 
 
 def sums_of(seed: int) -> bool:
-    """Whether a simulated run recovers the sum of its units, unless its learners draw samples."""
+    """True if a simulated run recovers the sum of its units, unless its learners draw samples."""
     return bool(stream(seed, "sums").random() < SUMS)
 
 

@@ -1,8 +1,8 @@
 """A toy algorithm for simulations: tiny updates that differ whenever any of their inputs does.
 
 Parameters, minibatch, seed and iteration key a random stream; a learner that computes with a stale
-section or another minibatch gets other bits. In the ``independent`` mode the row takes the place of
-the minibatch.
+section or another minibatch gets other bits. In the ``independent`` mode the row replaces the
+minibatch.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -32,7 +32,7 @@ SIZE = 5
 
 
 class Toy:
-    """All four roles and their parameters: one policy section a unit, read by every unit."""
+    """All four roles and their parameters: one policy section per unit, read by every unit."""
 
     def __init__(self, problem: Problem, *, actions: int, seed: int) -> None:
         self._problem, self._actions, self._seed = problem, actions, seed
@@ -55,7 +55,7 @@ class Toy:
         row: int | None = None,
         check_cancelled: Callable[[], None] = lambda: None,
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
-        """Draw updates keyed by all that they may rest on."""
+        """Draw updates keyed by all inputs on which they may depend."""
         check_cancelled()
         samples = crc32c(batch.tobytes())
         if not self._problem.data.exact and row is not None:
@@ -67,7 +67,7 @@ class Toy:
             yield unit, snap((0.01 * draws).astype(np.float32))
 
     def fingerprint(self) -> str:
-        """Equal everywhere."""
+        """A constant, equal on all machines."""
         return "toy"
 
     def step(self, targets: FloatArray) -> None:
@@ -75,7 +75,7 @@ class Toy:
         self._parameters += targets[:, :SIZE]
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
-        """The parameters."""
+        """The state: the parameters."""
         return {"parameters": self._parameters.copy()}
 
     def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
@@ -83,7 +83,7 @@ class Toy:
         self._parameters[:] = state["parameters"]
 
     def memory(self, copies: int) -> Memory:
-        """Nothing."""
+        """An empty memory."""
         return ()
 
     def act(
@@ -108,7 +108,7 @@ class Toy:
         return np.zeros((len(observation), self._actions), np.float32), memory
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """No layers."""
+        """No layers: the policies are not networks."""
         return ()
 
 
@@ -169,7 +169,7 @@ class IndependentToyConfig(ToyConfig):
     """The toy algorithm where learners collect for themselves."""
 
     max_variance: float = 1.0
-    """Some of the codes reach it with a few rows, others with all or never."""
+    """Limit that some of the codes reach with a few rows, others with all rows or never."""
 
     def data_mode(self) -> DataMode:
         """One minibatch, which the row replaces."""

@@ -28,7 +28,7 @@ class RunIdentity:
 
     @property
     def units(self) -> int:
-        """M."""
+        """Number of units, M."""
         return len(self.unit_list)
 
     @property

@@ -20,7 +20,7 @@ class Identity:
     learner: LearnerId
     seed: int
     learners: int
-    """N."""
+    """Number of learners, N."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ class Card:
     files: Sequence[str]
     """One file for each agent."""
     usage: str
-    """How to read a file, in a sentence or two."""
+    """Instructions for reading a file, in a sentence or two."""
     difference: float
     """Largest difference between the files and the run's policies on random observations."""
     played: Mapping[str, Evaluation]

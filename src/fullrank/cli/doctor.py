@@ -47,7 +47,7 @@ class Check:
     ok: bool
     detail: str
     required: bool = True
-    """Whether Fullrank cannot work without it."""
+    """True if Fullrank cannot work without it."""
 
 
 def doctor(as_json: JsonOption = False) -> None:

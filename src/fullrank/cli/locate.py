@@ -34,9 +34,9 @@ def meant(run: str | None) -> str:
 
 
 def locate(run: str | None, certificates: Path | None) -> Callable[[], Monitor]:
-    """A function that dials the run's monitor, at whatever address it has at that time.
+    """A function that dials the run's monitor at its current address.
 
-    The function looks for the run, too, and raises ``FullrankError`` if there is none.
+    The function also looks for the run, and raises ``FullrankError`` if there is none.
     """
     tls = tls_of(certificates)
 

@@ -222,7 +222,7 @@ def variance_ok(variance: float | Vector, limit: float) -> BoolArray:
 
 
 def least_mean_variance(units: int, received: int) -> float:
-    """M / |J|: the mean of ``decoded_variances`` is not below it, whatever the code.
+    """M / |J|: a lower bound on the mean of ``decoded_variances`` for every code.
 
     For D_jj = |row j|^2. The mean is that of 1 / lambda over the M eigenvalues of C_J^T D^-1 C_J,
     hence at least one over the mean of lambda; and their sum, the trace, is |J|. Equality where all

@@ -213,7 +213,7 @@ def dyadic(matrix: Matrix) -> Matrix:
     """Round coefficients to multiples of a power of two q such that encoding is exact.
 
     With |u_i| <= ``LIMIT`` on the grid g, every product c u and every partial sum of a row is a
-    multiple of q g below 2^52 q g, hence a float64: y = C u has no rounding error, whatever the
+    multiple of q g below 2^52 q g, hence a float64: y = C u has no rounding error in any
     order of summation, on every machine. A row with absolute sum t gets q >= t LIMIT / (2^52 g),
     which changes a coefficient c by less than the share 2^-17 t / |c|. The proof is in
     docs/adr/0004-certificate.md.

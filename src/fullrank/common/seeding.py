@@ -1,7 +1,7 @@
 """Keyed random streams: every draw is a pure function of (seed, purpose, indices).
 
 No generator is shared or advanced between iterations, so two learners that need the same draw make
-the same draw, whatever they computed before. Draws are made on the CPU for every device.
+the same draw, independent of earlier computations. Draws are made on the CPU for every device.
 """
 
 import hashlib

@@ -22,7 +22,7 @@ class _Fault:
     __pydantic_config__: ClassVar[ConfigDict] = ConfigDict(extra="forbid")
 
     def strikes(self, *, learner: int, iteration: int) -> bool:
-        """Whether the fault acts on a learner in an iteration."""
+        """True if the fault acts on a learner in an iteration."""
         return (not self.learners or learner in self.learners) and (
             not self.iterations or iteration in self.iterations
         )

@@ -246,7 +246,7 @@ def _name(leaves: Layer, key: Key) -> Any:
 
 
 def _overlap(key: Key, other: Key) -> bool:
-    """Whether the keys are equal or one is a table that contains the other."""
+    """True if the keys are equal or one is a table that contains the other."""
     return all(a == b for a, b in zip(key, other, strict=False))
 
 

@@ -77,8 +77,8 @@ class SamplingSettings:
     """``uniform``: every transition with equal probability; ``prioritised``: transitions with large
     rewards more often."""
     priority_gain: Annotated[float, Field(gt=0, le=2**20)] = 1.0
-    """With ``prioritised``, a transition in which r is the largest magnitude of an agent's reward
-    counts 1 + floor(gain r) times."""
+    """Gain of ``prioritised``: a transition in which r is the largest magnitude of an agent's
+    reward counts 1 + floor(gain r) times."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +160,7 @@ class LearnerSettings:
     """Facts that a learner reports about itself."""
 
     domain: str = ""
-    """Its failure domains, largest first: ``zone/host``; empty: the name of this machine."""
+    """Failure domains of the learner, largest first: ``zone/host``; empty: this machine's name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.neighbourhood import Neighbourhood, NeighbourhoodWorld
 
 Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
-"""Who acts, shape (n,), and what they see, shape (n, D), to actions, shape (n, actions)."""
+"""Maps acting agents, shape (n,), and their observations, shape (n, D), to (n, actions)."""
 
 
 class Samples(NamedTuple):
@@ -23,13 +23,13 @@ class Samples(NamedTuple):
     seen: FloatArray
     """The agent's observation, then the actions of it and its neighbours, (S, D + K A)."""
     reward: NDArray[np.float64]
-    """Shape (S,)."""
+    """Rewards of the agent, shape (S,)."""
     seen_next: FloatArray
     """The same after the step, with target actions, (S, D + K A)."""
 
 
 class MakeSamples(Protocol):
-    """A way to make samples."""
+    """A method of making samples."""
 
     def __call__(
         self,
@@ -41,13 +41,13 @@ class MakeSamples(Protocol):
         act: Act,
         act_next: Act,
     ) -> Samples:
-        """Let those around the agent act, and ask the next neighbours what they would.
+        """Let the agents around the agent act, and evaluate the next neighbours' actions.
 
         Args:
-            world: Simulates those around the agent.
-            agent: Who the samples are for.
-            size: S.
-            generator: All draws of the world.
+            world: Simulates the agents around the agent.
+            agent: The central agent of the samples.
+            size: Number of samples, S.
+            generator: Generator of all draws of the world.
             act: The policies.
             act_next: The target policies.
         """
@@ -62,7 +62,7 @@ def from_resets(
     act: Act,
     act_next: Act,
 ) -> Samples:
-    """See ``MakeSamples``; each starts anywhere, and only those around the agent are simulated."""
+    """See ``MakeSamples``; samples start anywhere, and only the agents around are simulated."""
     here = world.start(np.full(size, agent), generator=generator)
     action = _in_slots(act, here.agent, here.acting, here.observation, world)
     return _stepped(world, here, action, act_next)
@@ -77,9 +77,9 @@ def from_episodes(
     act: Act,
     act_next: Act,
 ) -> Samples:
-    """See ``MakeSamples``; they are the first S steps of whole episodes, side by side.
+    """See ``MakeSamples``; samples are the first S steps of whole episodes, side by side.
 
-    Anybody may come near within an episode, so the whole team plays.
+    Any agent may come near within an episode, so the whole team plays.
     """
     copies, agents = np.arange(-(-size // world.horizon)), len(world.agents)
     everybody, central = np.tile(np.arange(agents), len(copies)), np.full(len(copies), agent)
@@ -113,7 +113,7 @@ def _stepped(
 def _in_slots(
     act: Act, agent: IntArray, who: BoolArray, observation: FloatArray, world: NeighbourhoodWorld
 ) -> FloatArray:
-    """Actions of those in a mask, zeros elsewhere, shape (S, W, A)."""
+    """Actions of the agents in a mask, zeros elsewhere, shape (S, W, A)."""
     action = np.zeros((*who.shape, world.agents[0].action.size), dtype=np.float32)
     action[who] = act(agent[who], observation[who])
     return action

@@ -27,7 +27,7 @@ class Pairs(NamedTuple):
     """Pairs of points in ascending order of copy, first and second."""
 
     copy: IntArray
-    """Shape (n,)."""
+    """Index of the copy, shape (n,)."""
     one: IntArray
     """Index of the first among the points, shape (n,)."""
     other: IntArray
@@ -52,7 +52,7 @@ class Nearest(NamedTuple):
     """The k nearest of r present points, by distance, then by index."""
 
     copy: IntArray
-    """Shape (r,)."""
+    """Index of the copy, shape (r,)."""
     one: IntArray
     """Index of the point, shape (r,)."""
     which: IntArray

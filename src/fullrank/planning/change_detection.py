@@ -1,4 +1,4 @@
-"""Change detection in round times and paces: has there been a change, and how long ago."""
+"""Change detection in round times and paces: the number of iterations since a change."""
 
 from collections.abc import Sequence
 

@@ -26,9 +26,9 @@ class Links:
     latency_s: float = 0.0
     """Delay of a message, one way, between any two machines."""
     bandwidth: float = float("inf")
-    """The controller's in each direction, bytes/s, shared equally by its open streams."""
+    """The controller's bandwidth in each direction, bytes/s, shared equally by its open streams."""
     replay_bandwidth: float = float("inf")
-    """The replay service's, outgoing, shared alike."""
+    """The replay service's outgoing bandwidth, bytes/s, shared equally by its open streams."""
 
     def ready_s(self, moved: Traffic) -> Times:
         """Time at which each learner has its parameters and the minibatch, shape (R,)."""
@@ -75,9 +75,9 @@ class Regime:
     """Keys of a regime file; ``[stragglers]`` has the form of a run's configuration."""
 
     learners: int
-    """N."""
+    """Number of learners, N."""
     agents: int
-    """M."""
+    """Number of agents, M."""
     unit_s: float | tuple[float, ...]
     """Seconds a unit: one number, or one for each learner."""
     spread: float = 0.0
@@ -85,7 +85,7 @@ class Regime:
     latency_s: float = 0.0
     """Delay of a message, one way."""
     bandwidth: float = float("inf")
-    """The controller's and the replay service's, bytes/s each way."""
+    """Bandwidth of the controller and of the replay service, bytes/s each way."""
     stragglers: Mapping[str, Any] = field(default_factory=lambda: {"name": "none"})
     """Delay model and its parameters."""
 

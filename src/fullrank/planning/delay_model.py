@@ -29,11 +29,11 @@ class Scenarios:
     """K possible iterations of N learners."""
 
     weight: Times
-    """Shape (K,), sums to 1."""
+    """Weights of the iterations, shape (K,); they sum to 1."""
     unit_s: Times
-    """Shape (K, N)."""
+    """Seconds a unit of each learner, shape (K, N)."""
     delay_s: Times
-    """Shape (K, N)."""
+    """Delay of each learner, shape (K, N)."""
     stopped: BoolArray
     """Learners from which no return is expected any more, shape (N,)."""
     evidence: float

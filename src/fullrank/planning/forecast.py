@@ -21,7 +21,7 @@ class Forecast:
 
     label: str
     round_s: Times
-    """Shape (K,)."""
+    """Round time in each scenario, shape (K,)."""
     mean_s: float
     cautious_s: float
     """One standard error above the mean: rare lateness may be less rare than it was observed."""

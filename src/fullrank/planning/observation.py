@@ -26,9 +26,9 @@ class Observation:
     compute_s: Times
     """Reported computing times; nan where censored."""
     arrival_s: Times
-    """From the assignment to the arrival of the coded vector; nan where censored."""
+    """Time from the assignment to the arrival of the coded vector; nan where censored."""
     round_s: float
-    """From the assignment to the commit."""
+    """Time from the assignment to the commit."""
     moved: Traffic
     """Bytes of each learner's row."""
 
@@ -44,7 +44,7 @@ class Window:
     compute_s: Times
     arrival_s: Times
     round_s: Times
-    """Shape (K,)."""
+    """Round time of each iteration, shape (K,)."""
 
     @classmethod
     def of(cls, observations: Collection[Observation], learners: Sequence[LearnerId]) -> "Window":

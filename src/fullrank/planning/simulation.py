@@ -1,4 +1,4 @@
-"""Training rounds in virtual time, to see what a code gains on clusters that are not at hand.
+"""Training rounds in virtual time, to predict the gain of a code on clusters not at hand.
 
 Computing times, transfers and stragglers are simulated; the rank of C_J is real, and so is the
 variance where learners draw samples of their own. Rounds are independent: a commit reaches every
@@ -31,7 +31,7 @@ class SimulatedRounds:
     """Results of K rounds; learners without a unit are neither received nor late."""
 
     round_s: Times
-    """From the assignment to the commit, shape (K,)."""
+    """Time from the assignment to the commit, shape (K,)."""
     received: tuple[IntArray, ...]
     """J of each round: learners in order of arrival."""
     late: tuple[IntArray, ...]
@@ -92,11 +92,11 @@ class Timeline:
     """K rounds of the n learners that hold a row with a unit."""
 
     learners: IntArray
-    """Shape (n,), ascending."""
+    """Indices of the learners, ascending, shape (n,)."""
     compute_s: Times
-    """Shape (K, n)."""
+    """Computing times, shape (K, n)."""
     delay_s: Times
-    """Shape (K, n)."""
+    """Delays, shape (K, n)."""
     arrival_s: Times
     """Arrivals since the assignment, also of rows after the commit, shape (K, n)."""
     order: IntArray
@@ -107,7 +107,7 @@ class Timeline:
 
     @property
     def round_s(self) -> Times:
-        """From the assignment to the commit, shape (K,)."""
+        """Time from the assignment to the commit, shape (K,)."""
         every = np.arange(len(self.needed))
         return np.asarray(self.arrival_s[every, self.order[every, self.needed - 1]])
 
@@ -163,7 +163,7 @@ class PlannedRun:
     """A run with ``code.name = "auto"`` in virtual time."""
 
     round_s: Times
-    """Shape (iterations,)."""
+    """Round times, shape (iterations,)."""
     changes: tuple[tuple[int, Plan], ...]
     """Changes of code: the first iteration of each, and its plan."""
     last: Plan

@@ -23,7 +23,7 @@ class Layout:
 
     @property
     def agents(self) -> int:
-        """M."""
+        """Number of agents, M."""
         return len(self.observation_sizes)
 
     @property

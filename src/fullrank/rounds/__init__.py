@@ -1,1 +1,1 @@
-"""Rounds: which coded vectors have arrived, and whether the iteration may be committed."""
+"""Rounds: the coded vectors received, and the decision whether the iteration may be committed."""

@@ -77,9 +77,9 @@ def leave_one_out(
 ) -> Decision:
     """Commit without the one learner that is wrong, if it is certain which.
 
-    Where all reports agree, whatever decodes to them is right; if leaving out either of two mends
-    all, the error was smaller than rounding and neither is named. Where they do not agree, every
-    party to the dispute must have been left out and only one of them have mended it.
+    Where all reports agree, a decoded value that matches them is right; if leaving out either of
+    two mends all, the error was below rounding and neither is named. Where reports disagree, every
+    party to the dispute must have been left out, and only one omission may have mended it.
     """
     outcomes = {
         learner: judge(contributions.without(learner)) for learner in contributions.learners

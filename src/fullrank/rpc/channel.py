@@ -27,7 +27,7 @@ COMMON_OPTIONS: list[tuple[str, int]] = [
     # sooner than the 30 s that an append or a minibatch may take.
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 10_000),
-    ("grpc.http2.ping_timeout_ms", 10_000),  # else a minute, whatever keepalive_timeout says
+    ("grpc.http2.ping_timeout_ms", 10_000),  # otherwise a minute, despite keepalive_timeout
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),  # on an idle stream, too
 ]

@@ -52,7 +52,7 @@ def status_of(error: errors.FullrankError) -> StatusCode:
 
 @asynccontextmanager
 async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-    """Within a handler: end the call with the right status and message for a Fullrank error."""
+    """Wrap a handler: end the call with the status and message of a Fullrank error."""
     try:
         yield
     except errors.Overloaded as error:
@@ -64,7 +64,7 @@ async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator
 
 @contextmanager
 def translated(peer: str) -> Iterator[None]:
-    """Around a call: raise Fullrank errors instead of ``grpc.RpcError``.
+    """Wrap a call: raise Fullrank errors instead of ``grpc.RpcError``.
 
     ``ServiceLost`` means that trying again may help.
     """

@@ -11,7 +11,7 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
 
 LIVE = "live"
-"""Health service name that is SERVING while the process answers, whatever its peers do."""
+"""Health service name that is SERVING while the process answers, in any state of its peers."""
 
 ANYBODY = Security(allow_plaintext=True)
 """Probes come from any host without a certificate; this port serves nothing else."""

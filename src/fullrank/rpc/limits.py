@@ -26,7 +26,7 @@ class Refusal:
 
     reason: str
     after_s: float
-    """Seconds to delay the refusal, so that a flood slows its sender and nobody else."""
+    """Seconds to delay the refusal, so that a flood slows only its sender."""
 
 
 @dataclass(slots=True)

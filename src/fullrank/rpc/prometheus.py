@@ -23,7 +23,7 @@ class Family:
     name: str
     text: str
     values: Mapping[str, float]
-    """By value of the label; without a label one value, under the empty text."""
+    """Values by label; a metric without a label has one value, under the empty text."""
     label: str
     kind: Literal["gauge", "counter"]
 

@@ -49,7 +49,7 @@ class LearnerStatus:
     fingerprint: str
 
     def activity(self, now: "RunStatus") -> str:
-        """Its activity in a word, given the status of the run."""
+        """One word for the learner's activity, given the status of the run."""
         if self.quarantined:
             return f"quarantined: {self.quarantined}"
         if not self.rows:
@@ -75,7 +75,7 @@ class RunStatus:
     rank: int = 0
     """Rank of the rows received in the current iteration, of ``units``."""
     units: int = 0
-    """M."""
+    """Number of units, M."""
     unit_list: tuple[Unit, ...] = ()
     """The M units, by index."""
     round_s: float = 0.0

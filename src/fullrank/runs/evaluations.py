@@ -25,7 +25,7 @@ class EvaluationRecord:
     """Return of each side of the agents."""
 
     def superseded(self, begun: Mapping[int, int]) -> bool:
-        """Whether a later term resumed at or before the iteration, and so replaced the policies.
+        """True if a later term resumed at or before the iteration, and so replaced the policies.
 
         Args:
             begun: First iteration of each term.

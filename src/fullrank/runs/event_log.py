@@ -66,7 +66,7 @@ class EpochBegan:
     term: int
     epoch: int
     matrix: tuple[tuple[float, ...], ...]
-    """C."""
+    """The matrix C."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,8 +41,8 @@ class IterationRecord:
     side_returns: Mapping[str, float | None] = field(default_factory=dict)
     """Mean return of each side of the agents; empty if no episode ended."""
     round_s: float
-    """From the first assignment written to the updated parameters, seconds; journalling overlaps
-    the collection of the next iteration's transitions."""
+    """Time from the first assignment written to the updated parameters, seconds; journalling
+    overlaps the collection of the next iteration's transitions."""
     collect_s: float
     """Time to wait for the transitions and append them to replay, seconds."""
     compute_s: Mapping[LearnerId, float]
@@ -70,14 +70,14 @@ class IterationRecord:
     late: tuple[LearnerId, ...]
     """Learners with an assigned row that the commit did not wait for."""
     exact: bool
-    """Whether the committed bits are independent of J."""
+    """True if the committed bits are independent of J."""
     condition: float | None
     """Two-norm condition number of C_J; None if it is not finite."""
     error_bound: float | None
     """Largest possible error of an entry; 0 when exact, None if unknown."""
     variance: float | None = None
-    """With ``algorithm.data = independent``: predicted variance of the updates, mean over the
-    units, relative to that of a single learner's update."""
+    """Predicted variance of the updates with ``algorithm.data = independent``: mean over the units,
+    relative to that of a single learner's update."""
     update_digest: str
     """Hexadecimal digest of the committed updates."""
     quarantined: tuple[LearnerId, ...] = ()

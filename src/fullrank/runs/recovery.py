@@ -58,7 +58,7 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
 
 
 def checkpoints_lost(run_dir: Path) -> bool:
-    """Whether checkpoints are missing: the journal was shortened, which requires a checkpoint."""
+    """True if checkpoints are missing: the journal was shortened, which requires a checkpoint."""
     segments = journal.survey(run_dir / JOURNAL)
     begins = min((segment.first for segment in segments), default=0)
     return begins > 0 and not checkpoint.saved(run_dir / CHECKPOINTS)

@@ -26,7 +26,7 @@ from fullrank_reproduction.entities import Entities, entities_of
 CELL = "crossplay"
 SIDES = ("good", "adversary")
 PLAYED = tuple(BATTLE.printed)
-"""Compared methods."""
+"""Methods compared in the figure."""
 WEAK = ("maddpg", "mfac")
 """Methods that the paper finds well below DARL1N and EPC."""
 JUDGED = 48
@@ -115,7 +115,7 @@ def normalised(found: Results, side: str) -> dict[str, NDArray[np.float64]]:
 
 
 def judge_crossplay(found: Results, budget: Budget) -> list[ClaimResult]:
-    """Fig. 4(b)."""
+    """Judge the claim on Fig. 4(b)."""
     claims = {
         "Both sides that DARL1N trains do better than all others.": (DARL1N, PLAYED),
         "Both sides that EPC trains do better than those of MADDPG and MFAC.": (EPC, WEAK),

@@ -104,7 +104,7 @@ class Trial:
         return {**given, **self.changes}
 
     def evaluated(self) -> dict[str, Any]:
-        """Parameters of the evaluation environment: global view, start at rest, one step longer."""
+        """Parameters of the evaluation environment: whole team, start at rest, one step longer."""
         still = {} if self.task.lattice else {"moving_start": False}
         return {**self.world(), **still, "extra_step": True}
 

@@ -41,7 +41,7 @@ class Member:
     fingerprint: str = ""
     probe: tuple[bytes, ...] = ()
     ready: bool = False
-    """It has sent a stable probe and may hold rows."""
+    """True once it has sent a stable probe, so that it may hold rows."""
     quarantined: str = ""
     """Reason why it holds no row until its process is restarted; empty if it is trusted."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)

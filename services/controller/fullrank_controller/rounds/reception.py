@@ -37,9 +37,9 @@ class Arrived:
     batch_digest: bytes
     compute_s: float
     started_s: float
-    """From the learner's complete assignment to its start of computing, seconds."""
+    """Time from the learner's complete assignment to its start of computing, seconds."""
     sent_s: float
-    """From the learner's complete assignment to the first byte it sent, seconds."""
+    """Time from the learner's complete assignment to the first byte it sent, seconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,9 @@ from fullrank.common.types import BoolArray, Matrix, Vector
 
 _ROUNDOFF = 2.0**-53
 _LARGEST = float(np.finfo(np.float32).max)
-"""No update is larger: it was a float32."""
+"""Bound on the magnitude of an update, which was a float32."""
 _SAFETY = 1.0 + 2.0**-20
-"""Covers the rounding of the bounds themselves, which are sums of non-negative terms."""
+"""Allowance for the rounding of the bounds, which are sums of non-negative terms."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +30,11 @@ class Block:
     values: Matrix
     """On the grid, shape (targets, columns)."""
     exact: bool
-    """Proved to be the true values."""
+    """True if these are proved to be the true values."""
     consistent: bool
-    """False: no honest vectors look like this."""
+    """False if no honest vectors decode to these values."""
     error_bound: float
-    """No entry is further from the truth, if the vectors are honest; 0 when exact."""
+    """Largest distance of an entry from the truth, if the vectors are honest; 0 when exact."""
 
 
 def gamma(operations: int) -> float:
@@ -141,7 +141,7 @@ class UnitsSolver:
             return Block(values=values, exact=True, consistent=True, error_bound=0.0)
         if not (np.abs(values) <= _LARGEST).all():
             return Block(values=values, exact=False, consistent=False, error_bound=np.inf)
-        if self._growth > 0.5:  # C_J is singular in float64: nothing can be said
+        if self._growth > 0.5:  # C_J is singular in float64: no statement is possible
             return Block(values=values, exact=False, consistent=True, error_bound=np.inf)
         return self._judge(coded, values, coded - encoded)
 
@@ -150,7 +150,7 @@ class UnitsSolver:
         return bool(largest <= self._exact_limit)
 
     def _judge(self, coded: Matrix, values: Matrix, residual: Matrix) -> Block:
-        """With rounding errors in Y: explained by U, and by no other grid vector?"""
+        """Test, despite rounding errors in Y, if U and no other grid vector explains the block."""
         raw = self._inverse @ coded
         honest = _SAFETY * gamma(2 * self._load + 1)
         error = (self._forward @ np.abs(raw)).max(axis=0) / (1.0 - self._growth)

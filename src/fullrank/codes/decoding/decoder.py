@@ -1,4 +1,4 @@
-"""The decoder: incremental rank says when, one factorisation of the sorted rows says what.
+"""The decoder: incremental rank until the target decodes, then one factorisation of sorted rows.
 
 With a code from ``make_code``, decoding is exact: the result is the same bits for every set J of
 received rows and every order of arrival (docs/adr/0004-certificate.md). The GEMMs run over column
@@ -178,12 +178,12 @@ class Decoder:
 
     @property
     def exact(self) -> bool:
-        """After ``decode``: the result is proved to be the true target, bit for bit."""
+        """True, after ``decode``, if the result is proved to be the true target, bit for bit."""
         return self._exact
 
     @property
     def error_bound(self) -> float:
-        """After ``decode``: no entry is further from the truth, if the vectors are honest."""
+        """After ``decode``: largest possible error of an entry, if the vectors are honest."""
         return self._error_bound
 
     def decode(self) -> Matrix:

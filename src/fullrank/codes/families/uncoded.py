@@ -26,7 +26,7 @@ class Uncoded(CodeFamily):
     """
 
     def rows_for(self, units: int) -> int:
-        """M rows."""
+        """The number of rows: M."""
         return units
 
     def build(self, *, rows: int, units: int, seed: int) -> Code:

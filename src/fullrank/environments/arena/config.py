@@ -25,7 +25,7 @@ class Payoffs(NamedTuple):
     reward: Array
     """Rewards of the living, shape (E, m)."""
     dies: BoolArray
-    """Shape (E, m)."""
+    """Mask of agents that die, shape (E, m)."""
     eaten: Pairs
     """Agents and the food that they ate."""
 
@@ -39,9 +39,9 @@ class Plan:
     traits: Traits
     """Traits of the agents, shape (1, M)."""
     half_width: float
-    """R."""
+    """Half the side of the arena, R."""
     food: int
-    """L."""
+    """Number of pieces of food, L."""
     food_seen: int
     """Places for food in an observation."""
     neighbours_seen: int

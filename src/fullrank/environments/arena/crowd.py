@@ -1,7 +1,7 @@
 """Agents and food in a walled square as arrays of E copies, their motion and proximity.
 
 The dynamics are those of ``particle.world``, in a square whose walls agents cannot cross: positions
-are cut to it, one coordinate at a time, while velocities go on. Dead agents keep their place; their
+are cut to it, one coordinate at a time; velocities continue. Dead agents keep their place; their
 velocity follows their actions. Copies come before agents in the arrays, so that the pairs of an
 agent lie side by side.
 """
@@ -52,13 +52,13 @@ class Crowd:
 
     traits: Traits
     position: Array
-    """Shape (2, E, m)."""
+    """Positions of agents, shape (2, E, m)."""
     velocity: Array
-    """Shape (2, E, m)."""
+    """Velocities of agents, shape (2, E, m)."""
     live: BoolArray
-    """Shape (E, m)."""
+    """Mask of living agents, shape (E, m)."""
     food: Array
-    """Shape (2, E, l)."""
+    """Positions of food, shape (2, E, l)."""
 
     def of(self, copies: IntArray) -> "Crowd":
         """A crowd of some of the copies."""

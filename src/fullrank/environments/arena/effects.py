@@ -21,9 +21,9 @@ class Effects(NamedTuple):
     observation: FloatArray
     """Shape (E, m, width)."""
     reward: Array
-    """Shape (E, m)."""
+    """Rewards, shape (E, m)."""
     dies: BoolArray
-    """Shape (E, m)."""
+    """Mask of agents that die, shape (E, m)."""
     eaten: Pairs
     """Agents and the food that they ate."""
 

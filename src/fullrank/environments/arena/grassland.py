@@ -32,7 +32,7 @@ class Grassland(ContestConfig):
     grass_reward: float = 20.0
     """Reward of a good agent for each grass that it touches; 10 in [DARL1N], Fig. 6."""
     contact_cost: float = 5.0
-    """Its cost for each adversary that it touches; 100 there."""
+    """Cost of a good agent for each adversary that it touches; 100 in [DARL1N], Fig. 6."""
 
     task: ClassVar[str] = "grassland"
 

@@ -1,4 +1,4 @@
-"""How far it is to the nearest agent of some kind."""
+"""Distances to the nearest agent of some kind."""
 
 import numpy as np
 
@@ -10,13 +10,13 @@ from fullrank.environments.proximity import Array, nearest
 def distance_to_nearest(
     crowd: Crowd, around: Surroundings, seeking: BoolArray, sought: BoolArray, *, local: bool
 ) -> Array:
-    """The distance of those that seek to the nearest sought, 0 if there is none; else 0.
+    """Distance of each seeking agent to the nearest sought one, 0 if there is none; 0 for others.
 
     Args:
         crowd: E copies of m agents.
-        around: What lies around them.
-        seeking: Shape (E, m).
-        sought: Shape (E, m).
+        around: The neighbourhoods of the agents.
+        seeking: Mask of the seeking agents, shape (E, m).
+        sought: Mask of the sought agents, shape (E, m).
         local: Only neighbours count.
 
     Returns:

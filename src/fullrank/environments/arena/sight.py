@@ -1,4 +1,4 @@
-"""What an agent of the arena sees: itself, food, and the neighbours within its distance."""
+"""Observations of the arena: the agent itself, food, and the neighbours within its distance."""
 
 import numpy as np
 
@@ -8,17 +8,16 @@ from fullrank.environments.proximity import NOBODY, Nearest, ranks
 
 
 def width(*, food: int, neighbours: int) -> int:
-    """Entries of an observation with so many places for food and for neighbours."""
+    """Entries of an observation with the given numbers of places for food and for neighbours."""
     return 5 + 3 * food + 5 * neighbours
 
 
 def see(crowd: Crowd, around: Surroundings, *, food: int, neighbours: int) -> FloatArray:
-    """Observations of the agents that looked around, ``around.who``; zeros for the others.
+    """Observations of the agents in ``around.who``; zeros for the others.
 
-    Own velocity, position and whether one lives; for each piece of food, nearest first, where it is
-    from here and a 0; then, for the neighbours in index order, where all are from here, then their
-    velocities, then whether they live. Places that are not needed hold zeros; neighbours for whom
-    there is no place are not seen.
+    Own velocity, position and life (1 or 0); for each piece of food, nearest first, its relative
+    position and a 0; then, for the neighbours in index order, all relative positions, all
+    velocities, and all lives. Unused places hold zeros; neighbours without a place are not seen.
 
     Returns:
         Shape (E, m, 5 + 3 food + 5 neighbours).
@@ -33,8 +32,8 @@ def see(crowd: Crowd, around: Surroundings, *, food: int, neighbours: int) -> Fl
 
 
 def _write_food(out: FloatArray, crowd: Crowd, nearest: Nearest, food: int) -> None:
-    """Write where food is from here, and zeros where there is none, 3 entries a piece."""
-    if not crowd.food.shape[2]:  # as where only a part of the arena is there
+    """Write the relative positions of food, 3 entries a piece, and zeros for missing pieces."""
+    if not crowd.food.shape[2]:  # if only a part of the arena is simulated
         return
     which = nearest.which[:, :food]
     block = np.zeros((*which.shape, 3), dtype=np.float32)

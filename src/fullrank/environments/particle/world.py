@@ -32,7 +32,7 @@ class Body:
     kind: str
     """Kind of entity, for pictures: ``agent``, ``adversary``, ``landmark``, ``obstacle``, ..."""
     size: float
-    """Radius."""
+    """Radius of the body."""
     collides: bool = False
     """True if it pushes other colliding bodies."""
     acceleration: float = 0.0
