@@ -23,8 +23,8 @@ import torch
 
 from fullrank.algorithms import World
 from fullrank.algorithms.actor_critic import Hyperparameters
+from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
-from fullrank.algorithms.transitions import layout_of
 from fullrank.common.types import FloatArray
 from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train

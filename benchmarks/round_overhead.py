@@ -30,8 +30,8 @@ from fullrank.algorithms.base import (
     Unit,
     World,
     algorithms,
+    layout_of,
 )
-from fullrank.algorithms.transitions import layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap

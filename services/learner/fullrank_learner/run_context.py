@@ -3,7 +3,7 @@
 import numpy as np
 
 from fullrank.algorithms import Algorithm
-from fullrank.algorithms.transitions import layout_of
+from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.config import RunConfig, from_toml

@@ -21,10 +21,9 @@ from fullrank.algorithms.autograd import (
     initial_groups,
     shared_batches,
 )
-from fullrank.algorithms.base import Algorithm, DataMode, Problem, Section, Unit, World
+from fullrank.algorithms.base import Algorithm, DataMode, Problem, Section, Unit, World, layout_of
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
-from fullrank.algorithms.transitions import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.gradients import LossWeights

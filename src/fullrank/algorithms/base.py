@@ -17,6 +17,7 @@ from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray, Matrix, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbourhood
+from fullrank.replay.layout import Layout
 
 
 class Unit(NamedTuple):
@@ -253,6 +254,14 @@ class AlgorithmConfig(Protocol):
             seed: The run's seed.
             device: ``auto``, ``cpu`` or ``cuda``.
         """
+
+
+def layout_of(agents: Sequence[AgentSpec]) -> Layout:
+    """Return the layout of the agents' transitions."""
+    return Layout(
+        observation_sizes=tuple(agent.observation_size for agent in agents),
+        action_sizes=tuple(agent.action.size for agent in agents),
+    )
 
 
 algorithms: Registry[AlgorithmConfig] = Registry("algorithm", "fullrank.algorithms")

@@ -32,9 +32,9 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Algorithm, World, register
+from fullrank.algorithms.base import Algorithm, World, layout_of, register
 from fullrank.algorithms.draws import Draws
-from fullrank.algorithms.transitions import Transitions, layout_of
+from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.environments.base import AgentSpec

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 import torch
 
+from fullrank.algorithms.base import layout_of
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec
-from fullrank.replay.layout import Layout
 
 
 class Transitions:
@@ -44,11 +44,3 @@ class Transitions:
         self.continues = continues.unbind(1)
         self.acts_next = (acted * continues).unbind(1)
         self.weight = (acted / acted.sum(0).clamp_min(1.0)).unbind(1)
-
-
-def layout_of(agents: Sequence[AgentSpec]) -> Layout:
-    """Return the layout of the agents' transitions."""
-    return Layout(
-        observation_sizes=tuple(agent.observation_size for agent in agents),
-        action_sizes=tuple(agent.action.size for agent in agents),
-    )

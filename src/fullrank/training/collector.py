@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from fullrank.algorithms import Actor, DataMode
-from fullrank.algorithms.transitions import layout_of
+from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment

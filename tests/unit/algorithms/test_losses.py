@@ -7,10 +7,10 @@ import torch
 from fullrank.algorithms import World
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.autograd import AutogradGradients, Networks
+from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.darl1n import DARL1N
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
-from fullrank.algorithms.transitions import layout_of
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.environments.neighbourhood import make_neighbourhood

@@ -6,7 +6,7 @@ from math import ceil
 from typing import NamedTuple
 
 from fullrank.algorithms.actor_critic import Hyperparameters
-from fullrank.algorithms.transitions import layout_of
+from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments.base import Environment

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.actor_critic import Hyperparameters
-from fullrank.algorithms.transitions import layout_of
+from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
