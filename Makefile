@@ -25,8 +25,8 @@ help: ## Say what there is
 
 setup: $(VENV)/.installed ## Install Fullrank and the developers' tools into .venv
 
-train: setup ## Train a team on this machine
-	@$(BIN)/fullrank train $(ARGS)
+train: setup ## Train a team on this machine, in one process
+	@$(BIN)/fullrank train --local $(ARGS)
 
 dashboard: setup ## Show the newest run on a page
 	@$(BIN)/fullrank dashboard $(ARGS)

@@ -18,13 +18,14 @@ from functools import partial
 
 import numpy as np
 
-from fullrank.common.types import FloatArray
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.environments import AgentSpec
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of
+from fullrank_reproduction.wang21 import SETTINGS
 
 EVALUATION_SEED, OPPONENT_SEED = 1000, 7
 
@@ -113,6 +114,7 @@ def gains(task: Task, seed: int, *, iterations: int, episodes: int) -> dict[str,
 def configuration(task: Task, seed: int, iterations: int) -> RunConfig:
     """Configuration of one seed; a learning rate of 0.003 suits the small networks."""
     overrides = [
+        *(f"{key}={value}" for key, value in SETTINGS.items()),
         f"seed={seed}",
         f"iterations={iterations}",
         f"environment.name={task.name}",
@@ -138,8 +140,8 @@ def mixed(agents: Sequence[AgentSpec], playing: Sequence[str], act: Act, others:
     """Take actions of ``act`` for the sides ``playing`` and of ``others`` for the rest."""
     plays = np.repeat([agent.side in playing for agent in agents], [a.action.size for a in agents])
 
-    def together(observation: FloatArray) -> FloatArray:
-        return np.where(plays, act(observation), others(observation))
+    def together(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
+        return np.where(plays, act(observation, available), others(observation, available))
 
     return together
 

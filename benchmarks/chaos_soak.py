@@ -26,7 +26,8 @@ import numpy as np
 import psutil
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.event_log import Assigned, Committed, Event, follow
+from fullrank.runs.event_history import follow
+from fullrank.runs.events import Assigned, Committed, Event
 from fullrank_faultlab.checker import Checker
 from fullrank_faultlab.service_faults import CRASHED, FaultEvent, fault_free_run, train_under_faults
 from soak import WARM_UP, services

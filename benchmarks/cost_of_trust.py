@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from statistics import median
-from typing import Any
 from unittest.mock import patch
 
 from fullrank.common.updates import DIGEST_BYTES
@@ -40,9 +39,9 @@ def measure_iterations(times: Path) -> None:
 
     iterate = Driver._iterate
 
-    async def timed(self: Driver, assignment: Any) -> None:
+    async def timed(self: Driver) -> None:
         started = time.perf_counter()
-        await iterate(self, assignment)
+        await iterate(self)
         with times.open("a") as file:
             file.write(f"{time.perf_counter() - started}\n")
 

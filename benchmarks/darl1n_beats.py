@@ -53,7 +53,7 @@ def main() -> int:
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.seeds)
     print(f"{len(seeds)} seeds, {arguments.iterations} iterations, mean returns of a side:\n")
-    print("| task | M | side | trained | - random | every seed | - untrained | every seed |")
+    print("| task | M | side | trained | - random | by seed | - untrained | - untrained, by seed |")
     print("|---|---|---|---|---|---|---|---|")
     short = []
     for task, agents in product(arguments.tasks, arguments.agents):

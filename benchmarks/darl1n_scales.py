@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from fullrank_reproduction.claim_results import Held, as_table
+from fullrank_reproduction.claim_results import Held, as_list
 from fullrank_reproduction.darl1n.training.figures import draw_scaling
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling, measured, of_scaling
 
@@ -33,7 +33,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=9)
     spent = measured(TEAMS, parser.parse_args().rounds, time.process_time)
     verdicts = judge_scaling(TEAMS, spent)
-    print(of_scaling(TEAMS, spent), as_table({"Fig. 2": verdicts}), sep="\n\n")
+    print(of_scaling(TEAMS, spent), as_list({"Fig. 2": verdicts}), sep="\n\n")
     draw_scaling(TEAMS, spent, PICTURE)
     linear, faster, *_ = verdicts
     return 0 if linear.held is faster.held is Held.HELD else 1

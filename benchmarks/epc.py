@@ -21,13 +21,21 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from fullrank.algorithms import World
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.types import FloatArray
 from fullrank.training.rollouts import Rollout
-from fullrank_reproduction.baselines.epc import Curriculum, Point, Practice, Run, Stage, best, train
+from fullrank_reproduction.baselines.epc import (
+    Curriculum,
+    Point,
+    Practice,
+    Stage,
+    TrainedTeam,
+    best,
+    train,
+)
 from fullrank_reproduction.baselines.epc.learner import Learner
 
 SHARE = 0.95
@@ -73,7 +81,7 @@ def grows(seeds: list[int], iterations: int) -> bool:
     return near > len(seeds) / 2
 
 
-def teams(seed: int, iterations: int) -> tuple[Run, Run, Run]:
+def teams(seed: int, iterations: int) -> tuple[TrainedTeam, TrainedTeam, TrainedTeam]:
     """Train the best small team, the large team that starts best, and one from scratch."""
     curriculum = Curriculum(
         environment="ising",
@@ -124,7 +132,7 @@ def methods(agents: int, batch: int) -> tuple[Callable[[int], None], Callable[[i
     rows: FloatArray = Rollout(world, team, layout, seed=0).collect(-(-batch // 8), 0).rows[:batch]
     learner = Learner(team, layout, Hyperparameters(), seed=0)
     algorithm = MADDPG(batch_size=batch).make(
-        World(agents=tuple(world.agents)), seed=0, device="cpu"
+        EnvironmentSpec(agents=tuple(world.agents)), seed=0, device="cpu"
     )
 
     def maddpg(iteration: int) -> None:

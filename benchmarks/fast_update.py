@@ -21,11 +21,11 @@ from functools import partial
 import numpy as np
 import torch
 
-from fullrank.algorithms import World
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.fused.kernels import Kernel, is_float32
-from fullrank.replay import Layout, Memory, Sample, Table
+from fullrank.replay import Layout, MemoryStorage, Sample, Table
 
 ACTIONS = 5
 LEAST_RATIO = 2.5
@@ -77,7 +77,7 @@ class Fullrank:
             for index in range(load.agents)
         ]
         config = MADDPG(batch_size=load.batch, hidden=load.hidden)
-        self.algorithm = config.make(World(agents=tuple(specs)), seed=0, device="cpu")
+        self.algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=0, device="cpu")
         self._table = _table(load)
         self._decoded = np.zeros((load.agents, self.algorithm.problem.vector_size), np.float32)
         self._batch = np.empty((load.batch, self._table.row_size), np.float32)
@@ -116,7 +116,7 @@ def _table(load: Workload) -> Table:
         action_sizes=(ACTIONS,) * load.agents,
     )
     generator = np.random.default_rng(0)
-    storage = Memory(load.capacity, layout.row_size)
+    storage = MemoryStorage(load.capacity, layout.row_size)
     for block in np.array_split(storage.rows, max(1, load.capacity // 10_000)):
         block[:] = generator.standard_normal(block.shape, dtype=np.float32)
         block[:, layout.action] = 1.0 / ACTIONS

@@ -138,7 +138,7 @@ async def client_of(service: str, address: str) -> Ask:
     """Call that another client makes to the service."""
     if service == "controller":
         return ControllerClient(address).status
-    replay, out = ReplayClient(address, deadline_s=60.0), np.empty((BATCH, ROW_SIZE), np.float32)
+    replay = ReplayClient(address, deadline_s=60.0)
     await replay.open_table(row_size=ROW_SIZE, capacity=ROWS, head=0, run_term=RunTerm("run", 1))
     await replay.append(0, np.ones((ROWS, ROW_SIZE), np.float32))
 
@@ -147,7 +147,7 @@ async def client_of(service: str, address: str) -> Ask:
     def minibatch() -> Awaitable[object]:
         number = next(numbers)
         sample = Sample(table=TABLE, seed=0, iteration=number, tail=0, head=ROWS, size=BATCH)
-        return replay.get_sample(sample_message(sample), out)
+        return replay.get_sample(sample_message(sample), row_size=ROW_SIZE)
 
     return minibatch
 

@@ -7,11 +7,10 @@ checks that its results equal those of ``ArenaNeighbourhood`` and measures both.
 """
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-Array = np.ndarray[Any, Any]
+from fullrank.common.types import Array
 
 SIZE, FOOD_SIZE, THRUST, TOP_SPEED = 0.05, 0.03, 5.0, 3.0
 

@@ -27,14 +27,15 @@ import numpy as np
 from scipy import stats
 
 from fullrank.codes import Code, make_code
-from fullrank.codes.families.auto import Auto
 from fullrank.common.types import Times
 from fullrank.config import RunConfig
+from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.config.plugins import problem_of
 from fullrank.planning import candidates
 from fullrank.planning.cluster import Regime, read_regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import play, play_planned
-from fullrank.wiring import problem_of
+from fullrank.planning.planned_run import play_planned
+from fullrank.planning.simulation import play
 
 ITERATIONS, WARM, CHANGE, SETTLED = 500, 50, 250, 300
 MOST_REGRET, MOST_SWITCHES = 0.15, 9
@@ -93,7 +94,7 @@ def measure(before: str, after: str, seed: int) -> Outcome:
     planned = play_planned(
         lambda iteration: first if iteration < CHANGE else second,
         payload(first.agents),
-        auto=Auto(),
+        auto=AutoCodeSettings(),
         iterations=ITERATIONS,
         seed=seed,
     )
@@ -144,8 +145,8 @@ def main() -> int:
     following = [*names[1:], names[0]] if len(names) > 1 else []
     cases = [(name, name) for name in names] + list(zip(names, following, strict=False))
     print(
-        "| regime | best fixed | regret of the best | last of auto | regret of auto | upper 95 % | "
-        "worst seed | lag | upper 95 % | switches |"
+        "| regime | best fixed | regret of the best | last of auto | regret of auto | "
+        "regret, upper 95 % | worst seed | lag | lag, upper 95 % | switches |"
     )
     print("|---" * 10 + "|")
     held = True

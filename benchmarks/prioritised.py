@@ -18,7 +18,7 @@ from statistics import median
 import numpy as np
 
 from fullrank.common.types import FloatArray, IntArray, Vector
-from fullrank.replay import TABLE, Memory, Priority, Sample, Table
+from fullrank.replay import TABLE, MemoryStorage, Priority, Sample, Table
 
 ROW_SIZE, APPENDED, BATCH = 132, 100, 1024
 PRIORITY = Priority(first=60, count=3, gain=10.0)
@@ -28,7 +28,7 @@ class Contender:
     """A full table; ``draw`` gives a minibatch."""
 
     def __init__(self, capacity: int, priority: Priority | None) -> None:
-        self.table = Table(Memory(capacity, ROW_SIZE), capacity=capacity)
+        self.table = Table(MemoryStorage(capacity, ROW_SIZE), capacity=capacity)
         self._priority = priority
 
     def append(self, rows: FloatArray) -> None:

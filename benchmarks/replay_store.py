@@ -33,7 +33,7 @@ import lmdb
 import numpy as np
 
 from fullrank.common.types import FloatArray, IntArray
-from fullrank.replay import Memory, RingFile, Table
+from fullrank.replay import MemoryStorage, RingFile, Table
 
 ROW_SIZE, APPENDED, BATCH, BLOCK = 132, 100, 1024, 5_000
 BOUT = 10
@@ -57,7 +57,7 @@ class PlainMemory:
     """Upper bound of gathering speed; stores nothing durably."""
 
     def __init__(self, home: Path, capacity: int, *, sync: bool) -> None:
-        self._table = Table(Memory(capacity, ROW_SIZE), capacity=capacity)
+        self._table = Table(MemoryStorage(capacity, ROW_SIZE), capacity=capacity)
 
     def append(self, first: int, rows: FloatArray) -> None:
         self._table.append(first, rows)

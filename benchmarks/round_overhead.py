@@ -24,11 +24,11 @@ from bare_streams import Bare, bare
 from fullrank.algorithms.base import (
     Algorithm,
     DataMode,
+    EnvironmentSpec,
     Memory,
     Problem,
     Section,
     Unit,
-    World,
     algorithms,
     layout_of,
 )
@@ -132,9 +132,9 @@ class ConstantConfig:
     def data_mode(self) -> DataMode:
         return DataMode(batch_size=self.batch_size)
 
-    def problem(self, world: World) -> Problem:
+    def problem(self, environment: EnvironmentSpec) -> Problem:
         """Sections and sizes of MADDPG."""
-        count = len(world.agents)
+        count = len(environment.agents)
         pairs = [(role, agent) for role in ROLES for agent in range(count)]
         reads = tuple(
             tuple(
@@ -152,13 +152,13 @@ class ConstantConfig:
                 for number, (role, agent) in enumerate(pairs)
             ),
             reads=reads,
-            row_size=layout_of(world.agents).row_size,
+            row_size=layout_of(environment.agents).row_size,
             data=self.data_mode(),
         )
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
-        problem = self.problem(world)
-        actions = sum(agent.action.size for agent in world.agents)
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
+        problem = self.problem(environment)
+        actions = sum(agent.action.size for agent in environment.agents)
         roles = Constant(problem, actions=actions, seed=seed)
         return Algorithm(
             problem=problem, parameters=roles, gradients=roles, optimiser=roles, actor=roles
@@ -187,7 +187,7 @@ def measured(rounds: int) -> tuple[float, dict[str, float]]:
 def formula() -> dict[str, int]:
     """Bytes of a round by kind, by the formula that the planner uses."""
     specs = make_environment("cooperative_navigation", agents=AGENTS, copies=1).agents
-    problem = ConstantConfig().problem(World(agents=tuple(specs)))
+    problem = ConstantConfig().problem(EnvironmentSpec(agents=tuple(specs)))
     moved = Payload.of(problem).traffic(np.eye(AGENTS))
     return {kind: int(getattr(moved, kind).sum()) for kind in FORMULA}
 

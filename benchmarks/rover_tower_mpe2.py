@@ -9,8 +9,6 @@ from mpe2._mpe_utils.simple_env import SimpleEnv, make_env
 from numpy.typing import NDArray
 from pettingzoo.utils.conversions import parallel_wrapper_fn
 
-Array = NDArray[np.float64]
-
 PAIRS = 4
 LANDMARKS = 6
 SYMBOLS = 5
@@ -52,7 +50,7 @@ class Scenario(BaseScenario):  # type: ignore[misc]
         near = squared < 1.5 * (rover.size + agent.goal.size)
         return float(10.0 * near - squared)
 
-    def observation(self, agent: Any, world: World) -> Array:
+    def observation(self, agent: Any, world: World) -> NDArray[np.float64]:
         partner = agent.partner
         who = np.array([float(other is partner) for other in world.agents])
         if agent.movable:

@@ -36,7 +36,7 @@ def main() -> int:
         results = run(cells, directory or Path(scratch))
     print(wireless.said(budget))
     print(f"\n{wireless.of_wireless(results, budget)}\n")
-    print(claim_results.as_table({"Fig. 5": wireless.judge_wireless(results, budget)}))
+    print(claim_results.as_list({"Fig. 5": wireless.judge_wireless(results, budget)}))
     draw_wireless(results, budget, PICTURE)
     few, many = wireless.DEADLINES
     leads = (

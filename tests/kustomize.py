@@ -20,7 +20,7 @@ def _kubectl() -> str:
     pinned = Path(sys.executable).with_name("kubectl")
     found = str(pinned) if pinned.exists() else shutil.which("kubectl")
     if found is None:
-        pytest.skip("there is no kubectl; python tools/kubectl.py installs one")
+        pytest.skip("needs kubectl, which python tools/kubectl.py installs")
     return found
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 import torch
 
 from fullrank.networks.fused import kernels
+from fullrank_reproduction.narrow import narrow
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "benchmarks.md"
@@ -69,7 +70,7 @@ def section(program: Path) -> tuple[str, bool]:
         f"![{program.stem}]({picture.name})" if picture.exists() else "",
         machine() if holds else f"**Falls short.** {machine()}",
     )
-    return "\n\n".join(filter(None, parts)), holds
+    return narrow("\n\n".join(filter(None, parts))), holds
 
 
 def machine() -> str:

@@ -21,18 +21,19 @@ from annotated_types import Ge, Gt, Lt
 from pydantic.fields import FieldInfo
 
 from fullrank.algorithms import algorithms
-from fullrank.codes import codes
 from fullrank.common.registry import Registry
 from fullrank.config import PluginSettings, RunConfig
+from fullrank.config.auto_code import code_choices
 from fullrank.environments.base import environments
 from fullrank.stragglers import delay_models
+from fullrank_reproduction.narrow import item
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "configuration.md"
 
 REGISTRIES: Mapping[str, Registry[Any]] = {
     "environment": environments,
     "algorithm": algorithms,
-    "code": codes,
+    "code": code_choices,
     "stragglers": delay_models,
 }
 
@@ -52,6 +53,8 @@ The configuration is one tree, read in layers; the last layer that names a key w
 error that names the nearest one. `config.toml` in a run's directory holds its whole tree, and
 serves as a file for `--config`; a `format` later than this version of Fullrank is refused. Naming
 another class (`code.name = "mds"`) drops the parameters that lower layers gave to the old one.
+
+The lists below give each key with its kind and default in parentheses.
 """
 
 KINDS = {bool: "true or false", int: "integer", float: "number", str: "text"}
@@ -108,10 +111,10 @@ def _bounds(metadata: list[Any]) -> Iterator[str]:
         yield "host:port"
 
 
-def table(cls: type, prefix: str) -> str:
-    """Keys of a dataclass as a Markdown table."""
+def keys(cls: type, prefix: str) -> str:
+    """Keys of a dataclass as a Markdown list."""
     about, hints = texts(cls), get_type_hints(cls, include_extras=True)
-    lines = ["| key | default | kind | meaning |", "|---|---|---|---|"]
+    lines = []
     for field in dataclasses.fields(cls):
         if (
             field.init
@@ -119,14 +122,14 @@ def table(cls: type, prefix: str) -> str:
             and not dataclasses.is_dataclass(hints[field.name])
         ):
             kinds = kind(hints[field.name]).replace("text host", "host").strip()
-            text = about.get(field.name, "").replace("``", "`").replace("|", "\\|")
-            lines.append(f"| `{prefix}{field.name}` | {_default(field)} | {kinds} | {text} |")
+            text = about.get(field.name, "").replace("``", "`")
+            lines.append(item(f"`{prefix}{field.name}` ({kinds}; {_default(field)}): {text}"))
     return "\n".join(lines)
 
 
 def _default(field: dataclasses.Field[Any]) -> str:
     if field.default is not dataclasses.MISSING:
-        return f"`{json.dumps(field.default)}`" if field.default is not None else "-"
+        return f"`{json.dumps(field.default)}`" if field.default is not None else "unset"
     if field.default_factory is not dataclasses.MISSING:
         return f"`{json.dumps(field.default_factory())}`"
     return "required"
@@ -134,7 +137,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 def page() -> str:
     """Contents of the page."""
-    parts = [OPENING, "## The run\n", table(RunConfig, "")]
+    parts = [OPENING, "## The run\n", keys(RunConfig, "")]
     defaults = RunConfig()
     for field in dataclasses.fields(RunConfig):
         settings = getattr(defaults, field.name)
@@ -149,12 +152,12 @@ def _section(name: str, settings: Any) -> Iterator[str]:
         yield f'`{name}.name` selects the class; the default is `"{settings.name}"`.'
     else:
         yield f"{_first_line(cls)}\n"
-        yield table(cls, f"{name}.")
+        yield keys(cls, f"{name}.")
     for plugin in REGISTRIES.get(name, ()):
         registered = REGISTRIES[name].get(plugin)
         yield f'\n### {name}.name = "{plugin}"\n\n{_summary(registered, plugin)}\n'
         has_keys = any(field.init for field in dataclasses.fields(registered))
-        yield table(registered, f"{name}.") if has_keys else "It takes no parameter."
+        yield keys(registered, f"{name}.") if has_keys else "It takes no parameter."
 
 
 def _summary(cls: type, plugin: str) -> str:

@@ -9,6 +9,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from fullrank_reproduction.narrow import item, narrow
+
 ROOT = Path(__file__).resolve().parents[1]
 PROTOS = ROOT / "protos" / "fullrank" / "v1"
 PAGE = ROOT / "docs" / "protos.md"
@@ -35,11 +37,11 @@ def page() -> str:
     """Contents of the page."""
     files = sorted(PROTOS.glob("*.proto"))
     text = OPENING + "".join("\n".join(section(path)) for path in files)
-    return re.sub(r"\n{3,}", "\n\n", text)
+    return narrow(re.sub(r"\n{3,}", "\n\n", text))
 
 
 def section(path: Path) -> Iterator[str]:
-    """Yield a file's lines: headings for blocks and rpcs, a table for the members of a block."""
+    """Yield a file's lines: headings for blocks and rpcs, a list for the members of a block."""
     yield f"\n## {path.name}\n"
     comment: list[str] = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
@@ -61,9 +63,7 @@ def rendered(line: str, comment: Sequence[str]) -> list[str] | None:
         return [*comment, ""]
     if match := BLOCK.fullmatch(line):
         kind, name = match.groups()
-        heading = ["", f"### {kind} {name}", "", *comment, ""]
-        members = kind != "service" and not line.endswith("{}")
-        return [*heading, "| | type | number | |", "|---|---|---|---|"] if members else heading
+        return ["", f"### {kind} {name}", "", *comment, ""]
     if match := RPC.fullmatch(line):
         name, request, response = match.groups()
         return ["", f"#### {name}", "", f"`{request}` → `{response}`", "", *comment, ""]
@@ -71,17 +71,17 @@ def rendered(line: str, comment: Sequence[str]) -> list[str] | None:
         roles = [role.strip().removeprefix("ROLE_").lower() for role in match[1].split(",")]
         return [f"*Callers*: {', '.join(roles)}."]
     if match := ONEOF.fullmatch(line):
-        return [_row(f"one of ({match[1]})", "", "", comment)]
+        return [_member(f"one of ({match[1]})", comment)]
     if match := FIELD.fullmatch(line):
-        return [_row(f"`{match[2]}`", f"`{match[1]}`", match[3], comment)]
+        return [_member(f"`{match[2]}` (`{match[1]}`, {match[3]})", comment)]
     if match := VALUE.fullmatch(line):
-        return [_row(f"`{match[1]}`", "", match[2], comment)]
+        return [_member(f"`{match[1]}` ({match[2]})", comment)]
     return [] if SILENT.fullmatch(line) else None
 
 
-def _row(name: str, kind: str, number: str, comment: Sequence[str]) -> str:
-    meaning = " ".join(comment).replace("|", "\\|")
-    return f"| {name} | {kind} | {number} | {meaning} |"
+def _member(name: str, comment: Sequence[str]) -> str:
+    """Item for a field, an enum value or a oneof; ``name`` holds its type and number."""
+    return item(f"{name}: {' '.join(comment)}" if comment else name)
 
 
 def main() -> int:

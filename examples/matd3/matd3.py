@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from fullrank.algorithms import World, register
+from fullrank.algorithms import EnvironmentSpec, register
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.draws import Draws
@@ -50,10 +50,10 @@ class MATD3(ActorCritic):
     smoothing_limit: float = 0.5
     """Bound of that noise, as the same share."""
 
-    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Two critics of all observations and actions, and a policy of the own observation."""
-        joint = sum(spec.observation_size + spec.action.size for spec in world.agents)
-        own = world.agents[agent]
+        joint = sum(spec.observation_size + spec.action.size for spec in environment.agents)
+        own = environment.agents[agent]
         return {
             "critic_1": mlp(joint, self.hidden, 1),
             "critic_2": mlp(joint, self.hidden, 1),

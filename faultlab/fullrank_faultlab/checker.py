@@ -7,7 +7,8 @@ stand for all earlier commits. For replay, only the heads of its tables matter.
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from fullrank.runs.event_log import Began, Committed, Event, History, Reopened, Stored, Truncated
+from fullrank.runs.event_history import EventHistory
+from fullrank.runs.events import Began, Committed, Event, Reopened, Stored, Truncated
 from fullrank_faultlab.invariants import violations
 
 TERMS = 2
@@ -26,9 +27,9 @@ class Checker:
 
     def __init__(self, reference: Sequence[str]) -> None:
         self._reference = reference
-        self.retained = History()
+        self.retained = EventHistory()
 
-    def check(self, appended: History) -> list[str]:
+    def check(self, appended: EventHistory) -> list[str]:
         """Violations among the new events and the retained ones."""
         events = _joined(self.retained, appended)
         commits = [event for event in events.controller if isinstance(event, Committed)]
@@ -37,9 +38,9 @@ class Checker:
         return violations(events, reference=expected)
 
 
-def _joined(before: History, after: History) -> History:
+def _joined(before: EventHistory, after: EventHistory) -> EventHistory:
     names = sorted(before.learners.keys() | after.learners.keys())
-    return History(
+    return EventHistory(
         controller=[*before.controller, *after.controller],
         replay=[*before.replay, *after.replay],
         learners={
@@ -48,12 +49,12 @@ def _joined(before: History, after: History) -> History:
     )
 
 
-def _recent(history: History) -> History:
+def _recent(history: EventHistory) -> EventHistory:
     """Events of the last terms, and the heads of the replay tables."""
     terms = [event.term for event in history.controller if isinstance(event, Began)]
     oldest = terms[-TERMS:][0] if terms else 0
     learners = {name: _since(oldest, events) for name, events in history.learners.items()}
-    return History(
+    return EventHistory(
         controller=_since(oldest, history.controller),
         replay=list(_heads(history.replay)),
         learners={name: events for name, events in learners.items() if events},

@@ -18,7 +18,8 @@ import numpy as np
 
 from fullrank.codes import Decoder
 from fullrank.common.types import LearnerId, Matrix, UnitIndex
-from fullrank.runs.event_log import (
+from fullrank.runs.event_history import EventHistory
+from fullrank.runs.events import (
     Acknowledged,
     Added,
     Assigned,
@@ -26,7 +27,6 @@ from fullrank.runs.event_log import (
     Committed,
     EpochBegan,
     Event,
-    History,
     Joined,
     Left,
     Published,
@@ -45,8 +45,8 @@ class _Term:
 
     began: Began
     events: list[Event] = field(default_factory=list)
-    matrices: dict[int, Matrix] = field(default_factory=dict)
-    """C by epoch."""
+    matrices: dict[int, tuple[Matrix, Matrix | None]] = field(default_factory=dict)
+    """C by epoch, and T unless it is every unit."""
     assigned: dict[tuple[int, int], set[tuple[int, LearnerId]]] = field(default_factory=dict)
     """Rows and their learners by (epoch, iteration), in all attempts."""
     added: dict[tuple[int, int], dict[int, UnitIndex]] = field(default_factory=dict)
@@ -55,7 +55,8 @@ class _Term:
     def add(self, event: Event) -> None:
         self.events.append(event)
         if isinstance(event, EpochBegan):
-            self.matrices[event.epoch] = np.array(event.matrix)
+            target = np.array(event.target) if event.target else None
+            self.matrices[event.epoch] = np.array(event.matrix), target
         elif isinstance(event, Added):
             self.added.setdefault((event.epoch, event.iteration), {}).update(event.units)
         elif isinstance(event, Assigned):
@@ -65,7 +66,7 @@ class _Term:
         return [event for event in self.events if isinstance(event, Committed)]
 
 
-def violations(history: History, *, reference: Sequence[str] | None = None) -> list[str]:
+def violations(history: EventHistory, *, reference: Sequence[str] | None = None) -> list[str]:
     """All violations, one line each.
 
     Args:
@@ -81,7 +82,7 @@ def violations(history: History, *, reference: Sequence[str] | None = None) -> l
     return broken if reference is None else [*broken, *_differences(history, reference)]
 
 
-def _terms(history: History) -> list[_Term]:
+def _terms(history: EventHistory) -> list[_Term]:
     """Events by term; a superseded controller may still log its end."""
     terms: dict[int, _Term] = {}
     for event in history.controller:
@@ -92,11 +93,11 @@ def _terms(history: History) -> list[_Term]:
     return list(terms.values())
 
 
-def _commits(history: History) -> list[Committed]:
+def _commits(history: EventHistory) -> list[Committed]:
     return [event for event in history.controller if isinstance(event, Committed)]
 
 
-def _terms_rise(history: History) -> Iterator[str]:
+def _terms_rise(history: EventHistory) -> Iterator[str]:
     """A superseded controller may still commit one iteration: the same bits, never read."""
     current, ended = 0, 0
     for event in history.controller:
@@ -110,7 +111,7 @@ def _terms_rise(history: History) -> Iterator[str]:
                 yield f"committed under term {event.term}, but term {current} had begun"
 
 
-def _nothing_is_forgotten(history: History) -> Iterator[str]:
+def _nothing_is_forgotten(history: EventHistory) -> Iterator[str]:
     known = current = 0
     for event in history.controller:
         if isinstance(event, Began):
@@ -124,7 +125,7 @@ def _nothing_is_forgotten(history: History) -> Iterator[str]:
             known = min(known, event.first)
 
 
-def _iterations_follow_one_another(history: History) -> Iterator[str]:
+def _iterations_follow_one_another(history: EventHistory) -> Iterator[str]:
     for term in _terms(history):
         following = term.began.resumes_at
         if following > term.began.known:
@@ -136,7 +137,7 @@ def _iterations_follow_one_another(history: History) -> Iterator[str]:
                 following = event.iteration + 1
 
 
-def _one_digest_an_iteration(history: History) -> Iterator[str]:
+def _one_digest_an_iteration(history: EventHistory) -> Iterator[str]:
     digests: dict[int, str] = {}
     for event in history.controller:
         if isinstance(event, TakenBack):
@@ -152,7 +153,7 @@ def _one_digest_an_iteration(history: History) -> Iterator[str]:
             yield f"iteration {event.iteration} was committed as {first} and as {event.digest}"
 
 
-def _published_once_it_is_durable(history: History) -> Iterator[str]:
+def _published_once_it_is_durable(history: EventHistory) -> Iterator[str]:
     for term in _terms(history):
         committed: set[int] = set()
         for event in term.events:
@@ -164,15 +165,15 @@ def _published_once_it_is_durable(history: History) -> Iterator[str]:
                 committed.remove(event.iteration)
 
 
-def _rows_have_full_rank(history: History) -> Iterator[str]:
+def _rows_span_the_target(history: EventHistory) -> Iterator[str]:
     for term in _terms(history):
         for commit in term.commits():
             rows = [row for row, _ in commit.rows]
-            matrix = term.matrices.get(commit.epoch)
-            if matrix is None:
+            if commit.epoch not in term.matrices:
                 yield f"iteration {commit.iteration}: epoch {commit.epoch} was never assigned"
                 continue
-            decoder = Decoder(matrix)
+            matrix, target = term.matrices[commit.epoch]
+            decoder = Decoder(matrix, target=target)
             extra = term.added.get((commit.epoch, commit.iteration), {})
             valid = [row for row in rows if 0 <= row < len(matrix) or row in extra]
             for row in valid:
@@ -182,7 +183,7 @@ def _rows_have_full_rank(history: History) -> Iterator[str]:
                 yield f"iteration {commit.iteration}: rows {rows} have rank {decoder.rank}"
 
 
-def _rows_are_of_their_holders(history: History) -> Iterator[str]:
+def _rows_are_of_their_holders(history: EventHistory) -> Iterator[str]:
     for term in _terms(history):
         for commit in term.commits():
             if len({row for row, _ in commit.rows}) < len(commit.rows):
@@ -192,7 +193,7 @@ def _rows_are_of_their_holders(history: History) -> Iterator[str]:
                 yield f"iteration {commit.iteration}: learner {learner} never held row {row}"
 
 
-def _used_is_what_was_sent(history: History) -> Iterator[str]:
+def _used_is_what_was_sent(history: EventHistory) -> Iterator[str]:
     """Used rows were sent, as far as learners have logs; rows of a commit share one minibatch.
 
     A corrupted assignment may make a learner send another vector under the same ids, which is
@@ -220,7 +221,7 @@ def _used_is_what_was_sent(history: History) -> Iterator[str]:
             yield f"iteration {commit.iteration}: rows of different minibatches were combined"
 
 
-def _culprits_are_left_out(history: History) -> Iterator[str]:
+def _culprits_are_left_out(history: EventHistory) -> Iterator[str]:
     for term in _terms(history):
         culprits: set[LearnerId] = set()
         for event in term.events:
@@ -233,7 +234,7 @@ def _culprits_are_left_out(history: History) -> Iterator[str]:
                     yield f"iteration {event.iteration}: {event.event} with culprit {learner}"
 
 
-def _acknowledged_is_kept(history: History) -> Iterator[str]:
+def _acknowledged_is_kept(history: EventHistory) -> Iterator[str]:
     heads: dict[str, int] = {}
     for event in history.replay:
         if isinstance(event, Reopened) and event.head < heads.get(event.table, 0):
@@ -248,13 +249,13 @@ def _acknowledged_is_kept(history: History) -> Iterator[str]:
             yield f"position {event.head - 1} was acknowledged and never stored"
 
 
-INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
+INVARIANTS: dict[str, Callable[[EventHistory], Iterator[str]]] = {
     "terms rise": _terms_rise,
     "nothing is forgotten": _nothing_is_forgotten,
     "iterations follow one another": _iterations_follow_one_another,
     "one digest an iteration": _one_digest_an_iteration,
     "published once it is durable": _published_once_it_is_durable,
-    "rows have full rank": _rows_have_full_rank,
+    "rows span the target": _rows_span_the_target,
     "rows are of their holders": _rows_are_of_their_holders,
     "used is what was sent": _used_is_what_was_sent,
     "culprits are left out": _culprits_are_left_out,
@@ -263,7 +264,7 @@ INVARIANTS: dict[str, Callable[[History], Iterator[str]]] = {
 """Invariants by the sentence that they check."""
 
 
-def _differences(history: History, reference: Sequence[str]) -> Iterator[str]:
+def _differences(history: EventHistory, reference: Sequence[str]) -> Iterator[str]:
     """Digests other than the centralised ones, and iterations that were never committed."""
     known = max((term.began.known for term in _terms(history)), default=0)
     committed = {commit.iteration: commit for commit in _commits(history)}

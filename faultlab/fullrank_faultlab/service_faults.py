@@ -21,12 +21,15 @@ import psutil
 from fullrank.cli.processes import Service, start, stop
 from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
-from fullrank.config import Corrupt, RunConfig, load, to_toml
+from fullrank.config.faults import CorruptFault
+from fullrank.config.layers import load
+from fullrank.config.toml import to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.straggler import set_injection
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.event_log import read_history
+from fullrank.runs.event_history import read_history
 from fullrank.runs.record import METRICS, follow
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.wiring import training_of
@@ -145,7 +148,7 @@ def train_under_faults(
 
 
 @contextmanager
-def _cluster(run_dir: Path, iterations: int) -> Iterator["Cluster"]:
+def _cluster(run_dir: Path, iterations: int) -> Iterator["ServiceCluster"]:
     """The started services of a run, stopped on exit."""
     with ExitStack() as stack:
         proxies = {
@@ -157,12 +160,12 @@ def _cluster(run_dir: Path, iterations: int) -> Iterator["Cluster"]:
         config = _config(iterations, *addresses)
         (run_dir / "config.toml").write_text(to_toml(config))
         (run_dir / "logs").mkdir()
-        cluster = Cluster(run_dir, lines)
+        cluster = ServiceCluster(run_dir, lines)
         stack.callback(cluster.cleanup)
         yield cluster
 
 
-class Cluster:
+class ServiceCluster:
     """The processes of one run and the connections between them.
 
     Args:
@@ -223,14 +226,14 @@ class Cluster:
             self._lines[name](FaultProxy.heal)
         elif kind == CORRUPTED:
             learner, byte = (int(draws.integers(high)) for high in (LEARNERS, 2**20))
-            self._corrupt(Corrupt(learners=(learner,), byte=byte))
+            self._corrupt(CorruptFault(learners=(learner,), byte=byte))
             time.sleep(duration_s)
             self._corrupt()
         else:
             self._signal(name, kind, duration_s, draws)
         return FaultEvent(after=after, service=name, kind=kind, duration_s=duration_s)
 
-    def _corrupt(self, *faults: Corrupt) -> None:
+    def _corrupt(self, *faults: CorruptFault) -> None:
         set_injection(resolve(ANYWHERE, self._run_dir, "straggler-control"), faults=faults)
 
     def _signal(self, name: str, kind: str, duration_s: float, draws: np.random.Generator) -> None:

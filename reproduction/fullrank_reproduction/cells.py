@@ -11,7 +11,11 @@ from dataclasses import dataclass
 from enum import StrEnum, auto
 from pathlib import Path
 
+from fullrank.common.durable import replace_text
 from fullrank.common.types import JSON
+
+Clock = Callable[[], float]
+"""Processor seconds of this process."""
 
 
 class Origin(StrEnum):
@@ -56,11 +60,11 @@ def run(
     results = {}
     for cell in cells:
         path = kept / f"{cell.name}.json"
-        found, origin = _read(path, cell.settings)
-        if found is None:
-            found = cell.compute()
-            _write(path, cell.settings, found)
-        results[cell.name] = found
+        content, origin = _read(path, cell.settings)
+        if content is None:
+            content = cell.compute()
+            _write(path, cell.settings, content)
+        results[cell.name] = content
         done(cell, origin)
     return results
 
@@ -81,15 +85,12 @@ def _read(path: Path, settings: JSON) -> tuple[JSON | None, Origin]:
 
 
 def _write(path: Path, settings: JSON, result: JSON) -> None:
-    """Replace the file atomically."""
-    partial = path.with_suffix(".partial")
     stored = {
         "settings": settings,
         "result": result,
         "checksum": _checksum(settings, result),
     }
-    partial.write_text(json.dumps(stored), encoding="utf-8")
-    partial.replace(path)
+    replace_text(path, json.dumps(stored))
 
 
 def _checksum(settings: JSON, result: JSON) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
+from fullrank_reproduction.narrow import item
+
 
 class Held(StrEnum):
     """Outcome of a claim."""
@@ -29,11 +31,10 @@ def judge(claim: str, against: Sequence[str], *, grounds: str) -> ClaimResult:
     return ClaimResult(claim=claim, held=Held.HELD, reason=grounds)
 
 
-def as_table(judged: Mapping[str, Sequence[ClaimResult]]) -> str:
-    """Markdown table of the claims by source."""
-    lines = ["| judged | claim | verdict | reason |", "|---|---|---|---|"]
-    for source, found in judged.items():
-        for each in found:
-            claim, reason = (text.replace("|", r"\|") for text in (each.claim, each.reason))
-            lines.append(f"| {source} | {claim} | **{each.held}** | {reason} |")
-    return "\n".join(lines)
+def as_list(judged: Mapping[str, Sequence[ClaimResult]]) -> str:
+    """Markdown list of the claims by source."""
+    return "\n".join(
+        item(f"*{source}*: {result.claim} **{result.held}**: {result.reason}")
+        for source, results in judged.items()
+        for result in results
+    )

@@ -11,7 +11,7 @@ from fullrank_reproduction import wang21
 from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.learning import CENTRALISED, EXACT
 from fullrank_reproduction.timing import Setting
-from fullrank_reproduction.wang21 import Task
+from fullrank_reproduction.wang21 import Wang21Task
 
 SLACK = 0.10
 """Share of the delay (or of the time without stragglers) within which times count as equal."""
@@ -19,27 +19,27 @@ SLACK = 0.10
 LEAST_ROUNDS = 50
 """Least number of rounds that distinguishes two probabilities."""
 
-Table = Mapping[tuple[str, int, str, int], float]
+TimeTable = Mapping[tuple[str, int, str, int], float]
 """Seconds by (task, M, code, k)."""
 
 
-def table(times: Mapping[Setting, float]) -> Table:
+def table(times: Mapping[Setting, float]) -> TimeTable:
     """Times by the numbers of the paper's table."""
     return {(s.task.name, s.agents, s.code, s.stragglers): t for s, t in times.items()}
 
 
-def judge_times(found: Table, *, rounds: int) -> list[ClaimResult]:
+def judge_times(measured: TimeTable, *, rounds: int) -> list[ClaimResult]:
     """Claims (i) to (iv), for every task and M of the table.
 
     Args:
-        found: The times.
+        measured: The times.
         rounds: Rounds behind each time.
     """
     rows = [
-        _Row(task, agents, found)
+        _TaskTimes(task, agents, measured)
         for task in wang21.TASKS
         for agents in wang21.AGENTS
-        if (task.name, agents, "uncoded", 0) in found
+        if (task.name, agents, "uncoded", 0) in measured
     ]
     return [
         _all("(i) Without stragglers uncoded is fastest, MDS and sparse slowest.", rows, _order),
@@ -61,7 +61,7 @@ def judge_times(found: Table, *, rounds: int) -> list[ClaimResult]:
     ]
 
 
-def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> ClaimResult:
+def judge_learning(runs: Mapping[str, JSON], task: Wang21Task, *, seeds: int) -> ClaimResult:
     """Claim (v): coded and centralised runs learn alike; here they are compared bit by bit."""
     claim = f"(v) Coded training learns what centralised training learns: {task.name}."
     compared, iterations, differing = 0, 0, []
@@ -79,17 +79,19 @@ def judge_learning(runs: Mapping[str, JSON], task: Task, *, seeds: int) -> Claim
 
 
 @dataclass(frozen=True, slots=True)
-class _Row:
+class _TaskTimes:
     """A line of the paper's table: one task and M."""
 
-    task: Task
+    task: Wang21Task
     agents: int
-    found: Table
+    measured: TimeTable
 
     def times(self, code: str) -> list[float] | None:
         """Times of a code by k; None unless it was run for each k."""
         keys = [(self.task.name, self.agents, code, k) for k in self.task.stragglers]
-        return [self.found[key] for key in keys] if all(k in self.found for k in keys) else None
+        return (
+            [self.measured[key] for key in keys] if all(k in self.measured for k in keys) else None
+        )
 
     @property
     def delay(self) -> float:
@@ -105,11 +107,11 @@ class _Row:
         return f"{self.task.name}, M = {self.agents}"
 
 
-Check = Callable[[_Row], list[str] | None]
+ClaimCheck = Callable[[_TaskTimes], list[str] | None]
 """Evidence against a claim in a row; None where it is not testable."""
 
 
-def _all(claim: str, rows: Sequence[_Row], check: Check) -> ClaimResult:
+def _all(claim: str, rows: Sequence[_TaskTimes], check: ClaimCheck) -> ClaimResult:
     """Result of a claim, which must hold in every row where it is testable."""
     outcomes = [(row, check(row)) for row in rows]
     tested = [(row, failed) for row, failed in outcomes if failed is not None]
@@ -121,11 +123,11 @@ def _all(claim: str, rows: Sequence[_Row], check: Check) -> ClaimResult:
     return judge(claim, failures, grounds=f"in {len(tested)} of {len(rows)} rows")
 
 
-def _unknown(row: _Row) -> None:
+def _unknown(row: _TaskTimes) -> None:
     return None
 
 
-def _order(row: _Row) -> list[str] | None:
+def _order(row: _TaskTimes) -> list[str] | None:
     first = {code: times[0] for code in wang21.CODES if (times := row.times(code)) is not None}
     if "uncoded" not in first or len(first) < 3:
         return None
@@ -139,14 +141,14 @@ def _order(row: _Row) -> list[str] | None:
     return wrong
 
 
-def _uncoded_jumps(row: _Row) -> list[str] | None:
+def _uncoded_jumps(row: _TaskTimes) -> list[str] | None:
     times = row.times("uncoded")
     if times is None:
         return None
     return _unexpected(row, "uncoded", times, [1.0] * (len(times) - 1))
 
 
-def _dense_are_flat(row: _Row) -> list[str] | None:
+def _dense_are_flat(row: _TaskTimes) -> list[str] | None:
     wrong, tested = [], False
     for code in ("mds", "random_sparse"):
         if (times := row.times(code)) is not None:
@@ -156,7 +158,7 @@ def _dense_are_flat(row: _Row) -> list[str] | None:
     return wrong if tested else None
 
 
-def _gradual(row: _Row) -> list[str] | None:
+def _gradual(row: _TaskTimes) -> list[str] | None:
     """Evidence that time falls with k, or rises by the whole delay where most J still decode.
 
     The cost exceeds the probability of waiting, because lost rows of a unit are replaced by heavier
@@ -167,16 +169,18 @@ def _gradual(row: _Row) -> list[str] | None:
         if (times := row.times(code)) is not None:
             tested = True
             k = row.task.stragglers[1]
-            made = make_code(code, rows=wang21.LEARNERS, units=row.agents, seed=0)
+            assigned = make_code(code, rows=wang21.LEARNERS, units=row.agents, seed=0)
             paid = (times[1] - times[0]) / row.delay
             if any(b < a - SLACK * row.delay for a, b in pairwise(times)):
                 wrong.append(f"{code} is faster with more stragglers")
-            if decodable_given_losses(made, k).value > SLACK and paid >= 1.0:
+            if decodable_given_losses(assigned, k).value > SLACK and paid >= 1.0:
                 wrong.append(f"{code} at k = {k} pays {paid:.2f} delays at once")
     return wrong if tested else None
 
 
-def _unexpected(row: _Row, code: str, times: Sequence[float], delays: Sequence[float]) -> list[str]:
+def _unexpected(
+    row: _TaskTimes, code: str, times: Sequence[float], delays: Sequence[float]
+) -> list[str]:
     """Evidence that stragglers cost other numbers of delays than expected."""
     wrong = []
     for k, time, share in zip(row.task.stragglers[1:], times[1:], delays, strict=True):

@@ -14,12 +14,14 @@ from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, T
 
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
-from fullrank.config import RunConfig, to_toml
+from fullrank.config.toml import to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank_reproduction import coded_maddpg, darl1n
+from fullrank_reproduction import coded_maddpg
 from fullrank_reproduction.cells import Cell, Origin
+from fullrank_reproduction.darl1n import experiment as darl1n
 
 POLL_S = 0.2
 LONGEST_CELL_S = 7 * 24 * 3600.0

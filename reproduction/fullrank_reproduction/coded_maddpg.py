@@ -6,21 +6,22 @@ from pathlib import Path
 
 from fullrank.common.types import JSON
 from fullrank_reproduction import claim_results, claims, figures, learning, page, timing, wang21
-from fullrank_reproduction.cells import Cell, Origin, run
+from fullrank_reproduction.cells import Cell, Clock, Origin, run
 from fullrank_reproduction.claim_results import ClaimResult
-from fullrank_reproduction.claims import Table
-from fullrank_reproduction.learning import Budget
-from fullrank_reproduction.timing import Clock, Setting, Train
+from fullrank_reproduction.claims import TimeTable
+from fullrank_reproduction.learning import Wang21Budget
+from fullrank_reproduction.narrow import narrow
+from fullrank_reproduction.timing import Setting, Train
 
 PAGE = "README.md"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scale:
+class Wang21Scale:
     """Scale of the reproduction."""
 
     name: str
-    budget: Budget
+    budget: Wang21Budget
     repeats: int
     """Repeats of each measured computing time."""
     real: tuple[Setting, ...]
@@ -28,9 +29,9 @@ class Scale:
     real_rounds: int
 
 
-SMOKE = Scale(
+SMOKE = Wang21Scale(
     name="smoke",
-    budget=Budget(iterations=60, compared=15, seeds=2, batch=128, warmup=2560),
+    budget=Wang21Budget(iterations=60, compared=15, seeds=2, batch=128, warmup=2560),
     repeats=5,
     real=tuple(
         timing.settings(
@@ -43,9 +44,9 @@ SMOKE = Scale(
 )
 """Takes minutes on two cores."""
 
-PAPER = Scale(
+PAPER = Wang21Scale(
     name="paper",
-    budget=Budget(iterations=4000, compared=400, seeds=5, batch=1024, warmup=25_600),
+    budget=Wang21Budget(iterations=4000, compared=400, seeds=5, batch=1024, warmup=25_600),
     repeats=30,
     real=tuple(timing.settings()),
     real_rounds=51,
@@ -55,7 +56,7 @@ PAPER = Scale(
 SCALES = {scale.name: scale for scale in (SMOKE, PAPER)}
 
 
-def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
+def cells(scale: Wang21Scale, train: Train, clock: Clock) -> list[Cell]:
     """All cells, quick ones first.
 
     Args:
@@ -69,7 +70,7 @@ def cells(scale: Scale, train: Train, clock: Clock) -> list[Cell]:
             for task in wang21.TASKS
             for agents in wang21.AGENTS
         ),
-        *(timing.real(each, rounds=scale.real_rounds, train=train) for each in scale.real),
+        *(timing.real(setting, rounds=scale.real_rounds, train=train) for setting in scale.real),
         *(cell for task in wang21.TASKS for cell in learning.cells(task, scale.budget)),
     ]
 
@@ -78,14 +79,14 @@ PREDICTED = 2 * len(wang21.TASKS) * len(wang21.AGENTS)
 """Number of predicted cells."""
 
 
-def predictions(found: Mapping[str, JSON]) -> list[Cell]:
+def predictions(results: Mapping[str, JSON]) -> list[Cell]:
     """Cells in virtual time, for the paper's machines and for learners like this one."""
     rows = [(task, agents) for task in wang21.TASKS for agents in wang21.AGENTS]
-    theirs = {row: timing.published_compute(*row) for row in rows}
-    here = {(task, agents): found[f"compute-{task.name}-{agents}"] for task, agents in rows}
+    published = {row: timing.published_compute(*row) for row in rows}
+    here = {(task, agents): results[f"compute-{task.name}-{agents}"] for task, agents in rows}
     return [
         *(
-            timing.predicted("paper", *row, unit_s=theirs[row][0], shared_s=theirs[row][1])
+            timing.predicted("paper", *row, unit_s=published[row][0], shared_s=published[row][1])
             for row in rows
         ),
         *(timing.predicted("here", *row, **here[row]) for row in rows),
@@ -93,7 +94,7 @@ def predictions(found: Mapping[str, JSON]) -> list[Cell]:
 
 
 def reproduce(
-    scale: Scale,
+    scale: Wang21Scale,
     directory: Path,
     *,
     train: Train,
@@ -109,10 +110,10 @@ def reproduce(
         clock: Processor clock.
         done: Called with each cell when its result is available.
     """
-    found = run(cells(scale, train, clock), directory, done=done)
-    found |= run(predictions(found), directory, done=done)
-    tables = _tables(scale, found)
-    figures.draw_learning(found, seeds=scale.budget.seeds, path=directory / "learning.png")
+    results = run(cells(scale, train, clock), directory, done=done)
+    results |= run(predictions(results), directory, done=done)
+    tables = _tables(scale, results)
+    figures.draw_learning(results, seeds=scale.budget.seeds, path=directory / "learning.png")
     _draw_times(tables, directory)
     judged = {
         "published": claims.judge_times(tables["published"], rounds=claims.LEAST_ROUNDS),
@@ -120,42 +121,44 @@ def reproduce(
         "this machine": claims.judge_times(tables["this machine"], rounds=timing.ROUNDS),
         "processes": claims.judge_times(tables["processes"], rounds=scale.real_rounds),
         "runs": [
-            claims.judge_learning(found, task, seeds=scale.budget.seeds) for task in wang21.TASKS
+            claims.judge_learning(results, task, seeds=scale.budget.seeds) for task in wang21.TASKS
         ],
     }
-    text = _page(scale, found, tables=tables, judged=judged)
-    (directory / PAGE).write_text(text, encoding="utf-8")
+    text = _page(scale, results, tables=tables, judged=judged)
+    (directory / PAGE).write_text(narrow(text), encoding="utf-8")
     return directory / PAGE
 
 
-def _tables(scale: Scale, found: Mapping[str, JSON]) -> dict[str, Table]:
+def _tables(scale: Wang21Scale, results: Mapping[str, JSON]) -> dict[str, TimeTable]:
     """Times by source."""
     every = timing.settings()
     published = {
-        each: each.task.published[each.agents][each.code][
-            each.task.stragglers.index(each.stragglers)
+        setting: setting.task.published[setting.agents][setting.code][
+            setting.task.stragglers.index(setting.stragglers)
         ]
-        for each in every
-        if each.code in wang21.CODES
+        for setting in every
+        if setting.code in wang21.CODES
     }
-    theirs, here = (
+    paper, here = (
         {
-            each: found[f"predicted-{source}-{each.task.name}-{each.agents}"][each.name]
-            for each in every
+            setting: results[f"predicted-{source}-{setting.task.name}-{setting.agents}"][
+                setting.name
+            ]
+            for setting in every
         }
         for source in ("paper", "here")
     )
-    real = {each: found[f"real-{each.name}"]["seconds"] for each in scale.real}
+    real = {setting: results[f"real-{setting.name}"]["seconds"] for setting in scale.real}
     sources = {
         "published": published,
-        "paper's machines": theirs,
+        "paper's machines": paper,
         "this machine": here,
         "processes": real,
     }
     return {source: claims.table(cells_) for source, cells_ in sources.items()}
 
 
-def _draw_times(tables: Mapping[str, Table], directory: Path) -> None:
+def _draw_times(tables: Mapping[str, TimeTable], directory: Path) -> None:
     figures.draw_times(
         tables["paper's machines"],
         title="Predicted for the paper's machines; dashes: published",
@@ -175,22 +178,22 @@ def _draw_times(tables: Mapping[str, Table], directory: Path) -> None:
 
 
 def _page(
-    scale: Scale,
-    found: Mapping[str, JSON],
+    scale: Wang21Scale,
+    results: Mapping[str, JSON],
     *,
-    tables: Mapping[str, Table],
+    tables: Mapping[str, TimeTable],
     judged: Mapping[str, Sequence[ClaimResult]],
 ) -> str:
     sections = (
         _introduction(scale, judged),
-        _learning(scale.budget, found),
+        _learning(scale.budget, results),
         _times(scale, tables),
         _probabilities(),
     )
     return "".join(sections)
 
 
-def _introduction(scale: Scale, judged: Mapping[str, Sequence[ClaimResult]]) -> str:
+def _introduction(scale: Wang21Scale, judged: Mapping[str, Sequence[ClaimResult]]) -> str:
     return f"""# Coded MADDPG, reproduced ({scale.name} scale)
 
 `fullrank reproduce coded-maddpg --scale {scale.name}`. Tasks in the `openai` variant (dynamics and
@@ -199,7 +202,7 @@ adversaries in the competitive ones, N = {wang21.LEARNERS}; an uncoded run has M
 
 ## Claims
 
-{claim_results.as_table(judged)}
+{claim_results.as_list(judged)}
 
 Times count as equal within {claims.SLACK:.0%} of the delay. *Published* judges the authors' own
 numbers by the same rules.
@@ -207,8 +210,8 @@ numbers by the same rules.
 """
 
 
-def _learning(budget: Budget, found: Mapping[str, JSON]) -> str:
-    return f"""## Fig. 3: what is learnt
+def _learning(budget: Wang21Budget, results: Mapping[str, JSON]) -> str:
+    return f"""## Fig. 3: learning curves
 
 {budget.seeds} seeds, {budget.iterations} iterations centralised and `cyclic`, {budget.compared}
 with each other code (first seed), batch {budget.batch}. Every coded run is a run of its own with k
@@ -216,14 +219,14 @@ stragglers in every iteration; the curves lie on each other because the bits are
 
 ![Learning curves](learning.png)
 
-A code that cannot be exact is measured by what it decodes in the state of the centralised run:
+Errors of a code that cannot be exact, decoding in the state of the centralised run:
 
-{page.distances(found)}
+{page.distances(results)}
 
 """
 
 
-def _times(scale: Scale, tables: Mapping[str, Table]) -> str:
+def _times(scale: Wang21Scale, tables: Mapping[str, TimeTable]) -> str:
     return f"""## Figs. 4 and 5: time against stragglers
 
 Seconds for {wang21.TOTALLED} iterations, cells by k.
@@ -236,7 +239,7 @@ Seconds for {wang21.TOTALLED} iterations, cells by k.
   rounds.
 
 `cyclic` is ours; its tolerance is the largest k of the task, N - M at most. `auto` is ours too: the
-planner chooses family and tolerance from what it sees; the first {timing.LEARNT} iterations, in
+planner chooses family and tolerance from its observations; the first {timing.LEARNT} iterations, in
 which it gets to know the learners, are left out.
 
 {page.agreement(tables["paper's machines"], tables["published"])}

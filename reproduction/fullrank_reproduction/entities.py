@@ -11,7 +11,7 @@ import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, IntArray
-from fullrank.environments.arena.config import Plan
+from fullrank.environments.arena.config import ArenaLayout
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.base import Environment
 from fullrank.environments.lattice.environment import LatticeEnvironment
@@ -23,7 +23,7 @@ OWN = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kind:
+class EntityKind:
     """Entities of one kind, each with f entries of an observation."""
 
     name: str
@@ -41,7 +41,7 @@ class Entities:
 
     own: IntArray
     """Columns of the agent's own entries, shape (s,)."""
-    kinds: tuple[Kind, ...]
+    kinds: tuple[EntityKind, ...]
 
     def of(self, agents: slice) -> "Entities":
         """The layout for a subset of the agents."""
@@ -74,7 +74,7 @@ def entities_of(environment: Environment, name: str) -> Entities:
         ConfigError: The layout is unknown, or observations do not determine it.
     """
     if isinstance(environment, Arena):
-        return arena_entities(environment.plan)
+        return arena_entities(environment.layout)
     if isinstance(environment, LatticeEnvironment):
         return _lattice_entities(environment)
     if not isinstance(environment, Described):
@@ -90,7 +90,7 @@ def _lattice_entities(environment: LatticeEnvironment) -> Entities:
     agents, places = environment.hood.shape
     bits = environment.state.shape[2]
     columns = np.arange(places * bits).reshape(places, bits)
-    neighbours = Kind(
+    neighbours = EntityKind(
         name="neighbour",
         columns=np.broadcast_to(columns[1:], (agents, places - 1, bits)),
         placed=environment.hood[:, 1:] != NOBODY,
@@ -99,26 +99,28 @@ def _lattice_entities(environment: LatticeEnvironment) -> Entities:
     return Entities(own=columns[0], kinds=(neighbours,))
 
 
-def arena_entities(plan: Plan) -> Entities:
+def arena_entities(layout: ArenaLayout) -> Entities:
     """Food, and other agents by kind of body; ``ArenaConfig`` orders their places.
 
     Raises:
         ConfigError: Places are filled with near agents, which may be of either side.
     """
-    agents, places = len(plan.bodies), plan.neighbours_seen
-    food = OWN + 3 * np.arange(plan.food_seen)[:, None] + np.arange(2)
+    agents, places = len(layout.bodies), layout.neighbours_seen
+    food = OWN + 3 * np.arange(layout.food_seen)[:, None] + np.arange(2)
     kinds = [
-        Kind(
+        EntityKind(
             name="food",
             columns=np.broadcast_to(food, (agents, *food.shape)),
-            placed=np.ones((agents, plan.food_seen), dtype=bool),
+            placed=np.ones((agents, layout.food_seen), dtype=bool),
             blank=True,
         )
     ]
-    columns = _neighbours(OWN + 3 * plan.food_seen, places)
-    for name, mask in _members(plan).items():
+    columns = _neighbours(OWN + 3 * layout.food_seen, places)
+    for name, mask in _members(layout).items():
         indices = slots(mask)
-        kinds.append(Kind(name=name, columns=columns[indices], placed=indices >= 0, blank=True))
+        kinds.append(
+            EntityKind(name=name, columns=columns[indices], placed=indices >= 0, blank=True)
+        )
     return Entities(own=np.arange(OWN), kinds=tuple(kinds))
 
 
@@ -131,18 +133,18 @@ def _neighbours(start: int, places: int) -> IntArray:
     return np.stack([position, position + 1, velocity, velocity + 1, life], axis=1)
 
 
-def _members(plan: Plan) -> dict[str, BoolArray]:
+def _members(layout: ArenaLayout) -> dict[str, BoolArray]:
     """Mask of each agent's places for each kind of body, shape (M, places)."""
-    kinds = sorted({body.kind for body in plan.bodies})
-    agents, places = len(plan.bodies), plan.neighbours_seen
+    kinds = sorted({body.kind for body in layout.bodies})
+    agents, places = len(layout.bodies), layout.neighbours_seen
     if len(kinds) == 1:
         return {kinds[0]: np.ones((agents, places), dtype=bool)}
-    if places < agents - 1 or plan.traits.sight.min() < 2 * math.sqrt(2) * plan.half_width:
+    if places < agents - 1 or layout.traits.sight.min() < 2 * math.sqrt(2) * layout.half_width:
         raise ConfigError(
             "agents that do not see all others cannot tell which side fills which place of their "
             "observations; set environment.distance = 100 and environment.neighbours_seen = 0"
         )
     place = np.arange(places)
     other = place + (place >= np.arange(agents)[:, None])
-    kind = np.array([body.kind for body in plan.bodies])[other]
+    kind = np.array([body.kind for body in layout.bodies])[other]
     return {name: kind == name for name in kinds}

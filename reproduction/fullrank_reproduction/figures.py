@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON
 from fullrank_reproduction import pictures, wang21
-from fullrank_reproduction.claims import Table
+from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.learning import CENTRALISED
 from fullrank_reproduction.timing import CODES
 
@@ -53,13 +53,15 @@ def _band(means: NDArray[np.float64]) -> tuple[NDArray[np.float64], NDArray[np.f
     return low, high
 
 
-def draw_times(found: Table, *, title: str, path: Path, beside: Table | None = None) -> None:
+def draw_times(
+    measured: TimeTable, *, title: str, path: Path, beside: TimeTable | None = None
+) -> None:
     """Figs. 4 and 5: bars by code for each k; dashes show another table's times."""
     rows = [
         (task, agents)
         for task in wang21.TASKS
         for agents in wang21.AGENTS
-        if any(key[:2] == (task.name, agents) for key in found)
+        if any(key[:2] == (task.name, agents) for key in measured)
     ]
     columns = min(2, len(rows))
     lines = -(-len(rows) // columns)
@@ -67,19 +69,21 @@ def draw_times(found: Table, *, title: str, path: Path, beside: Table | None = N
     figure.suptitle(title, fontsize=12)
     cells = figure.subplots(lines, columns, squeeze=False)
     for axes, (task, agents) in zip(cells.flat, rows, strict=False):
-        _draw_bars(axes, task, agents, found, beside or {})
+        _draw_bars(axes, task, agents, measured, beside or {})
     figure.legend(
         *cells.flat[0].get_legend_handles_labels(), loc="outside lower center", ncols=4 * columns
     )
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_bars(axes: Axes, task: wang21.Task, agents: int, found: Table, beside: Table) -> None:
+def _draw_bars(
+    axes: Axes, task: wang21.Wang21Task, agents: int, measured: TimeTable, beside: TimeTable
+) -> None:
     width = 0.8 / len(CODES)
     for index, code in enumerate(CODES):
         places = np.arange(len(task.stragglers)) + (index - (len(CODES) - 1) / 2) * width
         keys = [(task.name, agents, code, k) for k in task.stragglers]
-        heights = [found.get(key, np.nan) for key in keys]
+        heights = [measured.get(key, np.nan) for key in keys]
         axes.bar(places, heights, 0.9 * width, color=pictures.COLOURS[code], label=code)
         others = [beside.get(key, np.nan) for key in keys]
         axes.hlines(others, places - width / 2, places + width / 2, color="black", linewidth=1.6)

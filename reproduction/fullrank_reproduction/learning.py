@@ -16,13 +16,15 @@ import numpy as np
 from fullrank.codes import Decoder
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.types import JSON, Matrix
-from fullrank.config import RunConfig, as_tables, load
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.local import LocalRun
-from fullrank.replay import Memory, Table
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 from fullrank.wiring import code_of, delays_of, training_of
 from fullrank_reproduction import wang21
 from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.wang21 import Task
+from fullrank_reproduction.wang21 import Wang21Task
 
 AGENTS = wang21.AGENTS[0]
 CENTRALISED = "centralised"
@@ -33,7 +35,7 @@ UNIT_S = 0.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Wang21Budget:
     """A training budget."""
 
     iterations: int
@@ -45,21 +47,21 @@ class Budget:
     warmup: int
 
 
-def cells(task: Task, budget: Budget) -> list[Cell]:
+def cells(task: Wang21Task, budget: Wang21Budget) -> list[Cell]:
     """The runs of one task."""
-    found = []
+    runs = []
     for seed in range(budget.seeds):
         for code in (CENTRALISED, *EXACT):
             whole = code in (CENTRALISED, "cyclic")
             if whole or seed == 0:
                 length = budget.iterations if whole else budget.compared
                 config = _config(task, budget, code=code, seed=seed, iterations=length)
-                found.append(_cell(f"{task.name}-{code}-seed{seed}", config, code))
+                runs.append(_cell(f"{task.name}-{code}-seed{seed}", config, code))
     config = _config(task, budget, code=INEXACT, seed=0, iterations=budget.compared)
     settings = {"run": as_tables(config)}
     name = f"{task.name}-{INEXACT}-distance"
-    found.append(Cell(name=name, settings=settings, compute=partial(_distance, config)))
-    return found
+    runs.append(Cell(name=name, settings=settings, compute=partial(_distance, config)))
+    return runs
 
 
 def _cell(name: str, config: RunConfig, code: str) -> Cell:
@@ -68,9 +70,12 @@ def _cell(name: str, config: RunConfig, code: str) -> Cell:
     return Cell(name=name, settings=settings, compute=partial(_curve, config, coded=coded))
 
 
-def _config(task: Task, budget: Budget, *, code: str, seed: int, iterations: int) -> RunConfig:
+def _config(
+    task: Wang21Task, budget: Wang21Budget, *, code: str, seed: int, iterations: int
+) -> RunConfig:
     competitive = [f"environment.adversaries={wang21.ADVERSARIES}"] if task.competitive else []
     overrides = [
+        *(f"{key}={value}" for key, value in wang21.SETTINGS.items()),
         f"seed={seed}",
         f"iterations={iterations}",
         f"learners={wang21.LEARNERS}",
@@ -97,9 +102,9 @@ def _curve(config: RunConfig, *, coded: bool) -> JSON:
     finally:
         run.training.collector.close()
     return {
-        "returns": [each.return_mean for each in iterations],
-        "digests": [each.update_digest for each in iterations],
-        "late": sum(len(each.late) for each in iterations),
+        "returns": [iteration.return_mean for iteration in iterations],
+        "digests": [iteration.update_digest for iteration in iterations],
+        "late": sum(len(iteration.late) for iteration in iterations),
         "parameters": run.parameter_digest(),
     }
 
@@ -115,7 +120,7 @@ def _distance(config: RunConfig) -> JSON:
     warm = training.collector.warm_up()
     collected = config.iterations * config.environment.copies * config.collect.steps
     capacity = len(warm) + collected
-    table = Table(Memory(capacity, training.collector.layout.row_size), capacity=capacity)
+    table = Table(MemoryStorage(capacity, training.collector.layout.row_size), capacity=capacity)
     table.append(0, warm)
     for iteration in range(config.iterations):
         table.append(table.head, training.collector.collect(iteration).rows)

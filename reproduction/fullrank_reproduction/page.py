@@ -8,14 +8,14 @@ from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import decodable_given_losses
 from fullrank.common.types import JSON
 from fullrank_reproduction import learning, wang21
-from fullrank_reproduction.claims import Table
+from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.timing import CODES
 
 MOST_LOST = 7
 """Numbers of stragglers k in the table of probabilities."""
 
 
-def times(tables: Mapping[str, Table]) -> str:
+def times(tables: Mapping[str, TimeTable]) -> str:
     """All tables side by side: one row for each task, M and code, cells by k."""
     lines = []
     for task in wang21.TASKS:
@@ -39,10 +39,10 @@ def _cell(values: Sequence[float | None]) -> str:
     return " / ".join("-" if value is None else f"{value:.2f}" for value in values)
 
 
-def agreement(found: Table, published: Table) -> str:
+def agreement(measured: TimeTable, published: TimeTable) -> str:
     """Distance of predicted times from the published ones, as text."""
-    keys = [key for key in published if key in found]
-    errors = np.array([abs(found[key] / published[key] - 1.0) for key in keys])
+    keys = [key for key in published if key in measured]
+    errors = np.array([abs(measured[key] / published[key] - 1.0) for key in keys])
     own = np.array([key[0] != "keep_away" for key in keys])
     return (
         f"Median distance from the published time over {len(keys)} cells: "
@@ -62,9 +62,9 @@ def probabilities() -> str:
         "| k | " + " | ".join(f"{code}, M = {agents}" for code, agents in chosen) + " |",
         "|---|" + "---|" * len(chosen),
     ]
-    made = [_made(code, agents) for code, agents in chosen]
+    columns = [_made(code, agents) for code, agents in chosen]
     for k in range(1, MOST_LOST + 1):
-        cells = [f"{decodable_given_losses(code, k).value:.3f}" for code in made]
+        cells = [f"{decodable_given_losses(code, k).value:.3f}" for code in columns]
         lines.append(f"| {k} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
@@ -81,10 +81,10 @@ def distances(runs: Mapping[str, JSON]) -> str:
         "|---|---|---|---|",
     ]
     for task in wang21.TASKS:
-        found = runs[f"{task.name}-{learning.INEXACT}-distance"]
-        errors = np.array(found["errors"])
+        distance = runs[f"{task.name}-{learning.INEXACT}-distance"]
+        errors = np.array(distance["errors"])
         lines.append(
             f"| {task.name} | {np.median(errors):.1e} | {errors.max():.1e} | "
-            f"{found['refused']} of {len(errors)} |"
+            f"{distance['refused']} of {len(errors)} |"
         )
     return "\n".join(lines)

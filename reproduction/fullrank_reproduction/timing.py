@@ -12,19 +12,21 @@ from functools import partial
 import numpy as np
 
 from fullrank.codes import Code, codes, make_code
-from fullrank.codes.families.auto import Auto
 from fullrank.common.seeding import stream
 from fullrank.common.types import JSON, Times
-from fullrank.config import RunConfig, as_tables, load
+from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.planning.cluster import Cluster, Regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import play_planned, simulate
+from fullrank.planning.planned_run import play_planned
+from fullrank.planning.simulation import simulate
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
 from fullrank.wiring import training_of
 from fullrank_reproduction import wang21
-from fullrank_reproduction.cells import Cell
-from fullrank_reproduction.wang21 import Task
+from fullrank_reproduction.cells import Cell, Clock
+from fullrank_reproduction.wang21 import Wang21Task
 
 CODES = (*wang21.CODES, "cyclic", "auto")
 ROUNDS = 200
@@ -36,8 +38,6 @@ EMULATED_UNIT_S = 0.05
 REAL_BATCH = 64
 """Batch size at which real computing stays within the emulated time."""
 
-Clock = Callable[[], float]
-"""Processor seconds of this process."""
 
 Train = Callable[[RunConfig], Sequence[IterationRecord]]
 """Training on real services."""
@@ -47,7 +47,7 @@ Train = Callable[[RunConfig], Sequence[IterationRecord]]
 class Setting:
     """One cell of the paper's table."""
 
-    task: Task
+    task: Wang21Task
     agents: int
     code: str
     stragglers: int
@@ -80,7 +80,7 @@ class Setting:
 
 
 def settings(
-    tasks: Sequence[Task] = wang21.TASKS,
+    tasks: Sequence[Wang21Task] = wang21.TASKS,
     *,
     agents: Sequence[int] = wang21.AGENTS,
     codes: Sequence[str] = CODES,
@@ -95,7 +95,7 @@ def settings(
     ]
 
 
-def measured_compute(task: Task, agents: int, *, repeats: int, clock: Clock) -> Cell:
+def measured_compute(task: Wang21Task, agents: int, *, repeats: int, clock: Clock) -> Cell:
     """Measured seconds of a learner: ``shared_s`` once and ``unit_s`` for each unit."""
     config = _config(task, agents, [f"algorithm.batch_size={BATCH}"])
     return Cell(
@@ -105,9 +105,10 @@ def measured_compute(task: Task, agents: int, *, repeats: int, clock: Clock) -> 
     )
 
 
-def _config(task: Task, agents: int, overrides: Sequence[str]) -> RunConfig:
-    sizes = [f"environment.name={task.name}", f"environment.agents={agents}"]
-    return load(None, environ={}, overrides=[*sizes, *overrides]).check().config
+def _config(task: Wang21Task, agents: int, overrides: Sequence[str]) -> RunConfig:
+    settings = {**wang21.SETTINGS, "environment.name": task.name, "environment.agents": agents}
+    fixed = [f"{key}={value}" for key, value in settings.items()]
+    return load(None, environ={}, overrides=[*fixed, *overrides]).check().config
 
 
 def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
@@ -131,7 +132,7 @@ def _measure(config: RunConfig, repeats: int, clock: Clock) -> JSON:
     return {"unit_s": float(unit_s), "shared_s": float(max(shared_s, 0.0))}
 
 
-def published_compute(task: Task, agents: int) -> tuple[float, float]:
+def published_compute(task: Wang21Task, agents: int) -> tuple[float, float]:
     """(unit_s, shared_s) of the paper's machines, from uncoded and MDS without stragglers.
 
     An uncoded learner computes one unit, an MDS learner all M; the common part is shared.
@@ -141,12 +142,16 @@ def published_compute(task: Task, agents: int) -> tuple[float, float]:
     return unit_s, uncoded / wang21.TOTALLED - unit_s
 
 
-def predicted(source: str, task: Task, agents: int, *, unit_s: float, shared_s: float) -> Cell:
+def predicted(
+    source: str, task: Wang21Task, agents: int, *, unit_s: float, shared_s: float
+) -> Cell:
     """``simulated`` for every code and k of a task and M, by the setting's name."""
 
     def compute() -> JSON:
         every = settings([task], agents=[agents])
-        return {each.name: simulated(each, unit_s=unit_s, shared_s=shared_s) for each in every}
+        return {
+            setting.name: simulated(setting, unit_s=unit_s, shared_s=shared_s) for setting in every
+        }
 
     return Cell(
         name=f"predicted-{source}-{task.name}-{agents}",
@@ -174,7 +179,7 @@ def _planned(setting: Setting, unit_s: float) -> Times:
         learners=setting.learners, agents=setting.agents, unit_s=unit_s, stragglers=delays
     )
     played = play_planned(
-        lambda _: regime, Payload(), auto=Auto(), iterations=LEARNT + ROUNDS, seed=0
+        lambda _: regime, Payload(), auto=AutoCodeSettings(), iterations=LEARNT + ROUNDS, seed=0
     )
     return played.round_s[LEARNT:]
 

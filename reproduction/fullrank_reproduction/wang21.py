@@ -18,14 +18,24 @@ ADVERSARIES = 4
 """K of the competitive tasks at M = 8; at M = 10 the paper does not say, and K = M / 2."""
 TOTALLED = 5
 """Iterations in a published time."""
+SETTINGS: Mapping[str, int | float] = MappingProxyType(
+    {
+        "environment.copies": 4,
+        "collect.steps": 25,
+        "algorithm.batch_size": 1024,
+        "algorithm.hidden": 64,
+        "algorithm.target_rate": 0.01,
+    }
+)
+"""Settings of the paper, and collection by episodes, where Fullrank's defaults differ."""
 CODES = ("uncoded", "mds", "random_sparse", "replication", "ldpc")
 """Codes in the order of the table."""
 
-Times: TypeAlias = Mapping[int, Mapping[str, tuple[float, ...]]]
+PublishedTimes: TypeAlias = Mapping[int, Mapping[str, tuple[float, ...]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class Wang21Task:
     """One environment of the paper."""
 
     name: str
@@ -35,11 +45,11 @@ class Task:
     """Delay of a straggler, t_s."""
     stragglers: tuple[int, ...]
     """Numbers of stragglers, k."""
-    published: Times
+    published: PublishedTimes
     """Published times by M and code, one for each k."""
 
 
-def _times(text: str) -> Times:
+def _times(text: str) -> PublishedTimes:
     """A table with a line for each M, columns as in ``CODES``, cells ``k0/k1/k2``."""
     table: dict[int, Mapping[str, tuple[float, ...]]] = {}
     for agents, line in zip(AGENTS, text.strip().splitlines(), strict=True):
@@ -49,7 +59,7 @@ def _times(text: str) -> Times:
 
 
 TASKS = (
-    Task(
+    Wang21Task(
         name="cooperative_navigation",
         competitive=False,
         delay_s=0.25,
@@ -59,7 +69,7 @@ TASKS = (
             7.31/8.58/8.60 10.09/10.35/10.35 9.825/9.81/9.83 8.389/8.60/9.2 7.76/8.03/8.45
         """),
     ),
-    Task(
+    Wang21Task(
         name="predator_prey",
         competitive=True,
         delay_s=1.0,
@@ -69,7 +79,7 @@ TASKS = (
             4.14/9.07/9.12 6.25/6.28/6.30 5.99/6.00/6.15 4.79/7.91/9.67 4.26/5.02/7.065
         """),
     ),
-    Task(
+    Wang21Task(
         name="physical_deception",
         competitive=True,
         delay_s=1.0,
@@ -79,7 +89,7 @@ TASKS = (
             3.37/8.34/8.35 5.48/5.45/10.66 5.07/5.36/10.34 3.94/9.12/9.20 3.57/7.96/8.85
         """),
     ),
-    Task(
+    Wang21Task(
         name="keep_away",
         competitive=True,
         delay_s=1.5,

@@ -7,14 +7,14 @@
 """
 
 from fullrank.algorithms import Unit
-from fullrank.config import TlsSettings
+from fullrank.config.tree import TlsSettings
 from fullrank.rpc.identity import Role
 from fullrank.rpc.monitor import AsyncMonitor, Monitor, Policies
 from fullrank.rpc.run_status import (
     CodeInUse,
-    Forecast,
+    ForecastStatus,
     LearnerStatus,
-    Plan,
+    PlanStatus,
     RunState,
     RunStatus,
     Setup,
@@ -25,11 +25,11 @@ from fullrank.runs.record import IterationRecord
 __all__ = [
     "AsyncMonitor",
     "CodeInUse",
-    "Forecast",
+    "ForecastStatus",
     "IterationRecord",
     "LearnerStatus",
     "Monitor",
-    "Plan",
+    "PlanStatus",
     "Policies",
     "Role",
     "RunState",

@@ -12,19 +12,21 @@ import numpy as np
 import torch
 
 from fullrank.codes import Code
-from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
 from fullrank.common.updates import update_digest
-from fullrank.config import RunConfig
-from fullrank.replay import Memory, Sample, Table
+from fullrank.config.tree import RunConfig
+from fullrank.replay.samplers import Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import Table
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank.rounds.opening import open_round
-from fullrank.rounds.verification import digests_of
+from fullrank.training.centralised import Centralised
+from fullrank.training.loop import CollectAhead, IterationLoop, complete
 from fullrank.training.rollouts import Collected
 from fullrank.training.worker import AssignedRow, SharedGradients, Worker
-from fullrank.wiring import capacity_of, code_of, delays_of, training_of
+from fullrank.wiring import Training, capacity_of, code_of, delays_of, training_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +36,8 @@ class LocalIteration:
     iteration: int
     return_mean: float | None
     """Mean return of the finished episodes, summed over agents; None if none finished."""
+    win_rate: float | None
+    """Share of the finished episodes that were won; None if none finished or there are no wins."""
     received: tuple[LearnerId, ...]
     """Received rows J in order of arrival; empty for the centralised reference."""
     late: tuple[LearnerId, ...]
@@ -52,6 +56,7 @@ class LocalIteration:
 class _Outcome:
     """Updates of an iteration, and the facts of its round."""
 
+    iteration: int
     updates: FloatArray
     digests: Sequence[bytes]
     received: Sequence[LearnerId] = ()
@@ -59,6 +64,46 @@ class _Outcome:
     exact: bool = True
     variance: float | None = None
     condition: float = 1.0
+
+
+class _Transitions:
+    """Collection into a table in memory; collects at once, so that nothing waits.
+
+    Args:
+        training: Its collector keeps a collection that was begun.
+        table: The run's table.
+    """
+
+    def __init__(self, training: Training, table: Table) -> None:
+        self._training, self._table = training, table
+
+    def append(self, rows: FloatArray) -> None:
+        """Append rows to the table."""
+        self._table.append(self._table.head, rows)
+
+    def begin(self, iteration: int) -> None:
+        """Collect for an iteration."""
+        self._training.collector.collect(iteration)
+
+    async def collect(self, iteration: int) -> Collected:
+        """Collect, unless that was done, and append."""
+        collected = self._training.collector.collect(iteration)
+        self.append(collected.rows)
+        return collected
+
+    def sample(self, iteration: int) -> Sample:
+        """Return the iteration's minibatch over the whole table."""
+        table = self._table
+        return self._training.trainer.sample(iteration, tail=table.tail, head=table.head)
+
+    def minibatch(self, sample: Sample) -> FloatArray:
+        """Return the sample's transitions; none where learners collect transitions."""
+        if not sample.size:
+            return np.empty((0, self._table.row_size), dtype=np.float32)
+        return self._table.minibatch(sample)
+
+    async def finish_playing(self) -> None:
+        """Return: no collection is ever under way."""
 
 
 class LocalRun:
@@ -97,8 +142,16 @@ class LocalRun:
             remember=coded and self._problem.data.exact and not independent_learners,
         )
         self._worker = Worker(self._problem, gradients, seed=config.seed)
+        self._everything = Centralised(self._problem, gradients, seed=config.seed)
         self._table = self._make_table()
-        self._ahead: Collected | None = None
+        self._transitions = _Transitions(self.training, self._table)
+        self._loop = IterationLoop(
+            self._transitions,
+            compute=self._compute,
+            commit=self._commit,
+            lag=config.collect.lag,
+            iterations=config.iterations,
+        )
 
     @cached_property
     def code(self) -> Code:
@@ -108,9 +161,9 @@ class LocalRun:
 
     def __iter__(self) -> Iterator[LocalIteration]:
         """Warm up, then commit the configured iterations one by one; valid for one pass only."""
-        self._append(self.training.collector.warm_up())
+        self._transitions.append(self.training.collector.warm_up())
         for iteration in range(self._config.iterations):
-            yield self._iterate(iteration)
+            yield complete(self._loop.iterate(iteration))
 
     def train(self) -> list[LocalIteration]:
         """Run and return all iterations."""
@@ -121,36 +174,28 @@ class LocalRun:
         return self.training.trainer.digest()
 
     def _make_table(self) -> Table:
-        """Make a table large enough for the run, up to the configured capacity."""
+        """Make a table large enough for the run, up to the configured capacity.
+
+        The number of rows of whole episodes is unknown; memory is not used before it is written.
+        """
         config = self._config
-        collected = config.iterations * config.environment.copies * config.collect.steps
-        allowed = capacity_of(config, self.training)
-        capacity = min(allowed, self.training.collector.warmup + collected)
-        return Table(Memory(capacity, self._problem.row_size), capacity=capacity)
+        capacity = capacity_of(config, self.training)
+        if self._problem.episodes is None:
+            collected = config.iterations * config.environment.copies * config.collect.steps
+            capacity = min(capacity, self.training.collector.warmup + collected)
+        return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)
 
-    def _append(self, rows: FloatArray) -> None:
-        self._table.append(self._table.head, rows)
+    async def _compute(self, sample: Sample, collect_ahead: CollectAhead) -> _Outcome:
+        batch = self._transitions.minibatch(sample)
+        collect_ahead()
+        return (self._round if self._coded else self._centralised)(batch, sample.iteration)
 
-    def _minibatch(self, sample: Sample) -> FloatArray:
-        """Return the sample's transitions; none where learners collect transitions."""
-        if not sample.size:
-            return np.empty((0, self._table.row_size), dtype=np.float32)
-        return self._table.minibatch(sample)
-
-    def _iterate(self, iteration: int) -> LocalIteration:
-        collector, trainer = self.training.collector, self.training.trainer
-        collected = self._ahead or collector.collect(iteration)
-        self._append(collected.rows)
-        sample = trainer.sample(iteration, tail=self._table.tail, head=self._table.head)
-        batch = self._minibatch(sample)
-        self._ahead = None
-        if self._config.collect.lag and iteration + 1 < self._config.iterations:
-            self._ahead = collector.collect(iteration + 1)
-        outcome = (self._round if self._coded else self._centralised)(batch, iteration)
-        trainer.apply(outcome.updates)
+    async def _commit(self, collected: Collected, outcome: _Outcome) -> LocalIteration:
+        self.training.trainer.apply(outcome.updates)
         return LocalIteration(
-            iteration=iteration,
+            iteration=outcome.iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,
+            win_rate=collected.win_rate,
             received=tuple(outcome.received),
             late=tuple(outcome.late),
             exact=outcome.exact,
@@ -160,24 +205,8 @@ class LocalRun:
         )
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:
-        """Compute every unit once, like a single learner with one row per unit."""
-        digests: dict[UnitIndex, bytes] = {}
-        rows = [
-            AssignedRow(row=unit, units=(unit,), coefficients=(1.0,))
-            for unit in range(len(self._problem.units))
-        ]
-        computed = self._worker.compute(
-            rows, batch, iteration=iteration, report=digests.__setitem__
-        )
-        digests |= [computed.last]
-        updates, target = np.stack([computed.coded[row.row] for row in rows]), self._problem.target
-        if target is None:
-            return _Outcome(
-                updates=updates.astype(np.float32), digests=[digests[row.row] for row in rows]
-            )
-        sums = (target @ updates + 0.0).astype(np.float32)
-        sizes = target_sizes(target, self._problem.unit_sizes)
-        return _Outcome(updates=sums, digests=digests_of(sums, sizes))
+        targets = self._everything.compute(batch, iteration=iteration)
+        return _Outcome(iteration=iteration, updates=targets.updates, digests=targets.digests)
 
     def _round(self, batch: FloatArray, iteration: int) -> _Outcome:
         round_ = open_round(self._problem, iteration, self.code, seed=self._config.seed)
@@ -204,6 +233,7 @@ class LocalRun:
                 f"of {self.code.name}"
             )
         return _Outcome(
+            iteration=iteration,
             updates=decision.updates,
             digests=decision.digests,
             received=round_.received,

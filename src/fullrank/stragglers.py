@@ -9,6 +9,7 @@ communication. A straggler delays its return after computing; it never computes 
 import csv
 import json
 import math
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,6 +33,7 @@ TraceRow: TypeAlias = tuple[int, int, float]
 class DelayModel(Protocol):
     """A registered delay model: a frozen dataclass whose fields are the keys of [stragglers]."""
 
+    @abstractmethod
     def delays(self, *, seed: int, iteration: int, learners: int) -> Delays:
         """The delay of each of N learners in one iteration, shape (N,) in seconds.
 
@@ -43,7 +45,9 @@ class DelayModel(Protocol):
         """
 
 
-delay_models: Registry[DelayModel] = Registry("delay model", "fullrank.stragglers")
+delay_models: Registry[DelayModel] = Registry(
+    "delay model", "fullrank.stragglers", interface=DelayModel
+)
 register = delay_models.register
 
 

@@ -9,19 +9,25 @@ import numpy as np
 from fullrank.algorithms import (
     Algorithm,
     AlgorithmConfig,
+    DataMode,
+    EnvironmentSpec,
     Problem,
-    World,
     algorithms,
-    world_of,
+    environment_spec,
 )
-from fullrank.codes import Code, codes, make_code
+from fullrank.algorithms.base import layout_of
+from fullrank.audit.ledger import WINDOW
+from fullrank.codes import Code
 from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.common.types import Matrix
-from fullrank.config import RunConfig, learners_of
+from fullrank.config.auto_code import code_choices
+from fullrank.config.plugins import learners_of
+from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
-from fullrank.replay import Layout, Priority
+from fullrank.environments.capabilities import own_state_size
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
+from fullrank.replay.samplers import Priority
 from fullrank.stragglers import DelayModel, delay_models
 from fullrank.training.collector import Collector
 from fullrank.training.trainer import Trainer
@@ -43,6 +49,11 @@ class Training:
     def problem(self) -> Problem:
         """Return units, sections and sizes of the run."""
         return self.trainer.algorithm.problem
+
+    @property
+    def state_size(self) -> int:
+        """Return the entries of the environment's global state, 0 if it has none."""
+        return self.collector.state_size
 
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
@@ -71,12 +82,12 @@ def training_of(config: RunConfig) -> Training:
         EnvironmentFailed: The environment cannot be made.
     """
     environment = environment_of(config, copies=config.environment.copies)
-    algorithm = algorithm_of(config, environment.agents)
+    algorithm = algorithm_of(config, environment.agents, state_size=own_state_size(environment))
     collector = Collector(
         lambda copies: environment_of(config, copies=copies),
         environment,
         algorithm.actor,
-        algorithm.problem.data,
+        algorithm.problem,
         seed=config.seed,
         steps=config.collect.steps,
         warmup=config.collect.warmup,
@@ -85,15 +96,24 @@ def training_of(config: RunConfig) -> Training:
     return Training(
         collector=collector,
         trainer=Trainer(
-            algorithm, seed=config.seed, priority=_priority_of(config, collector.layout)
+            algorithm,
+            seed=config.seed,
+            priority=_priority_of(config, environment.agents, algorithm.problem),
         ),
     )
 
 
-def _priority_of(config: RunConfig, layout: Layout) -> Priority | None:
+def _priority_of(
+    config: RunConfig, agents: Sequence[AgentSpec], problem: Problem
+) -> Priority | None:
     if config.sampling.method != "prioritised":
         return None
-    gain = config.sampling.priority_gain
+    if problem.episodes is not None:
+        raise ConfigError(
+            f"{config.algorithm.name} draws whole episodes, uniformly; use sampling.method = "
+            "'uniform'"
+        )
+    layout, gain = layout_of(agents), config.sampling.priority_gain
     return Priority(first=layout.reward.start, count=layout.agents, gain=gain)
 
 
@@ -104,30 +124,29 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
         ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
-    world = config.environment
-    return make_environment(world.name, agents=world.agents, copies=copies, **world.params)
+    settings = config.environment
+    return make_environment(settings.name, agents=settings.agents, copies=copies, **settings.params)
 
 
-def algorithm_of(config: RunConfig, agents: Sequence[AgentSpec]) -> Algorithm:
+def algorithm_of(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int = 0
+) -> Algorithm:
     """Build the configured algorithm for the environment's agents, with initial parameters.
+
+    Args:
+        config: The configuration.
+        agents: Specifications of the environment's agents, in order.
+        state_size: Entries of its global state; 0 if it has none.
 
     Raises:
         ConfigError: The configuration names something unknown or is inconsistent.
     """
     built = algorithm_config_of(config)
-    return built.make(_world(config, agents), seed=config.seed, device=config.compute.device)
-
-
-def problem_of(config: RunConfig) -> Problem:
-    """Return the configured algorithm's units, sections and sizes without allocating parameters.
-
-    Raises:
-        ConfigError: The configuration names something unknown or is inconsistent.
-        EnvironmentFailed: The environment cannot be made.
-    """
-    environment = environment_of(config, copies=1)
-    environment.close()
-    return algorithm_config_of(config).problem(_world(config, environment.agents))
+    return built.make(
+        _environment_spec(config, agents, state_size),
+        seed=config.seed,
+        device=config.compute.device,
+    )
 
 
 def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
@@ -139,9 +158,17 @@ def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
     return algorithms.build(config.algorithm.name, **config.algorithm.params)
 
 
-def _world(config: RunConfig, agents: Sequence[AgentSpec]) -> World:
-    world = config.environment
-    return world_of(agents, environment=world.name, count=world.agents, params=world.params)
+def _environment_spec(
+    config: RunConfig, agents: Sequence[AgentSpec], state_size: int
+) -> EnvironmentSpec:
+    settings = config.environment
+    return environment_spec(
+        agents,
+        environment=settings.name,
+        count=settings.agents,
+        params=settings.params,
+        state_size=state_size,
+    )
 
 
 def max_variance_of(config: RunConfig) -> float:
@@ -180,6 +207,20 @@ def capacity_of(config: RunConfig, training: Training) -> int:
     return capacity
 
 
+def audit_period(config: RunConfig, data: DataMode) -> int:
+    """Iterations between two audits; 0 for none, as where learners draw samples of their own."""
+    return config.audit.every if data.exact else 0
+
+
+def spare_rows(config: RunConfig, data: DataMode) -> int:
+    """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
+
+    They cover the iterations from one audit to the next, and those that a report may be late.
+    """
+    every = audit_period(config, data)
+    return (every + WINDOW) * config.environment.copies * config.collect.steps if every else 0
+
+
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:
     """Build the configured code, with one row per configured learner.
 
@@ -193,17 +234,19 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
             necessary change.
     """
     settings, rows = config.code, learners_of(config, units=units)
+    family = code_choices.build(settings.name, **settings.params)
     try:
-        code = make_code(settings.name, rows=rows, units=units, seed=config.seed, **settings.params)
+        code = family.build(rows=rows, units=units, seed=config.seed)
     except CodeError as error:
-        family = codes.build(settings.name, **settings.params)
         needed = family.rows_for(units)
         if needed == rows:
             raise
         if not isinstance(error, TooFewRows):
             raise CodeError(f"{error}; each learner has a row: use --learners {needed}") from None
-        inequality = error.inequality("learners", "agents")
-        ways = [f"use --learners {needed}", "fewer --agents"]
+        parts = target is not None  # of an update, whose number does not follow from the agents
+        inequality = error.inequality("learners", "units" if parts else "agents")
+        fewer = "fewer units" if parts else "fewer --agents"
+        ways = [f"use --learners {needed}", fewer]
         for key in family.tolerating(0) or {}:
             if getattr(family, key) > 0:
                 ways.append(f"a lower code.{key}")

@@ -1,36 +1,39 @@
-"""Laws that every algorithm of the library keeps."""
+"""Laws that the problem, the gradients and the optimiser of every algorithm keep."""
 
-import os
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from tests.registries import shipped
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.algorithms import Algorithm, AlgorithmConfig, World, algorithms, world_of
-from fullrank.common.errors import Cancelled, CheckpointUnusable
-from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.common.updates import GRID, unit_digest
-from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
-from fullrank.export.policy import Policy
-from fullrank.networks.fused import kernels
-from fullrank.replay import Layout
-
-UNEQUAL = (  # of two sides, so that both kinds of critics are computed
-    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
-    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
-    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
-    AgentSpec(name="scout_3", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+from fullrank.algorithms import (
+    Algorithm,
 )
-WORLD = "food_collection"
+from fullrank.algorithms.base import Unit
+from fullrank.codes.targets import target_sizes
+from fullrank.common.errors import Cancelled, CheckpointUnusable
+from fullrank.common.types import FloatArray
+from fullrank.common.updates import GRID, unit_digest
+from fullrank.networks.fused import kernels
+
+from .algorithm_cases import (
+    SEED,
+    build,
+    by_autograd,
+    computed,
+    config,
+    layout,
+    learns_values,
+    narrow_team,
+    spec_of,
+    team,
+    transitions,
+    units_of,
+)
+
 SIZES = [
     (333, 50),
     (16, 16),
@@ -38,92 +41,40 @@ SIZES = [
     *(pytest.param(*size, marks=pytest.mark.thorough) for size in [(100, 33), (48, 64), (64, 64)]),
     pytest.param(1024, 16, marks=pytest.mark.thorough),
 ]
+NARROW = [(1, 3, 16), (3, 1, 16), (3, 3, 1), (1, 1, 1)]
 LARGE = [(333, 50), (1024, 64)]
 PRODUCTS = {"mm", "bmm", "addmm", "baddbmm"}
-SEED = 11
-
-
-READABLE = "maddpg by autograd"
-"""The algorithm as stated by its losses, with another depth than the hand-written kernel."""
-
-
-@pytest.fixture(params=[*shipped(algorithms), READABLE])
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
-
-
-@pytest.fixture(autouse=True)
-def restore_threads() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    yield
-    torch.set_num_threads(threads)
-
-
-def team(name: str) -> Sequence[AgentSpec]:
-    """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
-    if config(name).data_mode().kind == "shared":
-        return UNEQUAL
-    return make_environment(WORLD, agents=4, copies=1).agents
-
-
-def world(name: str) -> World:
-    return world_of(team(name), environment=WORLD, count=4, params={})
-
-
-def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
-    registered = "maddpg" if name == READABLE else name
-    wanted: dict[str, Any] = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",)}
-    if name == READABLE:
-        wanted["hidden_layers"] = 1
-    known = {field.name for field in fields(algorithms.get(registered))}  # type: ignore[arg-type]
-    params = {key: value for key, value in wanted.items() if key in known}
-    return algorithms.build(registered, **params)
-
-
-def build(name: str, *, batch: int = 100, hidden: int = 33, seed: int = SEED) -> Algorithm:
-    return config(name, batch=batch, hidden=hidden).make(world(name), seed=seed, device="cpu")
-
-
-def units_of(algorithm: Algorithm) -> range:
-    return range(len(algorithm.problem.units))
-
-
-def layout(name: str) -> Layout:
-    return Layout(
-        observation_sizes=tuple(spec.observation_size for spec in team(name)),
-        action_sizes=tuple(spec.action.size for spec in team(name)),
-    )
-
-
-def transitions(name: str, size: int, *, seed: int = 0) -> FloatArray:
-    """Random rows in which agents die or are dead; none if learners collect."""
-    generator, where = np.random.default_rng(seed), layout(name)
-    if not config(name).data_mode().batch_size:
-        return np.empty((0, where.row_size), np.float32)
-    rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
-    rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
-    rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
-    return rows
-
-
-def computed(
-    algorithm: Algorithm, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int = 5
-) -> dict[UnitIndex, bytes]:
-    return {
-        unit: update.tobytes()
-        for unit, update in algorithm.gradients.compute(batch, units, iteration=iteration)
-    }
 
 
 @pytest.mark.parametrize(("batch", "hidden"), SIZES)
 def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
     name: str, batch: int, hidden: int
 ) -> None:
-    algorithm, rows = build(name, batch=batch, hidden=hidden), transitions(name, batch)
-    generator = np.random.default_rng(batch)
+    algorithm = build(name, batch=batch, hidden=hidden)
+    check_company(name, algorithm, transitions(name, batch))
+
+
+@pytest.mark.parametrize(("observation", "actions", "hidden"), NARROW)
+def test_bits_of_narrow_units_do_not_depend_on_company_order_or_threads(
+    name: str, observation: int, actions: int, hidden: int
+) -> None:
+    agents = narrow_team(name, observation=observation, actions=actions)
+    if hidden > 1 and agents[0].observation_size != observation:
+        pytest.skip("learners collect from an environment of other sizes")
+    algorithm, generator = build(name, hidden=hidden, agents=agents), np.random.default_rng(0)
+    for section in algorithm.problem.sections:  # biases too, so that few hidden units are dead
+        view = algorithm.parameters.view(section.id)
+        view += generator.normal(scale=0.1, size=view.shape).astype(np.float32)
+    algorithm.parameters.written()
+    check_company(name, algorithm, transitions(name, 100, agents=agents))
+
+
+def check_company(name: str, algorithm: Algorithm, rows: FloatArray) -> None:
+    """Compare the bits of each unit alone with its bits in random company, order and threads."""
+    generator = np.random.default_rng(len(rows))
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        if threads == 1 or name == READABLE:  # autograd's bits depend on the number of threads
+        if threads == 1 or by_autograd(name):  # whose bits depend on the number of threads
             alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in units_of(algorithm)}
         for width in range(1, len(algorithm.problem.units) + 1):
             for _ in range(3):
@@ -163,7 +114,7 @@ def test_where_onednn_is_wanted_it_gets_every_product_of_a_unit_alone(
     with Products() as products:
         computed(algorithm, rows, [0])
     assert all(size > 4096 for size in products.sizes)
-    assert products.sizes or (batch, hidden) not in LARGE or name == READABLE
+    assert products.sizes or (batch, hidden) not in LARGE or by_autograd(name)
 
 
 def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None:
@@ -176,6 +127,8 @@ def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None
 
 
 def test_bits_depend_on_the_iteration_and_the_seed(name: str) -> None:
+    if learns_values(name):
+        pytest.skip("its updates draw nothing")
     rows = transitions(name, 100)
     first = computed(build(name), rows, [0])
     other = build(name, seed=SEED + 1)
@@ -203,7 +156,8 @@ def test_sections_are_numbered_and_sized_as_their_views(name: str) -> None:
     assert [section.id for section in algorithm.problem.sections] == list(
         range(len(algorithm.problem.sections))
     )
-    assert algorithm.problem.row_size == layout(name).row_size
+    rows = algorithm.problem.episodes or layout(name)
+    assert algorithm.problem.row_size == rows.row_size
     for section in algorithm.problem.sections:
         view = algorithm.parameters.view(section.id)
         assert view.shape == (section.size,)
@@ -212,11 +166,17 @@ def test_sections_are_numbered_and_sized_as_their_views(name: str) -> None:
 
 
 def test_the_problem_is_known_before_anything_is_made(name: str) -> None:
-    algorithm, problem = build(name), config(name).problem(world(name))
-    assert problem == algorithm.problem
-    assert [unit.agent for unit in problem.units] == list(range(len(team(name))))
+    algorithm, problem = build(name), config(name).problem(spec_of(name))
+    assert replace(problem, target=None) == replace(algorithm.problem, target=None)
+    if problem.target is None or algorithm.problem.target is None:
+        assert problem.target is algorithm.problem.target
+    else:
+        assert np.array_equal(problem.target, algorithm.problem.target)
+    shared = [Unit(None, part) for part in range(len(problem.units))]
+    own = [Unit(agent) for agent in range(len(team(name)))]
+    assert [*problem.units] == (shared if learns_values(name) else own)
     for unit, update in algorithm.gradients.compute(
-        transitions(name, 100), range(len(team(name))), iteration=0
+        transitions(name, 100), units_of(algorithm), iteration=0
     ):
         assert update.shape == (problem.unit_sizes[unit],)
 
@@ -238,7 +198,7 @@ def test_work_can_be_abandoned_at_every_cancellation_point(name: str) -> None:
         points += 1
 
     list(algorithm.gradients.compute(rows, units_of(algorithm), iteration=5, check_cancelled=count))
-    assert points >= 4
+    assert points >= min(4, 2 * len(units_of(algorithm)))
     for point in range(points):
         calls = iter(range(points))
 
@@ -270,17 +230,20 @@ def test_updates_lie_on_the_grid_and_have_one_zero(name: str) -> None:
 
 def test_updates_are_not_overwritten_by_a_later_call(name: str) -> None:
     algorithm, rows = build(name), transitions(name, 100)
-    kept = dict(algorithm.gradients.compute(rows, [0, 1], iteration=0))
+    kept = dict(algorithm.gradients.compute(rows, units_of(algorithm)[:2], iteration=0))
     digests = {unit: unit_digest(update) for unit, update in kept.items()}
     computed(algorithm, transitions(name, 100, seed=1), units_of(algorithm), iteration=1)
     assert {unit: unit_digest(update) for unit, update in kept.items()} == digests
 
 
 def random_updates(algorithm: Algorithm, *, seed: int) -> FloatArray:
-    generator = np.random.default_rng(seed)
-    updates = np.zeros((len(algorithm.problem.units), algorithm.problem.vector_size), np.float32)
-    for unit, size in enumerate(algorithm.problem.unit_sizes):
-        updates[unit, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
+    generator, problem = np.random.default_rng(seed), algorithm.problem
+    sizes = problem.unit_sizes
+    if problem.target is not None:
+        sizes = target_sizes(problem.target, sizes)
+    updates = np.zeros((len(sizes), problem.vector_size), np.float32)
+    for target, size in enumerate(sizes):
+        updates[target, :size] = np.rint(generator.standard_normal(size) * 1000) * GRID
     return updates
 
 
@@ -320,110 +283,3 @@ def test_a_state_that_does_not_fit_is_refused(name: str) -> None:
         algorithm.optimiser.load(missing)
     with pytest.raises(CheckpointUnusable, match=key):
         algorithm.optimiser.load({**state, key: np.zeros(3, np.float32)})
-
-
-def test_actions_are_keyed_and_fit_their_specifications(name: str) -> None:
-    algorithm, where = build(name), layout(name)
-    generator = np.random.default_rng(0)
-    shape = (4, sum(where.observation_sizes))
-    observation = generator.standard_normal(shape, dtype=np.float32)
-    alive = generator.random((4, len(team(name)))) < 0.7
-    actor, memory = algorithm.actor, algorithm.actor.memory(4)
-    action, _ = actor.act(observation, memory, iteration=3, step=2, alive=alive)
-    again, _ = actor.act(observation, memory, iteration=3, step=2, alive=alive)
-    other, _ = actor.act(observation, memory, iteration=3, step=3, alive=alive)
-    greedy, _ = actor.act_greedily(observation, memory)
-    assert np.array_equal(action, again)
-    assert not np.array_equal(action, other)
-    for agent, spec in enumerate(team(name)):
-        own = action[:, where.action_of(agent)]
-        assert not own[~alive[:, agent]].any()
-        for taken in (
-            own[alive[:, agent]],
-            greedy[:, where.action_of(agent)],
-        ):
-            if isinstance(spec.action, Continuous):
-                assert (taken >= spec.action.low).all()
-                assert (taken <= spec.action.high).all()
-            else:
-                np.testing.assert_allclose(taken.sum(1), 1.0, atol=1e-6)
-                assert spec.action.relaxed or set(np.unique(taken)) <= {0.0, 1.0}
-
-
-def test_actions_that_are_not_available_are_never_taken(name: str) -> None:
-    algorithm, where = build(name), layout(name)
-    generator = np.random.default_rng(1)
-    observation = generator.standard_normal((64, sum(where.observation_sizes)), dtype=np.float32)
-    available = generator.random((64, sum(where.action_sizes))) < 0.5
-    for agent in range(where.agents):
-        available[:, where.action_of(agent).start] = True  # at least one action is available
-    actor, alive = algorithm.actor, np.ones((64, where.agents), bool)
-    explored, _ = actor.act(
-        observation, actor.memory(64), iteration=0, step=0, alive=alive, available=available
-    )
-    greedy, _ = actor.act_greedily(observation, actor.memory(64), available=available)
-    for agent, spec in enumerate(team(name)):
-        own = where.action_of(agent)
-        if isinstance(spec.action, Discrete):
-            assert not explored[:, own][~available[:, own]].any()
-            assert not greedy[:, own][~available[:, own]].any()
-
-
-def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
-    algorithm = build(name)
-    torch.set_num_threads(1)
-    one = algorithm.gradients.fingerprint()
-    assert torch.__version__ in one
-    assert algorithm.gradients.fingerprint() == one
-    torch.set_num_threads(2)
-    assert algorithm.gradients.fingerprint() != one
-
-
-FINGERPRINTS = f"""
-import torch
-from fullrank.algorithms import algorithms, world_of
-from fullrank.environments import make_environment
-
-torch.set_num_threads(1)
-agents = make_environment({WORLD!r}, agents=4, copies=1).agents
-world = world_of(agents, environment={WORLD!r}, count=4, params={{}})
-for name in {shipped(algorithms)}:
-    algorithm = algorithms.build(name).make(world, seed=0, device="cpu")
-    print(name, algorithm.gradients.fingerprint())
-"""
-
-
-@pytest.fixture(scope="module", params=["0", "1"])
-def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
-    """Names and fingerprints as printed by another process with its own hash seed."""
-    environment = {**os.environ, "PYTHONHASHSEED": request.param}
-    command = [sys.executable, "-c", FINGERPRINTS]
-    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    return ran.stdout.splitlines()
-
-
-@pytest.mark.parametrize("registered", shipped(algorithms))
-def test_the_fingerprint_is_the_same_in_another_process(
-    registered: str, printed_elsewhere: list[str]
-) -> None:
-    torch.set_num_threads(1)
-    agents = make_environment(WORLD, agents=4, copies=1).agents
-    here = algorithms.build(registered).make(
-        world_of(agents, environment=WORLD, count=4, params={}), seed=0, device="cpu"
-    )
-    assert f"{registered} {here.gradients.fingerprint()}" in printed_elsewhere
-
-
-def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:
-    algorithm = build(name)
-    sizes = [spec.observation_size for spec in team(name)]
-    joint = np.random.default_rng(3).standard_normal((200, sum(sizes)), dtype=np.float32)
-    seen = np.split(joint, np.cumsum(sizes)[:-1], axis=1)
-    greedy, _ = algorithm.actor.act_greedily(joint, algorithm.actor.memory(200))
-    taken = np.split(greedy, np.cumsum(layout(name).action_sizes)[:-1], axis=1)
-    for unit, spec in enumerate(team(name)):
-        outputs = Policy(agent=spec, layers=algorithm.actor.policy(unit)).outputs(seen[unit])
-        if isinstance(spec.action, Discrete):
-            assert (outputs.argmax(1) == taken[unit].argmax(1)).all()
-        else:
-            np.testing.assert_allclose(outputs, taken[unit], atol=1e-5)

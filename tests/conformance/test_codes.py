@@ -82,7 +82,7 @@ class TestLaws:
     def test_any_tolerated_loss_decodes(self, name: str, rows: int, units: int) -> None:
         code = code_of(name, rows, units)
         if name == "vandermonde" and units >= 9:
-            pytest.skip("rank in float64 says nothing about so ill conditioned a matrix")
+            pytest.skip("the matrix is too ill conditioned to compute its rank in float64")
         patterns = loss_patterns(rows, code.tolerance, limit=2000)
         assert decodable(code.matrix, patterns, target=code.target).all()
 
@@ -92,7 +92,7 @@ class TestLaws:
         code = code_of(name, rows, units)
         losses = code.tolerance + 1
         if code.certificate == "generic" or rows > 15:
-            pytest.skip("not every pattern can be tried")
+            pytest.skip("there are too many loss patterns to try all")
         assert decodable_given_losses(code, losses).value < 1.0
 
     def test_equal_arguments_give_equal_bits(self, name: str, rows: int, units: int) -> None:
@@ -104,7 +104,7 @@ class TestLaws:
         self, name: str, rows: int, units: int, wanted: str
     ) -> None:
         if name == "vandermonde":
-            pytest.skip("refused by the certificate: see tests/unit/codes/test_certificate.py")
+            pytest.skip("the certificate refuses it, as tests/unit/codes/test_certificate.py shows")
         code = recovering(code_of(name, rows, units), wanted)
         generator = np.random.default_rng(rows * units)
         updates = np.rint(generator.normal(scale=2.0**32, size=(units, 40))) * 2.0**-36
@@ -133,7 +133,7 @@ def recovering(code: Code, wanted: str) -> Code:
         return code.recovering(targets[wanted])
     except CodeError:
         assert code.name == "fractional", "codes of full rank span every target"
-        pytest.skip("sums only over whole groups of its rows")
+        pytest.skip("its rows span sums over whole groups only")
 
 
 @pytest.mark.parametrize("name", [n for n in shipped(codes) if n != "fractional"])

@@ -1,38 +1,75 @@
 """Laws that every registered environment keeps."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.registries import shipped
 
-from fullrank.common.errors import ConfigError
-from fullrank.environments import Environment, environments, make_environment
-from fullrank.environments.base import Step
+from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.environments import Discrete, Environment, Step, environments, make_environment
+from fullrank.environments.capabilities import (
+    available_of,
+    shares_reward,
+    state_of,
+    state_size,
+    won_of,
+)
 from fullrank.training.evaluation import random_actions
 
-PARAMS: dict[str, dict[str, Any]] = {
-    "pettingzoo": {
-        "factory": "fullrank.environments.parallel:cooperative_navigation_v0",
-        "arguments": {"agents": 4, "horizon": 7},
-    }
+WRAPPED: dict[str, tuple[str, dict[str, Any]]] = {
+    "pettingzoo": (
+        "pettingzoo",
+        {
+            "factory": "fullrank.environments.parallel:cooperative_navigation_v0",
+            "arguments": {"agents": 4, "horizon": 7},
+        },
+    ),
+    "lbforaging": ("gymnasium", {"id": "lbforaging:Foraging-5x5-2p-1f-coop-v3"}),
+    "rware": ("gymnasium", {"id": "rware:rware-tiny-2ag-v2", "arguments": {"max_steps": 40}}),
 }
+"""Name and parameters of foreign environments."""
+CASES = {
+    name: (name, dict[str, Any]())
+    for name in shipped(environments)
+    if name not in ("pettingzoo", "gymnasium")
+} | WRAPPED
+UNSEEDED = {"matrix_game", "two_step_game"}
+"""Environments in which nothing is random."""
 STEPS = 60
 
-Array = np.ndarray[Any, Any]
 Make = Callable[[int], Environment]
 
 
-@pytest.fixture(params=shipped(environments))
+def made(case: str, copies: int, *, agents: int = 0) -> Environment:
+    """The environment of a case; skips the test where its package is not installed."""
+    name, params = CASES[case]
+    if name == "gymnasium":
+        pytest.importorskip(case)
+    return make_environment(name, agents=agents, copies=copies, **params)
+
+
+@pytest.fixture(params=sorted(CASES))
 def make(request: pytest.FixtureRequest) -> Make:
-    name: str = request.param
-    return lambda copies: make_environment(name, copies=copies, **PARAMS.get(name, {}))
+    return partial(made, request.param)
+
+
+class Random:
+    """The random policy among the actions that are available now."""
+
+    def __init__(self, environment: Environment, seed: int) -> None:
+        self._environment = environment
+        self._act = random_actions(environment.agents, seed=seed)
+
+    def __call__(self, observation: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+        return self._act(observation, available_of(self._environment))
 
 
 def play(environment: Environment, seed: int, steps: int = STEPS) -> list[Step]:
     """Random play; ended copies restart from seeds that depend on the step and the copy."""
-    act = random_actions(environment.agents, seed=seed)
+    act = Random(environment, seed)
     everybody = list(range(environment.copies))
     observation = environment.reset([seed * 1000 + copy for copy in everybody], everybody)
     trace = []
@@ -43,11 +80,11 @@ def play(environment: Environment, seed: int, steps: int = STEPS) -> list[Step]:
     return trace
 
 
-def parts(step: Step) -> list[Array]:
+def parts(step: Step) -> list[np.ndarray[Any, Any]]:
     return list(step)
 
 
-def kind(array: Array) -> tuple[tuple[int, ...], str]:
+def kind(array: np.ndarray[Any, Any]) -> tuple[tuple[int, ...], str]:
     return array.shape, str(array.dtype)
 
 
@@ -80,9 +117,11 @@ def test_equal_seeds_give_equal_episodes(make: Make) -> None:
             np.testing.assert_array_equal(a, b)
 
 
-def test_other_seeds_give_other_episodes(make: Make) -> None:
-    one, other = make(1).reset([1], [0]), make(1).reset([2], [0])
-    assert not np.array_equal(one, other)
+@pytest.mark.parametrize("case", sorted(CASES.keys() - UNSEEDED))
+def test_other_seeds_give_other_episodes(case: str) -> None:
+    environment = made(case, 20)
+    starts = environment.reset(range(20), range(20))
+    assert len(np.unique(starts, axis=0)) > 1
 
 
 def test_every_episode_ends(make: Make) -> None:
@@ -93,18 +132,19 @@ def test_every_episode_ends(make: Make) -> None:
 
 def test_a_reset_leaves_the_other_copies_as_they_are(make: Make) -> None:
     environment = make(3)
-    act = random_actions(environment.agents, seed=0)
+    act = Random(environment, 0)
     observation = environment.reset([1, 2, 3], [0, 1, 2])
     after = environment.step(act(observation)).observation.copy()
+    state = state_of(environment, after)[1].copy()
     reset = environment.reset([9], [1])
     np.testing.assert_array_equal(reset[[0, 2]], after[[0, 2]])
     np.testing.assert_array_equal(reset[1], make(1).reset([9], [0])[0])
-    assert not np.array_equal(reset[1], after[1])
+    assert not np.array_equal(state_of(environment, reset)[1], state)
 
 
 def test_a_step_overwrites_nothing_that_was_returned_before(make: Make) -> None:
     environment = make(2)
-    act = random_actions(environment.agents, seed=0)
+    act = Random(environment, 0)
     first = environment.reset([1, 2], [0, 1])
     step = environment.step(act(first))
     kept = [part.copy() for part in [first, *parts(step)]]
@@ -116,7 +156,7 @@ def test_a_step_overwrites_nothing_that_was_returned_before(make: Make) -> None:
 
 def test_a_copy_plays_as_if_it_were_alone(make: Make) -> None:
     together, alone = make(4), make(1)
-    act = random_actions(together.agents, seed=3)
+    act = Random(together, 3)
     observation = together.reset([5, 6, 7, 8], [0, 1, 2, 3])
     np.testing.assert_array_equal(alone.reset([7], [0])[0], observation[2])
     for _ in range(STEPS):
@@ -130,7 +170,79 @@ def test_a_copy_plays_as_if_it_were_alone(make: Make) -> None:
     pytest.fail("no episode ended")
 
 
-def test_a_negative_number_of_agents_is_a_configuration_error() -> None:
-    for name in shipped(environments):
-        with pytest.raises(ConfigError):
-            make_environment(name, agents=-1, copies=1, **PARAMS.get(name, {}))
+def test_state_and_availability_are_of_the_present_and_of_each_copy_alone(make: Make) -> None:
+    together, again, alone = make(4), make(4), make(1)
+    act = Random(together, 3)
+    agents, observation = together.agents, together.reset([5, 6, 7, 8], [0, 1, 2, 3])
+    assert again.reset([5, 6, 7, 8], [0, 1, 2, 3]).shape == observation.shape
+    single = alone.reset([7], [0])
+    owner = np.repeat(np.arange(len(agents)), [agent.action.size for agent in agents])
+    alive, ended = np.ones((4, len(agents)), dtype=bool), False
+    for _ in range(STEPS):
+        state, available = state_of(together, observation), available_of(together)
+        assert kind(state) == ((4, state_size(together)), "float32")
+        assert kind(available) == ((4, len(owner)), "bool")
+        choices = np.stack([available[:, owner == i].sum(axis=1) for i in range(len(agents))], 1)
+        assert (choices >= 1).all()
+        discrete = np.array([isinstance(agent.action, Discrete) for agent in agents])
+        assert (choices[~alive & discrete & ~np.array(ended)] == 1).all()
+        np.testing.assert_array_equal(state_of(again, observation), state)
+        np.testing.assert_array_equal(available_of(again), available)
+        np.testing.assert_array_equal(state_of(alone, single)[0], state[2])
+        np.testing.assert_array_equal(available_of(alone)[0], available[2])
+        action = act(observation)
+        step = together.step(action)
+        observation, alive, ended = step.observation, step.alive, bool(step.ended.any())
+        again.step(action)
+        single = alone.step(action[2:3]).observation
+        if ended:
+            return
+    pytest.fail("no episode ended")
+
+
+def test_an_unavailable_action_is_refused_unless_actions_are_relaxed(make: Make) -> None:
+    environment = make(1)
+    act = Random(environment, 0)
+    observation = environment.reset([1], [0])
+    for _ in range(STEPS):
+        available, start = available_of(environment), 0
+        for agent in environment.agents:
+            part = slice(start, start + agent.action.size)
+            start = part.stop
+            relaxed = not isinstance(agent.action, Discrete) or agent.action.relaxed
+            if not relaxed and not available[0, part].all():
+                action = act(observation)
+                action[0, part] = np.eye(agent.action.size)[available[0, part].argmin()]
+                with pytest.raises(EnvironmentFailed, match=f"{agent.name} of copy 0 chose"):
+                    environment.step(action)
+                return
+        step = environment.step(act(observation))
+        observation = step.observation
+        if step.ended[0]:
+            return
+
+
+def test_a_shared_reward_is_the_same_for_all(make: Make) -> None:
+    environment = make(2)
+    if shares_reward(environment):
+        for step in play(environment, seed=4):
+            assert (step.reward == step.reward[:, :1]).all()
+
+
+def test_only_an_episode_that_ended_is_won(make: Make) -> None:
+    environment = make(3)
+    act, everybody = Random(environment, 5), [0, 1, 2]
+    observation = environment.reset([1, 2, 3], everybody)
+    for t in range(STEPS):
+        step = environment.step(act(observation))
+        won = won_of(environment)
+        assert kind(won) == ((3,), "bool")
+        assert not (won & ~step.ended).any()
+        ended = np.flatnonzero(step.ended).tolist()
+        observation = environment.reset([10 * t + copy for copy in ended], ended)
+
+
+@pytest.mark.parametrize("case", sorted(CASES))
+def test_a_negative_number_of_agents_is_a_configuration_error(case: str) -> None:
+    with pytest.raises(ConfigError):
+        made(case, 1, agents=-1)

@@ -12,7 +12,7 @@ from scipy.stats import chisquare
 from fullrank.common.types import FloatArray
 from fullrank.config import load
 from fullrank.config.tree import SamplingSettings
-from fullrank.replay import Memory, Priority, RingFile, Sample, Table
+from fullrank.replay import MemoryStorage, Priority, RingFile, Sample, Table
 from fullrank.rpc.messages import sample_message, sample_of
 from fullrank.wiring import Training, training_of
 
@@ -38,7 +38,7 @@ def rows(training: Training) -> FloatArray:
 
 
 def memory(row_size: int) -> Table:
-    return Table(Memory(CAPACITY, row_size), capacity=CAPACITY)
+    return Table(MemoryStorage(CAPACITY, row_size), capacity=CAPACITY)
 
 
 def on_disk(storage: RingFile) -> Table:
@@ -114,7 +114,7 @@ def test_a_draw_is_one_from_a_list_that_has_each_position_as_often_as_it_has_tic
     appends: list[tuple[list[int], bool]], data: st.DataObject
 ) -> None:
     """Draws agree whenever tickets are counted and wherever old ones are dropped."""
-    table = Table(Memory(9, 3), capacity=9)
+    table = Table(MemoryStorage(9, 3), capacity=9)
     rewards: list[int] = []
     for added, look in appends:
         first = len(rewards)

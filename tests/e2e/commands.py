@@ -21,6 +21,7 @@ from fullrank.runs.record import IterationRecord, read_records
 
 TINY = (
     "environment.copies=2",
+    "collect.steps=25",
     "collect.warmup=128",
     "collect.warmup_copies=8",
     "algorithm.batch_size=32",

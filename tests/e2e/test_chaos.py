@@ -8,7 +8,7 @@ from fullrank_faultlab import service_faults
 pytestmark = pytest.mark.e2e
 
 
-def test_a_run_that_is_disturbed_again_and_again_ends_as_if_nothing_had_happened() -> None:
+def test_a_run_under_repeated_faults_ends_as_if_nothing_had_happened() -> None:
     played = fullrank("chaos", "--services", "--schedules", "1", "--seed", "1")
     assert played.code == 0, played.output + played.error
     seed, *injected, summary = played.output.splitlines()

@@ -13,7 +13,8 @@ import pytest
 from tests.e2e.commands import centralised, committed, digests, kill_all, settings, start
 from tests.waiting import wait_until
 
-from fullrank.runs.event_log import Left, read_history
+from fullrank.runs.event_history import read_history
+from fullrank.runs.events import Left
 
 pytestmark = pytest.mark.e2e
 
@@ -75,7 +76,7 @@ def clocks(tmp_path: Path) -> dict[str, Clock]:
     services = ("replay", "controller", "learner")
     clocks = {service: Clock(tmp_path / f"{service}.clock") for service in services}
     if ahead_s(clocks["replay"]) < 3000.0:
-        pytest.skip("libfaketime does not change the time of day here")
+        pytest.skip("needs libfaketime, to change the time of day of one process")
     return clocks
 
 

@@ -52,7 +52,7 @@ class Disk:
 def disk(tmp_path: Path) -> Iterator[Disk]:
     mount = ["mount", "-t", "tmpfs", "-o", "size=32m", "tmpfs", str(tmp_path)]
     if os.geteuid() or subprocess.run(mount, check=False).returncode:
-        pytest.skip("no file system may be mounted here")
+        pytest.skip("needs root and the right to mount a small file system")
     yield Disk(tmp_path)
     kill_all(tmp_path)
     subprocess.run(["umount", "--lazy", str(tmp_path)], check=True)

@@ -30,7 +30,9 @@ RUNNER = os.environ.get("FULLRANK_KUBE_RUNNER", "")
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.docker,
-    pytest.mark.skipif(not RUNNER, reason="FULLRANK_KUBE_RUNNER names no runner of manifests"),
+    pytest.mark.skipif(
+        not RUNNER, reason="needs a cluster: FULLRANK_KUBE_RUNNER names no runner of manifests"
+    ),
 ]
 
 METRICS = "/var/lib/fullrank/run/metrics.jsonl"

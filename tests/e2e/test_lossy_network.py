@@ -25,7 +25,7 @@ def losses(tmp_path: Path) -> Path:
     """Counter of lost packets."""
     path = tmp_path / "losses"
     if not works(*lossy(path, "true")):
-        pytest.skip("no network may be made here that loses packets (unshare, iptables)")
+        pytest.skip("needs unshare and iptables, to drop packets in a network namespace")
     return path
 
 

@@ -51,7 +51,7 @@ class Names:
 def names(tmp_path: Path) -> Names:
     names = Names(tmp_path / "hosts")
     if not works(*names.within, "true"):
-        pytest.skip("no file may be mounted here for some processes alone (unshare)")
+        pytest.skip("needs the right to mount /etc/hosts for some processes alone (unshare)")
     return names
 
 

@@ -45,8 +45,8 @@ class Flooded:
 
     async def serves(self) -> None:
         """Check that another client gets its minibatch."""
-        out = np.empty((SAMPLE.size, ROWS.shape[1]), np.float32)
-        await self.client.get_sample(sample_message(SAMPLE), out)
+        row_size = ROWS.shape[1]
+        out = await self.client.get_sample(sample_message(SAMPLE), row_size=row_size)
         assert np.array_equal(out, ROWS[SAMPLE.positions()])
 
 
@@ -89,7 +89,7 @@ async def metadata(address: str) -> None:
             assert await call.code() is StatusCode.RESOURCE_EXHAUSTED
 
 
-async def bombs(address: str) -> None:
+async def compressed_messages(address: str) -> None:
     """Messages that are small until they are inflated; none is inflated."""
     async with grpc.aio.insecure_channel(
         address, compression=grpc.Compression.Gzip, options=UNLIMITED
@@ -117,7 +117,9 @@ async def streams(address: str) -> None:
             each.cancel()
 
 
-@pytest.mark.parametrize("flood", [oversized, metadata, bombs, streams], ids=lambda f: f.__name__)
+@pytest.mark.parametrize(
+    "flood", [oversized, metadata, compressed_messages, streams], ids=lambda f: f.__name__
+)
 async def test_a_flood_is_refused_within_bounded_memory_and_others_are_served(
     replay: Flooded, flood: Callable[[str], Awaitable[None]]
 ) -> None:

@@ -86,7 +86,8 @@ def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
     outcome = fullrank("train", "--run-dir", str(run_dir), *settings("iterations=2"))
     assert "\x1b" not in outcome.output
     assert outcome.output.startswith(f"run {run_dir}\n")
-    assert outcome.output.endswith(f"finished: 2 iterations in {run_dir}\n")
+    assert f"\nfinished: 2 iterations in {run_dir}\nreturn -" in outcome.output
+    assert outcome.output.endswith(f"\nwatch an episode: fullrank render {run_dir}\n")
     assert "iteration 2/2  return " in outcome.output
 
 
@@ -139,7 +140,6 @@ def test_services_that_were_all_killed_resume_to_the_same_bits(run_dir: Path) ->
     assert digests(run_dir) == [each.update_digest for each in LocalRun(config_of(run_dir)).train()]
 
 
-@pytest.mark.smoke
 def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 3, what="three iterations")
@@ -154,7 +154,7 @@ def test_a_killed_learner_is_borne_by_the_code(run_dir: Path) -> None:
 
 
 def test_a_pettingzoo_environment_trains(run_dir: Path) -> None:
-    pytest.importorskip("mpe2")
+    pytest.importorskip("mpe2", reason="needs the extra mpe")
     outcome = fullrank(
         "train",
         "--run-dir",

@@ -10,9 +10,9 @@ from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import batch_digest, snap
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.assignment import rows_of
+from fullrank_learner.active_assignment import rows_of
+from fullrank_learner.computation import Contribution
 from fullrank_learner.run_context import RunContext
-from fullrank_learner.session import Contribution
 
 
 class _WrongGradients:

@@ -19,8 +19,8 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
+from fullrank_learner.computation import Contribution
 from fullrank_learner.run_context import RunContext
-from fullrank_learner.session import Contribution
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,7 +64,7 @@ class FakeLearner:
         client = ControllerClient(self.address, security=self.security)
         call = client.work()
         try:
-            await self._converse(call)
+            await self._serve_assignments(call)
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass
         except asyncio.CancelledError:
@@ -74,7 +74,7 @@ class FakeLearner:
         await client.close()
         return ending
 
-    async def _converse(self, call: WorkCall) -> None:
+    async def _serve_assignments(self, call: WorkCall) -> None:
         version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
         hello = pb.Hello(
             version=version, host="fake", domain=socket.gethostname(), process=self.process
@@ -129,8 +129,8 @@ class FakeLearner:
                         return  # committed meanwhile
                 assembler.add(message.chunks.pop(0))
         context.algorithm.parameters.written()
-        batch = np.empty((assignment.sample.size, context.algorithm.problem.row_size), np.float32)
-        await replay.get_sample(assignment.sample, batch)
+        row_size = context.algorithm.problem.row_size
+        batch = await replay.get_sample(assignment.sample, row_size=row_size)
         fault = self.fault if due else Fault.OK
         worker = wrong_worker(context) if fault in WRONG else context.worker
         units, computed = await asyncio.to_thread(compute, worker, assignment, batch)
@@ -154,11 +154,11 @@ class FakeLearner:
             return
         for row, coded in computed.computed.coded.items():
             if fault not in (Fault.OK, Fault.STALL, *WRONG):
-                await self._misbehave(call, fault, assignment, units, row, coded, computed)
+                await self._inject_fault(call, fault, assignment, units, row, coded, computed)
             if fault in (Fault.OK, Fault.STALE, Fault.STALL, *WRONG):
                 await contribute(call, assignment.ids, row, coded, computed, units)
 
-    async def _misbehave(
+    async def _inject_fault(
         self,
         call: WorkCall,
         fault: Fault,
@@ -193,7 +193,10 @@ class FakeLearner:
                 broken.view(np.uint64)[-1] ^= np.uint64(1 << 62)  # of the exponent
             await contribute(call, ids, row, broken, computed, units)
         elif fault is Fault.WRONG_DIGEST:
-            wrong = [pb.UnitDone(ids=ids, unit=unit.unit, digest=bytes(16)) for unit in units]
+            wrong = [
+                pb.UnitDone(ids=ids, unit=done.unit, digest=bytes(len(done.digest)))
+                for done in units
+            ]
             await contribute(call, ids, row, coded, computed, wrong)
         elif fault is Fault.FORGED_IDENTITY:  # speaks for the holder of the next unit
             forged = pb.UnitDone(ids=ids, unit=units[0].unit + 1, digest=units[0].digest)

@@ -7,10 +7,10 @@ from tests.fakes.faults import Fault
 
 from fullrank.common.types import Vector
 from fullrank.rpc.clients import WorkCall
-from fullrank.rpc.codec import LEARNER_CHUNKS, Field, bundle, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.session import Contribution
+from fullrank_learner.computation import Contribution
 
 
 async def say(
@@ -35,7 +35,7 @@ async def contribute(
     header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
     first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
     for message in bundle(
-        [Field(first), *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]
+        [EncodedField(first), *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]
     ):
         await call.write(message)
 

@@ -18,7 +18,7 @@ from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
 from fullrank.rpc.security import Security
-from fullrank.runs.event_log import read_history
+from fullrank.runs.event_history import read_history
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.server import serve as serve_controller

@@ -254,7 +254,7 @@ async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is
 @pytest.mark.parametrize(
     "fault", [Fault.WRONG_VECTOR, Fault.BIT_FLIP, Fault.SCALE, Fault.WRONG_DIGEST]
 )
-async def test_a_learner_that_was_wrong_is_named_left_out_and_dealt_no_row_again(
+async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_again(
     tmp_path: Path, fault: Fault
 ) -> None:
     settings = resolved(

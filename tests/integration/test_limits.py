@@ -58,7 +58,7 @@ async def test_streams_beyond_the_limit_of_one_connection_are_refused_and_others
     assert cluster.digests() == reference_digests(cluster.config)
 
 
-async def look_without_end(client: ControllerClient) -> None:
+async def poll_status(client: ControllerClient) -> None:
     while True:
         await client.status()
 
@@ -72,7 +72,7 @@ async def test_calls_beyond_the_rate_of_one_connection_are_refused(
         address = await cluster.address()
         hasty, calm = ControllerClient(address), ControllerClient(address)
         with pytest.raises(ServiceLost, match=r"RESOURCE_EXHAUSTED: .* call less often"):
-            await look_without_end(hasty)
+            await poll_status(hasty)
         await calm.status()
         await hasty.close()
         await calm.close()

@@ -26,7 +26,7 @@ DASHBOARD = METRICS / "grafana" / "dashboards" / "fullrank.json"
 pytestmark = [
     pytest.mark.integration,
     pytest.mark.skipif(
-        shutil.which("promtool") is None, reason="needs Debian's package prometheus"
+        shutil.which("promtool") is None, reason="needs promtool, of Debian's package prometheus"
     ),
 ]
 

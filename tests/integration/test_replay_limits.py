@@ -13,6 +13,8 @@ from tests.waiting import WAIT_S, eventually
 from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
+from fullrank.replay.fence import Fence
+from fullrank.replay.store import Store
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.clients import ReplayClient, append_requests
 from fullrank.rpc.errors import RETRY_AFTER
@@ -22,10 +24,8 @@ from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
-from fullrank_replay import appends, minibatches, servicer
-from fullrank_replay.fence import Fence
+from fullrank_replay import appends, minibatches, pacing, servicer
 from fullrank_replay.servicer import ReplayServicer
-from fullrank_replay.store import Store
 
 pytestmark = pytest.mark.integration
 
@@ -42,9 +42,8 @@ class Pair:
     reader: ReplayClient
 
     async def read(self, *, tail: int, head: int) -> FloatArray:
-        out = np.empty((4, ROW_SIZE), np.float32)
         sample = Sample(table=TABLE, seed=1, iteration=head, tail=tail, head=head, size=4)
-        await self.reader.get_sample(sample_message(sample), out)
+        out = await self.reader.get_sample(sample_message(sample), row_size=ROW_SIZE)
         assert np.array_equal(out[:, 0], sample.positions())
         return out
 
@@ -91,7 +90,7 @@ async def test_a_writer_that_nobody_reads_from_waits_until_somebody_does(pair: P
 async def test_a_writer_that_waited_too_long_is_told_when_to_try_again_and_does(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servicer, "PATIENCE_S", SHORT_S)
+    monkeypatch.setattr(pacing, "PATIENCE_S", SHORT_S)
     monkeypatch.setattr(servicer, "RETRY_AFTER_S", SHORT_S)
     refusals: list[grpc.aio.AioRpcError] = []
     await pair.stalled()
@@ -151,7 +150,7 @@ async def test_a_reader_waits_for_what_is_not_written_yet_and_others_are_served(
 async def test_a_reader_of_what_never_comes_is_told_so(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(servicer, "PATIENCE_S", SHORT_S)
+    monkeypatch.setattr(pacing, "PATIENCE_S", SHORT_S)
     await pair.write(0, 4)
     with pytest.raises(OutOfRange, match="position 5 is not written yet: head 4"):
         await pair.read(tail=0, head=6)

@@ -1,6 +1,7 @@
 """Whole runs over real servers in one event loop: they commit the bits of the one-process run."""
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,8 +10,11 @@ import pytest
 from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import FullrankError
+from fullrank.common.errors import FullrankError, NotFound
+from fullrank.common.types import FloatArray
 from fullrank.config import load, read_config
+from fullrank.rpc import clients
+from fullrank.rpc.codec import EncodedField, encode_chunks
 from fullrank.runs.journal import Journal
 from fullrank_learner.server import attach
 
@@ -41,6 +45,32 @@ async def test_services_commit_what_one_process_commits(
     assert status.iterations_committed == cluster.config.iterations
     assert cluster.digests() == reference_digests(cluster.config)
     assert all(record.exact for record in cluster.records())
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
+) -> None:
+    def refuse_mapping(path: Path, instance: bytes) -> None:
+        raise NotFound(f"{path} is on another host")
+
+    encoded: list[int] = []
+
+    def encode(rows: FloatArray, **how: Any) -> Iterator[EncodedField]:
+        encoded.append(len(rows))
+        return encode_chunks(rows, **how)
+
+    monkeypatch.setattr("fullrank_replay.servicer.encode_chunks", encode)
+    if not mapped:
+        monkeypatch.setattr(clients, "MappedTable", refuse_mapping)
+    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        status = await cluster.finished()
+        assert [learner.maps_table for learner in status.learners] == [mapped] * 4
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert encoded == ([] if mapped else [16] * cluster.config.iterations)
 
 
 async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path: Path) -> None:

@@ -74,6 +74,7 @@ async def test_a_taken_port_is_refused_and_named(tmp_path: Path) -> None:
             other.replay()
             with pytest.raises(AddressInUse, match=f"cannot listen on {address}: it is taken"):
                 await asyncio.wait_for(other.controller().task, WAIT_S)
+    assert not [*(tmp_path / "second").rglob("*.journal")]
 
 
 async def test_a_second_controller_of_a_run_is_refused(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ async def test_a_heartbeat_counts_for_who_holds_the_stream_s_lease_alone(tmp_pat
 async def test_a_silent_learner_is_expelled_and_dials_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def mute(*_: object, **__: object) -> None:
+    async def wait_for_ever(*_: object, **__: object) -> None:
         await asyncio.Event().wait()
 
     settings = resolved(
@@ -164,7 +165,7 @@ async def test_a_silent_learner_is_expelled_and_dials_again(
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
-        monkeypatch.setattr(ControllerClient, "heartbeat", mute)
+        monkeypatch.setattr(ControllerClient, "heartbeat", wait_for_ever)
         learner = cluster.learner()
         await cluster.ready(1)
         await cluster.status_when(lambda status: not status.learners, what="expelled")

@@ -74,8 +74,9 @@ def test_a_longer_unit_brings_light_rows_first() -> None:
 
 def test_returns_are_reported_when_episodes_end() -> None:
     returns = [iteration.return_mean for iteration in LocalRun(config(), coded=False)]
-    # Episodes of 25 steps, 10 steps an iteration: they end in iterations 2, 4 and 7.
-    assert [value is None for value in returns] == [True, True, False, True, False, True]
+    # Episodes of 25 steps, 10 steps an iteration; copy 1 begins in step 12 of its first episode.
+    # They end after steps 25 and 50 of copy 0, and 13, 38 and 63 of copy 1.
+    assert [value is None for value in returns] == [True, False, False, False, False, True]
     assert all(value < 0 for value in returns if value is not None)
 
 
@@ -169,7 +170,9 @@ def test_frozen_agents_keep_what_they_have_while_the_others_learn(
     assert same == {0: True, 1: True, 2: False, 3: False}
 
 
-def test_learners_with_samples_of_their_own_wait_for_quiet_and_commit_what_they_have() -> None:
+def test_learners_with_samples_of_their_own_wait_for_low_variance_and_commit_what_they_have() -> (
+    None
+):
     def noises(code: str, limit: float) -> list[LocalIteration]:
         settings = {
             "environment__name": "food_collection",
@@ -183,11 +186,11 @@ def test_learners_with_samples_of_their_own_wait_for_quiet_and_commit_what_they_
         }
         return LocalRun(config(**settings)).train()
 
-    ranked, quiet = (noises("mds", limit) for limit in (float("inf"), 0.95))
+    ranked, waiting = (noises("mds", limit) for limit in (float("inf"), 0.95))
     assert all(len(each.received) == 3 and not each.exact for each in ranked)
-    assert all(each.variance is not None and each.variance <= 0.95 for each in quiet)
-    assert all(3 < len(each.received) < 6 for each in quiet)
+    assert all(each.variance is not None and each.variance <= 0.95 for each in waiting)
+    assert all(3 < len(each.received) < 6 for each in waiting)
     assert [each.received for each in noises("uncoded", 0.5)] == [
         each.received for each in noises("uncoded", float("inf"))
     ]
-    assert noises("mds", 0.95) == quiet
+    assert noises("mds", 0.95) == waiting

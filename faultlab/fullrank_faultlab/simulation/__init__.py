@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fullrank.common.seeding import stream
-from fullrank.config import RunConfig, load
-from fullrank.runs.event_log import read_history
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig
+from fullrank.runs.event_history import read_history
 from fullrank_faultlab.invariants import violations
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation import toy_algorithm  # registers the algorithm

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import training_of
 from fullrank_controller.learners.servicer import ControllerServicer
@@ -73,14 +73,14 @@ class SimulatedController:
             RolledBack: Wrong iterations are rolled back; another term follows.
             Killed: The process reached the armed failpoint.
         """
-        watching = asyncio.create_task(
+        liveness = asyncio.create_task(
             expel_silent(self._run.roster, self._config.controller, self._watchdog)
         )
         try:
             restored = self._restored
             await self._driver.drive(head=restored.head, journalled=restored.journalled)
         finally:
-            watching.cancel()
+            liveness.cancel()
 
     def connect(self, faults: LinkFaults) -> SimulatedStream:
         """A stream of a learner to this controller."""
@@ -105,4 +105,4 @@ class SimulatedController:
     def position(self) -> str:
         """Progress of the run, for messages."""
         run = self._run
-        return f"term {run.identity.term}, {run.position()}, {run.status.message}"
+        return f"term {run.identity.term}, {run.position()}, {run.progress.message}"

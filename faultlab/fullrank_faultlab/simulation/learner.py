@@ -14,8 +14,9 @@ from fullrank.common.errors import FullrankError, InvalidContribution
 from fullrank.common.types import RunTerm, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES, batch_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
-from fullrank.rpc.messages import run_term_message, sample_of
-from fullrank.runs.event_log import EventLog, Sent, Welcomed
+from fullrank.rpc.messages import run_term_message, sample_of, sent_event
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Welcomed
 from fullrank.training.worker import AssignedRow, Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_faultlab.simulation.link import SimulatedStream
@@ -152,27 +153,11 @@ class SimulatedLearner:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
         if behaviour is Behaviour.WRONG_DIGEST:
             reports[0].digest = bytes(DIGEST_BYTES)
-        digest = batch_digest(batch)
-        self._log_sent(learner, assignment, digest)
-        header = pb.Coded(ids=ids, row=row.row, batch_digest=digest, compute_s=0.01)
+        header = pb.Coded(ids=ids, row=row.row, batch_digest=batch_digest(batch), compute_s=0.01)
+        self.event_log.append(sent_event(header, learner=learner))
         chunks = b"".join(map(bytes, encode_chunks(coded, array_id=row.row, field=LEARNER_CHUNKS)))
         return [
             *(pb.LearnerMessage(units=[report]) for report in reports),
             pb.LearnerMessage(coded=header),
             pb.LearnerMessage.FromString(chunks),
         ]
-
-    def _log_sent(self, learner: int, assignment: pb.Assignment, digest: bytes) -> None:
-        ids = assignment.ids
-        self.event_log.append(
-            Sent(
-                run=ids.run,
-                term=ids.term,
-                epoch=ids.epoch,
-                iteration=ids.iteration,
-                attempt=ids.attempt,
-                learner=learner,
-                row=assignment.rows[0].row,
-                batch_digest=digest.hex(),
-            )
-        )

@@ -7,10 +7,13 @@ import numpy as np
 from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.replay import TABLE, Memory, Sample, Table
+from fullrank.replay.samplers import Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import TABLE, Table
 from fullrank.rpc.clients import AGAIN_S
 from fullrank.rpc.messages import sample_of
-from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2
 
 DELAY_S = 0.01
@@ -42,7 +45,7 @@ class SimulatedReplay:
         self._owner = run_term
         if self._table is None:
             # Twice the slots: an interrupted append overwrites no readable row.
-            self._table = Table(Memory(2 * capacity, row_size), capacity=capacity)
+            self._table = Table(MemoryStorage(2 * capacity, row_size), capacity=capacity)
         self._table.truncate(head)
         self._event_log.append(Truncated(table=TABLE, head=self._table.head))
         return self._table
@@ -87,9 +90,9 @@ class SimulatedReplayClient:
         )
         return table.tail, table.head
 
-    async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
-        """Fill ``out`` with the minibatch."""
-        out[:] = self._replay.gather(sample_of(sample))
+    async def get_sample(self, sample: common_pb2.Sample, *, row_size: int) -> FloatArray:
+        """Return the minibatch."""
+        return self._replay.gather(sample_of(sample))
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows; returns the acknowledged head."""

@@ -15,14 +15,15 @@ from google_crc32c import value as crc32c
 from fullrank.algorithms.base import (
     Algorithm,
     DataMode,
+    EnvironmentSpec,
     Memory,
     Problem,
     Section,
     Unit,
-    World,
     register,
 )
-from fullrank.codes.targets import sum_of_units
+from fullrank.codes.targets import sums_of_groups
+from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -71,8 +72,9 @@ class Toy:
         return "toy"
 
     def step(self, targets: FloatArray) -> None:
-        """Add the head of each target; that of a sum to every unit."""
-        self._parameters += targets[:, :SIZE]
+        """Add the head of each target to all units that it sums."""
+        heads = targets[:, :SIZE]
+        self._parameters += np.repeat(heads, len(self._parameters) // len(heads), axis=0)
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """The state: the parameters."""
@@ -124,11 +126,11 @@ class ToyConfig:
         """One minibatch for all units."""
         return DataMode(batch_size=self.batch_size)
 
-    def problem(self, world: World) -> Problem:
+    def problem(self, environment: EnvironmentSpec) -> Problem:
         """One unit an agent, each larger than the one before."""
-        count = len(world.agents)
-        actions = sum(agent.action.size for agent in world.agents)
-        observations = sum(agent.observation_size for agent in world.agents)
+        count = len(environment.agents)
+        actions = sum(agent.action.size for agent in environment.agents)
+        observations = sum(agent.observation_size for agent in environment.agents)
         return Problem(
             units=tuple(Unit(agent) for agent in range(count)),
             unit_sizes=tuple(SIZE + unit for unit in range(count)),
@@ -140,10 +142,10 @@ class ToyConfig:
             data=self.data_mode(),
         )
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """All roles in one object; parameters begin as zeros."""
-        problem = self.problem(world)
-        actions = sum(agent.action.size for agent in world.agents)
+        problem = self.problem(environment)
+        actions = sum(agent.action.size for agent in environment.agents)
         roles = Toy(problem, actions=actions, seed=seed)
         return Algorithm(
             problem=problem, parameters=roles, gradients=roles, optimiser=roles, actor=roles
@@ -153,14 +155,24 @@ class ToyConfig:
 @register("summed_toy")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SummedToyConfig(ToyConfig):
-    """The toy algorithm whose units are parts of one update: only their sum is recovered."""
+    """The toy algorithm whose units are parts of few updates: only their sums are recovered."""
 
-    def problem(self, world: World) -> Problem:
-        """Parts of an update that all agents share."""
-        problem = ToyConfig.problem(self, world)
+    groups: int = 1
+    """K, number of sums; each is over as many consecutive units."""
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Parts of updates that all agents of a group share.
+
+        Raises:
+            ConfigError: The units do not form so many equal groups.
+        """
+        problem = ToyConfig.problem(self, environment)
         count = len(problem.units)
+        if self.groups < 1 or count % self.groups:
+            raise ConfigError(f"algorithm.groups = {self.groups} does not divide {count} units")
         units = tuple(Unit(None, part) for part in range(count))
-        return replace(problem, units=units, target=sum_of_units(count))
+        target = sums_of_groups(self.groups, count // self.groups)
+        return replace(problem, units=units, target=target)
 
 
 @register("independent_toy")

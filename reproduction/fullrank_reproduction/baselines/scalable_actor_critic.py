@@ -29,12 +29,10 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive, stream
-from fullrank.common.types import FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.lattice.environment import LatticeEnvironment, seen
 from fullrank.training.evaluation import Act
 from fullrank_reproduction.baselines.table import SparseTable
-
-Array = NDArray[np.float64]
 
 RESTART = 10
 """Episodes after which the step sizes restart."""
@@ -112,7 +110,7 @@ class ScalableActorCritic:
         """
         calls = count()
 
-        def act(observation: FloatArray) -> FloatArray:
+        def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
             generator = stream(seed, "tabular_action", next(calls))
             chances = self._chances(self._state(observation))
             return self._action(sampled(chances, generator.random(chances.shape[:2])))

@@ -32,10 +32,10 @@ class SparseTable:
         """
         data, width = keys.tobytes(), keys.itemsize * keys.shape[-1]
         place = self._place
-        found = [
+        places = [
             place.setdefault(data[start : start + width], len(place))
             for start in range(0, len(data), width)
         ]
         if len(place) > len(self.values):
             self.values = np.concatenate([self.values, np.zeros(2 * len(place))])
-        return np.array(found).reshape(keys.shape[:-1])
+        return np.array(places).reshape(keys.shape[:-1])

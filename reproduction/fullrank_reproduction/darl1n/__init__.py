@@ -3,7 +3,3 @@
 Training in Tables I to IV and Figs. 2, 4(b), 5 and 6; Table V, the noise of decoded gradients, and
 the times of Fig. 7 and Table VI in virtual time.
 """
-
-from fullrank_reproduction.darl1n.experiment import SCALES, Scale, reproduce, work
-
-__all__ = ["SCALES", "Scale", "reproduce", "work"]

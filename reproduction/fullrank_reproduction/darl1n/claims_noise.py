@@ -14,15 +14,16 @@ DROWNED, CLEAR = 10.0, 2.0
 first, harmless up to the second."""
 
 
-def judge_noise(found: Results) -> list[ClaimResult]:
+def judge_noise(results: Results) -> list[ClaimResult]:
     """Results for the noise study."""
     first, then = (
-        [(name, median(found, name, size)) for name in noise.DENSE] for size in (AGENTS, RECOVERED)
+        [(name, median(results, name, size)) for name in noise.DENSE]
+        for size in (AGENTS, RECOVERED)
     )
     return [
         judge(
             "No code decodes with a mean variance below M / |J|.",
-            list(_below_the_bound(found)),
+            list(_below_the_bound(results)),
             grounds="in every set J that was looked at",
         ),
         judge(
@@ -39,14 +40,14 @@ def judge_noise(found: Results) -> list[ClaimResult]:
     ]
 
 
-def median(found: Results, name: str, size: int) -> float:
+def median(results: Results, name: str, size: int) -> float:
     """Median of the mean variance over decodable sets; every set of a dense code is decodable."""
-    return float(at(found, name, size)["noise"][1])
+    return float(at(results, name, size)["noise"][1])
 
 
-def _below_the_bound(found: Results) -> Iterator[str]:
+def _below_the_bound(results: Results) -> Iterator[str]:
     for name in noise.CODES:
         for size in noise.SIZES:
-            least = at(found, name, size)["least"]
+            least = at(results, name, size)["least"]
             if least is not None and least < 1.0 - 1e-9:
                 yield f"{name} with {size} rows: {least:.3f} of it"

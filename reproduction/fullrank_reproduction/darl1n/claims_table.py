@@ -18,7 +18,7 @@ from fullrank_reproduction.darl1n.published import (
     SPARSE,
     TABLE_V,
     UNCODED,
-    Row,
+    PublishedRow,
     Scheme,
 )
 from fullrank_reproduction.darl1n.results import Results, overhead, success, variance
@@ -34,7 +34,7 @@ DRAWS = 10
 ENOUGH = "at every |J| at which enough sets decode"
 
 
-def judge_published(found: Results) -> list[ClaimResult]:
+def judge_published(results: Results) -> list[ClaimResult]:
     """Results for the origin of the published numbers."""
     return [
         judge(
@@ -54,49 +54,49 @@ def judge_published(found: Results) -> list[ClaimResult]:
         ),
         judge(
             "V of repetition follows from eq. 16.",
-            list(_unlike_variance(found, REPETITION, TABLE_V[REPETITION.name])),
+            list(_unlike_variance(results, REPETITION, TABLE_V[REPETITION.name])),
             grounds=ENOUGH,
         ),
         judge(
             "V of MDS is that of the Vandermonde matrix of the authors' earlier code.",
-            list(_unlike_variance(found, VANDERMONDE, TABLE_V[MDS.name])),
+            list(_unlike_variance(results, VANDERMONDE, TABLE_V[MDS.name])),
             grounds=ENOUGH,
         ),
     ]
 
 
-def judge_table(found: Results) -> list[ClaimResult]:
+def judge_table(results: Results) -> list[ClaimResult]:
     """Results for the claims about the table, from this reproduction's numbers."""
     return [
-        judge("Uncoded computes least, MDS most.", list(_outside(found)), grounds="in all rows"),
+        judge("Uncoded computes least, MDS most.", list(_outside(results)), grounds="in all rows"),
         judge(
             "MDS is the most resilient.",
-            list(_more_resilient(found)),
+            list(_more_resilient(results)),
             grounds="no scheme succeeds more often, with either kind of stragglers",
         ),
         judge(
             "More density costs more and survives more.",
-            [*_not_rising(found, SPARSE), *_not_rising(found, LDGM)],
+            [*_not_rising(results, SPARSE), *_not_rising(results, LDGM)],
             grounds="sparse and LDGM, with either kind of stragglers",
         ),
         judge(
             "MDS has the largest V, with the Vandermonde matrix.",
-            list(_beaten(found, VANDERMONDE, sign=1)),
+            list(_beaten(results, VANDERMONDE, sign=1)),
             grounds=ENOUGH,
         ),
         judge(
             "MDS has the largest V, with orthonormal columns.",
-            list(_beaten(found, MDS, sign=1)),
+            list(_beaten(results, MDS, sign=1)),
             grounds=ENOUGH,
         ),
         judge(
             "Repetition has the smallest V.",
-            list(_beaten(found, REPETITION, sign=-1)),
+            list(_beaten(results, REPETITION, sign=-1)),
             grounds=ENOUGH,
         ),
         judge(
             "Sparse has a larger V than LDGM.",
-            list(_quieter_sparse(found)),
+            list(_lower_variance_of_sparse(results)),
             grounds=f"mean over the densities, {ENOUGH}",
         ),
     ]
@@ -121,34 +121,34 @@ def _unlikely_overheads() -> Iterator[str]:
             yield f"{scheme.name}: published {said:g}, must be {mean:.2f} ± {error:.2f}"
 
 
-def _unlike_variance(found: Results, scheme: Scheme, published: Row) -> Iterator[str]:
+def _unlike_variance(results: Results, scheme: Scheme, published: PublishedRow) -> Iterator[str]:
     for received, said in zip(RECEIVED, published.variance, strict=True):
-        ours, error = variance(found, scheme, received)
-        if abs(ours - said) > ERRORS * error + CLOSE:
-            yield f"with {received} rows: published {said:g}, must be {ours:.2f}"
+        computed, error = variance(results, scheme, received)
+        if abs(computed - said) > ERRORS * error + CLOSE:
+            yield f"with {received} rows: published {said:g}, must be {computed:.2f}"
 
 
-def _outside(found: Results) -> Iterator[str]:
-    least, most = overhead(found, UNCODED), overhead(found, MDS)
+def _outside(results: Results) -> Iterator[str]:
+    least, most = overhead(results, UNCODED), overhead(results, MDS)
     for scheme in SCHEMES:
-        if not least <= overhead(found, scheme) <= most:
-            yield f"{scheme.name}: {overhead(found, scheme):.2f}"
+        if not least <= overhead(results, scheme) <= most:
+            yield f"{scheme.name}: {overhead(results, scheme):.2f}"
 
 
-def _more_resilient(found: Results) -> Iterator[str]:
+def _more_resilient(results: Results) -> Iterator[str]:
     for scheme, model, rate in product(SCHEMES, StragglerModel, RATES):
-        ours = success(found, MDS, model, rate)
-        its = success(found, scheme, model, rate)
-        if its["value"] > ours["value"] + ERRORS * _together(ours, its):
+        best = success(results, MDS, model, rate)
+        its = success(results, scheme, model, rate)
+        if its["value"] > best["value"] + ERRORS * _together(best, its):
             yield f"{scheme.name} at eta = {rate} ({model}): {its['value']:.3f}"
 
 
-def _not_rising(found: Results, schemes: Sequence[Scheme]) -> Iterator[str]:
+def _not_rising(results: Results, schemes: Sequence[Scheme]) -> Iterator[str]:
     for thinner, denser in pairwise(schemes):
-        if overhead(found, denser) <= overhead(found, thinner):
+        if overhead(results, denser) <= overhead(results, thinner):
             yield f"{denser.name} computes no more than {thinner.name}"
         for model, rate in product(StragglerModel, RATES):
-            less, more = (success(found, each, model, rate) for each in (thinner, denser))
+            less, more = (success(results, scheme, model, rate) for scheme in (thinner, denser))
             if more["value"] < less["value"] - ERRORS * _together(less, more):
                 yield f"{denser.name} survives less than {thinner.name} at eta = {rate}"
 
@@ -158,21 +158,21 @@ def _together(one: JSON, other: JSON) -> float:
     return math.hypot(one["standard_error"], other["standard_error"])
 
 
-def _beaten(found: Results, first: Scheme, *, sign: int) -> Iterator[str]:
+def _beaten(results: Results, first: Scheme, *, sign: int) -> Iterator[str]:
     """Schemes whose V is larger (``sign`` 1) or smaller (-1) than that of the first."""
     for received in RECEIVED:
-        ours, error = variance(found, first, received)
-        others = [(scheme.name, *variance(found, scheme, received)) for scheme in SCHEMES]
-        known = [other for other in others if not math.isnan(other[1])]
-        name, its, other = max(known, key=lambda entry: sign * entry[1])
-        if sign * (its - ours) > ERRORS * math.hypot(error, other):
-            yield f"with {received} rows: {first.name} {ours:.2f}, {name} {its:.2f}"
+        base, error = variance(results, first, received)
+        others = [(scheme.name, *variance(results, scheme, received)) for scheme in SCHEMES]
+        computed = [other for other in others if not math.isnan(other[1])]
+        name, its, other = max(computed, key=lambda entry: sign * entry[1])
+        if sign * (its - base) > ERRORS * math.hypot(error, other):
+            yield f"with {received} rows: {first.name} {base:.2f}, {name} {its:.2f}"
 
 
-def _quieter_sparse(found: Results) -> Iterator[str]:
+def _lower_variance_of_sparse(results: Results) -> Iterator[str]:
     for received in RECEIVED:
         sparse, ldgm = (
-            sum(variance(found, scheme, received)[0] for scheme in schemes) / len(schemes)
+            sum(variance(results, scheme, received)[0] for scheme in schemes) / len(schemes)
             for schemes in (SPARSE, LDGM)
         )
         if sparse <= ldgm:

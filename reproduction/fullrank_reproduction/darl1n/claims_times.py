@@ -30,18 +30,18 @@ LIGHT, DENSE = (REPETITION, LDGM[1]), (MDS, SPARSE[2])
 LATE = RATES[1:]
 
 
-def judge_figure(found: Results, model: StragglerModel) -> list[ClaimResult]:
+def judge_figure(results: Results, model: StragglerModel) -> list[ClaimResult]:
     """Results for Fig. 7, for one straggler model."""
-    wins, pairs = _light_wins(found, model)
+    wins, pairs = _light_wins(results, model)
     return [
         judge(
             "Without stragglers uncoded is fastest, MDS and sparse slowest.",
-            list(_disordered(found, model)),
+            list(_disordered(results, model)),
             grounds="all others lie between",
         ),
         judge(
             "Repetition and LDGM slow down less than uncoded.",
-            list(_as_fragile(found, model)),
+            list(_as_fragile(results, model)),
             grounds="at both rates and delays",
         ),
         judge(
@@ -51,28 +51,28 @@ def judge_figure(found: Results, model: StragglerModel) -> list[ClaimResult]:
         ),
         judge(
             "MDS and sparse do not grow much as Delta goes from 1 to 4.",
-            list(_growing(found, model)),
+            list(_growing(results, model)),
             grounds=f"by a factor below {FLAT}",
         ),
         judge(
             "MDS and sparse are quickest where delay and rate are largest.",
-            list(_quicker_than_dense(found, model)),
+            list(_quicker_than_dense(results, model)),
             grounds=f"Delta = {DELAYS_S[-1]:g} s, eta = {LATE[-1]}",
         ),
     ]
 
 
-def judge_convergence(found: Results, machines: Machines) -> list[ClaimResult]:
+def judge_convergence(results: Results, machines: Machines) -> list[ClaimResult]:
     """Results for Table VI, with independent stragglers."""
     return [
         judge(
             "LDGM converges first where there are stragglers, if all need the same iterations.",
-            list(_before_ldgm(found)),
+            list(_before_ldgm(results)),
             grounds="at both rates",
         ),
         judge(
             "All schemes need the same number of iterations to converge.",
-            list(_elsewhere(found, machines)),
+            list(_elsewhere(results, machines)),
             grounds=f"{machines.iterations:.0f}; all times within {NEAR:.0%}",
         ),
         ClaimResult(
@@ -83,75 +83,75 @@ def judge_convergence(found: Results, machines: Machines) -> list[ClaimResult]:
     ]
 
 
-def _disordered(found: Results, model: StragglerModel) -> Iterator[str]:
-    calm = {each.name: seconds(found, each, model, DELAYS_S[0], 0.0) for each in TIMED}
+def _disordered(results: Results, model: StragglerModel) -> Iterator[str]:
+    calm = {scheme.name: seconds(results, scheme, model, DELAYS_S[0], 0.0) for scheme in TIMED}
     if calm[UNCODED.name] > min(calm.values()) * 1.01:
         yield f"uncoded takes {calm[UNCODED.name]:.2f} s of {min(calm.values()):.2f} s"
-    quickest = min(calm[each.name] for each in DENSE)
-    for each in LIGHT:
-        if calm[each.name] > quickest:
-            yield f"{each.name} takes {calm[each.name]:.2f} s"
+    quickest = min(calm[scheme.name] for scheme in DENSE)
+    for scheme in LIGHT:
+        if calm[scheme.name] > quickest:
+            yield f"{scheme.name} takes {calm[scheme.name]:.2f} s"
 
 
 def _growth(
-    found: Results, scheme: Scheme, model: StragglerModel, delay_s: float, rate: float
+    results: Results, scheme: Scheme, model: StragglerModel, delay_s: float, rate: float
 ) -> float:
-    calm = seconds(found, scheme, model, delay_s, 0.0)
-    return seconds(found, scheme, model, delay_s, rate) - calm
+    calm = seconds(results, scheme, model, delay_s, 0.0)
+    return seconds(results, scheme, model, delay_s, rate) - calm
 
 
-def _as_fragile(found: Results, model: StragglerModel) -> Iterator[str]:
+def _as_fragile(results: Results, model: StragglerModel) -> Iterator[str]:
     for scheme, delay_s, rate in product(LIGHT, DELAYS_S, LATE):
-        share = _growth(found, scheme, model, delay_s, rate) / _growth(
-            found, UNCODED, model, delay_s, rate
+        share = _growth(results, scheme, model, delay_s, rate) / _growth(
+            results, UNCODED, model, delay_s, rate
         )
         if share > SLOWER:
             yield f"{scheme.name} at eta = {rate}, Delta = {delay_s:g}: {share:.0%} of its growth"
 
 
-def _light_wins(found: Results, model: StragglerModel) -> tuple[int, int]:
+def _light_wins(results: Results, model: StragglerModel) -> tuple[int, int]:
     """Number of comparisons that repetition and LDGM win, and of all comparisons."""
     outcomes = [
-        seconds(found, light, model, *case) < seconds(found, dense, model, *case)
+        seconds(results, light, model, *case) < seconds(results, dense, model, *case)
         for light, dense in product(LIGHT, DENSE)
         for case in product(DELAYS_S, RATES)
     ]
     return sum(outcomes), len(outcomes)
 
 
-def _growing(found: Results, model: StragglerModel) -> Iterator[str]:
+def _growing(results: Results, model: StragglerModel) -> Iterator[str]:
     for scheme, rate in product(DENSE, LATE):
-        short, long = (seconds(found, scheme, model, delay, rate) for delay in DELAYS_S)
+        short, long = (seconds(results, scheme, model, delay, rate) for delay in DELAYS_S)
         if long > FLAT * short:
             yield f"{scheme.name} at eta = {rate}: from {short:.2f} to {long:.2f} s"
 
 
-def _quicker_than_dense(found: Results, model: StragglerModel) -> Iterator[str]:
-    slowest = max(_hardest(found, DENSE, model))
-    for scheme, taken in zip(TIMED, _hardest(found, TIMED, model), strict=True):
+def _quicker_than_dense(results: Results, model: StragglerModel) -> Iterator[str]:
+    slowest = max(_hardest(results, DENSE, model))
+    for scheme, taken in zip(TIMED, _hardest(results, TIMED, model), strict=True):
         if scheme not in DENSE and taken < slowest:
             yield f"{scheme.name} takes {taken:.2f} s, they {slowest:.2f} s"
 
 
-def _hardest(found: Results, schemes: Sequence[Scheme], model: StragglerModel) -> list[float]:
-    return [seconds(found, each, model, DELAYS_S[-1], LATE[-1]) for each in schemes]
+def _hardest(results: Results, schemes: Sequence[Scheme], model: StragglerModel) -> list[float]:
+    return [seconds(results, scheme, model, DELAYS_S[-1], LATE[-1]) for scheme in schemes]
 
 
-def _before_ldgm(found: Results) -> Iterator[str]:
+def _before_ldgm(results: Results) -> Iterator[str]:
     for rate in LATE:
         times = {
-            each.name: seconds(found, each, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
-            for each in TIMED
+            scheme.name: seconds(results, scheme, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
+            for scheme in TIMED
         }
         first = min(times, key=times.__getitem__)
         if first != LDGM[1].name:
             yield f"at eta = {rate} {first} does"
 
 
-def _elsewhere(found: Results, machines: Machines) -> Iterator[str]:
+def _elsewhere(results: Results, machines: Machines) -> Iterator[str]:
     for scheme in TIMED:
         for rate, said in zip(RATES, CONVERGENCE_S[scheme.name], strict=True):
-            iteration_s = seconds(found, scheme, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
+            iteration_s = seconds(results, scheme, StragglerModel.BERNOULLI, DELAYS_S[0], rate)
             ratio = said / (machines.iterations * iteration_s)
             if abs(ratio - 1.0) > NEAR:
                 yield f"{scheme.name} at eta = {rate}: {ratio:.2f} times as many"

@@ -14,13 +14,13 @@ from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 _STYLES = {StragglerModel.BERNOULLI: "-", StragglerModel.FIXED: ":"}
 
 
-def draw_noise(found: Results, path: Path) -> None:
+def draw_noise(results: Results, path: Path) -> None:
     """Mean variance (median; dotted: 90th percentile) and the share of sets that decode."""
     figure = pictures.blank(width=11, height=4.8)
     left, right = figure.subplots(1, 2)
     for name in noise.CODES:
-        _draw_noise_of(left, found, name)
-        decodable = [at(found, name, size)["decodable"] for size in noise.SIZES]
+        _draw_noise_of(left, results, name)
+        decodable = [at(results, name, size)["decodable"] for size in noise.SIZES]
         right.plot(noise.SIZES, decodable, color=_colour(name), linewidth=1.8)
     bound = AGENTS / np.array(noise.SIZES)
     left.plot(noise.SIZES, bound, "k--", linewidth=1.4, label="M / |J|, the least possible")
@@ -38,20 +38,20 @@ def draw_noise(found: Results, path: Path) -> None:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_noise_of(axes: Axes, found: Results, name: str) -> None:
-    sizes = [size for size in noise.SIZES if at(found, name, size)["noise"] is not None]
-    _, middle, high = np.array([at(found, name, size)["noise"] for size in sizes]).T
+def _draw_noise_of(axes: Axes, results: Results, name: str) -> None:
+    sizes = [size for size in noise.SIZES if at(results, name, size)["noise"] is not None]
+    _, middle, high = np.array([at(results, name, size)["noise"] for size in sizes]).T
     axes.plot(sizes, high, ":", color=_colour(name), linewidth=1.2)
     axes.plot(sizes, middle, color=_colour(name), linewidth=1.8, label=name)
 
 
-def draw_times(found: Results, path: Path) -> None:
+def draw_times(results: Results, path: Path) -> None:
     """Fig. 7: one panel for each delay; dotted with a fixed number of stragglers."""
     figure = pictures.blank(width=11, height=4.8)
     for axes, delay_s in zip(figure.subplots(1, 2), DELAYS_S, strict=True):
         for scheme in times.SCHEMES:
             for model in StragglerModel:
-                _draw_times_of(axes, found, scheme, model, delay_s)
+                _draw_times_of(axes, results, scheme, model, delay_s)
         axes.set_title(f"Δ = {delay_s:g} s", fontsize=11)
         axes.set_xlabel("rate of stragglers η; dotted: exactly round(ηN) of them")
         axes.set_ylabel(f"s for {TOTALLED} iterations")
@@ -63,9 +63,9 @@ def draw_times(found: Results, path: Path) -> None:
 
 
 def _draw_times_of(
-    axes: Axes, found: Results, scheme: Scheme, model: StragglerModel, delay_s: float
+    axes: Axes, results: Results, scheme: Scheme, model: StragglerModel, delay_s: float
 ) -> None:
-    taken = [TOTALLED * seconds(found, scheme, model, delay_s, rate) for rate in times.GRID]
+    taken = [TOTALLED * seconds(results, scheme, model, delay_s, rate) for rate in times.GRID]
     label = scheme.name if model is StragglerModel.BERNOULLI else None
     style, colour = _STYLES[model], _colour(scheme.name)
     axes.plot(times.GRID, taken, style, color=colour, linewidth=1.8, marker=".", label=label)

@@ -16,10 +16,10 @@ from fullrank.common.types import JSON, Matrix
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.published import (
     AGENTS,
+    CYCLIC,
     LDGM,
     LEARNERS,
     MDS,
-    OURS,
     REPETITION,
     SPARSE,
     Scheme,
@@ -29,7 +29,7 @@ from fullrank_reproduction.darl1n.table_v import LEAST_SETS
 SIZES = tuple(range(AGENTS, LEARNERS + 1))
 """Numbers of received rows |J|."""
 QUANTILES = (0.1, 0.5, 0.9)
-SCHEMES = (REPETITION, LDGM[1], OURS, SPARSE[2], MDS)
+SCHEMES = (REPETITION, LDGM[1], CYCLIC, SPARSE[2], MDS)
 HARMONIC = "harmonic"
 """The real DFT frame, which ``mds`` equals up to 16 rows."""
 CODES = (*(scheme.name for scheme in SCHEMES), HARMONIC)
@@ -65,12 +65,12 @@ def _noise(matrix: Matrix, size: int, samples: int) -> JSON:
     patterns = random_patterns(LEARNERS, LEARNERS - size, samples=samples, seed=0)
     means = decoded_variances(matrix[patterns]).mean(axis=-1)
     decoded = np.isfinite(means)
-    found = {"decodable": decoded.mean(), "least": None, "noise": None, "condition": None}
+    facts = {"decodable": decoded.mean(), "least": None, "noise": None, "condition": None}
     if decoded.sum() >= LEAST_SETS:
         kappa = conditions(matrix, patterns[decoded])
-        found |= {
+        facts |= {
             "least": means.min() / least_mean_variance(AGENTS, size),
             "noise": np.quantile(means[decoded], QUANTILES).tolist(),
             "condition": float(np.median(kappa)),
         }
-    return found
+    return facts

@@ -13,35 +13,35 @@ Results = Mapping[str, JSON]
 """Results by cell."""
 
 
-def overhead(found: Results, scheme: Scheme) -> float:
+def overhead(results: Results, scheme: Scheme) -> float:
     """Mean overhead o_c."""
-    return float(found[f"table-v-{scheme.name}"]["overhead"])
+    return float(results[f"table-v-{scheme.name}"]["overhead"])
 
 
-def success(found: Results, scheme: Scheme, model: StragglerModel, rate: float) -> JSON:
+def success(results: Results, scheme: Scheme, model: StragglerModel, rate: float) -> JSON:
     """``value`` and ``standard_error``."""
-    entry: JSON = found[f"table-v-{scheme.name}"]["success"][model][RATES.index(rate)]
+    entry: JSON = results[f"table-v-{scheme.name}"]["success"][model][RATES.index(rate)]
     return entry
 
 
-def variance(found: Results, scheme: Scheme, received: int) -> tuple[float, float]:
+def variance(results: Results, scheme: Scheme, received: int) -> tuple[float, float]:
     """Average V and its standard error; NaN if too few sets decode."""
     source = "exact" if scheme is VANDERMONDE else "table-v"
-    entry = found[f"{source}-{scheme.name}"]["variance"][RECEIVED.index(received)]
+    entry = results[f"{source}-{scheme.name}"]["variance"][RECEIVED.index(received)]
     if entry["mean"] is None:
         return math.nan, math.nan
     return entry["mean"], entry["standard_error"]
 
 
-def at(found: Results, name: str, size: int) -> JSON:
+def at(results: Results, name: str, size: int) -> JSON:
     """Noise results of a code for a number of received rows."""
-    entry: JSON = found[f"noise-{name}"][str(size)]
+    entry: JSON = results[f"noise-{name}"][str(size)]
     return entry
 
 
 def seconds(
-    found: Results, scheme: Scheme, model: StragglerModel, delay_s: float, rate: float
+    results: Results, scheme: Scheme, model: StragglerModel, delay_s: float, rate: float
 ) -> float:
     """Seconds of an iteration."""
-    entry = found[f"times-{scheme.name}"][point(model, delay_s, rate)]
+    entry = results[f"times-{scheme.name}"][point(model, delay_s, rate)]
     return float(entry["seconds"])

@@ -43,10 +43,10 @@ def cell(scheme: Scheme, *, trials: int, sets: int) -> Cell:
 
 
 def _row(scheme: Scheme, trials: int, sets: int) -> JSON:
-    made = [scheme.make_code(seed) for seed in range(trials if scheme.drawn else 1)]
-    codes = made if scheme.drawn else made * trials
+    codes = [scheme.make_code(seed) for seed in range(trials if scheme.drawn else 1)]
+    codes = codes if scheme.drawn else codes * trials
     return {
-        "overhead": np.mean([computation_overhead(code) for code in made]),
+        "overhead": np.mean([computation_overhead(code) for code in codes]),
         "success": {
             model: [asdict(_success(codes, model, rate)) for rate in RATES]
             for model in StragglerModel
@@ -82,9 +82,9 @@ def _average(codes: list[Code], received: int, sets: int) -> JSON:
     chosen = np.flatnonzero(_decode(codes, _members(patterns)))[:sets]
     if len(chosen) < LEAST_SETS:
         return {"mean": None, "standard_error": None, "sets": len(chosen)}
-    found = np.array([variance(codes[trial], patterns[trial].tolist()) for trial in chosen])
-    error = found.std(ddof=1) / len(found) ** 0.5
-    return {"mean": found.mean(), "standard_error": error, "sets": len(found)}
+    variances = np.array([variance(codes[trial], patterns[trial].tolist()) for trial in chosen])
+    error = variances.std(ddof=1) / len(variances) ** 0.5
+    return {"mean": variances.mean(), "standard_error": error, "sets": len(variances)}
 
 
 def _members(patterns: IntArray) -> BoolArray:

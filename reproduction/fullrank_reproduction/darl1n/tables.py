@@ -9,8 +9,8 @@ from fullrank_reproduction.darl1n import noise
 from fullrank_reproduction.darl1n.published import (
     AGENTS,
     CONVERGENCE_S,
+    CYCLIC,
     DELAYS_S,
-    OURS,
     RATES,
     RECEIVED,
     SCHEMES,
@@ -22,7 +22,7 @@ from fullrank_reproduction.darl1n.published import (
 )
 from fullrank_reproduction.darl1n.results import Results, at, overhead, seconds, success, variance
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel, success_probability
-from fullrank_reproduction.darl1n.times import Machines, point, quiet_point
+from fullrank_reproduction.darl1n.times import Machines, low_variance_point, point
 from fullrank_reproduction.darl1n.vandermonde import VANDERMONDE
 
 _LATE = RATES[1:]
@@ -30,30 +30,30 @@ _SHOWN = (12, 13, 14, 16, 18, 20, 24)
 """|J| in the table of noise."""
 
 
-def of_success(found: Results) -> str:
+def of_success(results: Results) -> str:
     """Table V, the first two parts."""
     rates = ", ".join(map(str, _LATE))
     lines = [
-        "| scheme | overhead: published | ours | success: published | fixed | closed form "
-        "| independent | closed form |",
+        "| scheme | overhead: published | ours | success: published | fixed | fixed, closed form "
+        "| independent | independent, closed form |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for scheme in SCHEMES:
         said = TABLE_V[scheme.name]
         cells = [
             f"{said.overhead:g}",
-            f"{overhead(found, scheme):.2f}",
+            f"{overhead(results, scheme):.2f}",
             " / ".join(f"{value:g}" for value in said.success[1:]),
         ]
         for model in (StragglerModel.FIXED, StragglerModel.BERNOULLI):
-            cells += [_rates(found, scheme, model), _closed(scheme, model)]
+            cells += [_rates(results, scheme, model), _closed(scheme, model)]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return f"At eta = {rates}:\n\n" + "\n".join(lines)
 
 
-def _rates(found: Results, scheme: Scheme, model: StragglerModel) -> str:
-    entries = [success(found, scheme, model, rate) for rate in _LATE]
-    return " / ".join(f"{each['value']:.3f} ± {each['standard_error']:.3f}" for each in entries)
+def _rates(results: Results, scheme: Scheme, model: StragglerModel) -> str:
+    entries = [success(results, scheme, model, rate) for rate in _LATE]
+    return " / ".join(f"{entry['value']:.3f} ± {entry['standard_error']:.3f}" for entry in entries)
 
 
 def _closed(scheme: Scheme, model: StragglerModel) -> str:
@@ -61,7 +61,7 @@ def _closed(scheme: Scheme, model: StragglerModel) -> str:
     return " / ".join("-" if value is None else f"{value:.3f}" for value in values)
 
 
-def of_variance(found: Results) -> str:
+def of_variance(results: Results) -> str:
     """Table V, average V."""
     heads = [rf"\|J\| = {size}: published | ours" for size in RECEIVED]
     lines = ["| scheme | " + " | ".join(heads) + " |", "|---|" + "---|---|" * len(RECEIVED)]
@@ -69,7 +69,7 @@ def of_variance(found: Results) -> str:
         published = TABLE_V.get(scheme.name)
         cells = []
         for index, size in enumerate(RECEIVED):
-            mean, error = variance(found, scheme, size)
+            mean, error = variance(results, scheme, size)
             cells += [
                 "-" if published is None else f"{published.variance[index]:g}",
                 "-" if math.isnan(mean) else f"{mean:.2f} ± {error:.2f}",
@@ -78,20 +78,20 @@ def of_variance(found: Results) -> str:
     return "\n".join(lines)
 
 
-def of_noise(found: Results) -> str:
+def of_noise(results: Results) -> str:
     """Median mean variance, the middle 80 %, condition, and the share of sets that decode."""
     lines = [
         r"| \|J\| | M / \|J\| | " + " | ".join(noise.CODES) + " |",
         "|---|---|" + "---|" * len(noise.CODES),
     ]
     for size in _SHOWN:
-        cells = [_noise(found, name, size) for name in noise.CODES]
+        cells = [_noise(results, name, size) for name in noise.CODES]
         lines.append(f"| {size} | {AGENTS / size:.2f} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
 
 
-def _noise(found: Results, name: str, size: int) -> str:
-    entry = at(found, name, size)
+def _noise(results: Results, name: str, size: int) -> str:
+    entry = at(results, name, size)
     if entry["noise"] is None:
         return f"- ({entry['decodable']:.0%})"
     low, middle, high = entry["noise"]
@@ -101,14 +101,14 @@ def _noise(found: Results, name: str, size: int) -> str:
     )
 
 
-def of_times(found: Results) -> str:
+def of_times(results: Results) -> str:
     """Fig. 7 in numbers."""
     heads = [f"{model}, Delta = {delay_s:g}" for model in StragglerModel for delay_s in DELAYS_S]
     lines = ["| scheme | " + " | ".join(heads) + " |", "|---|" + "---|" * len(heads)]
-    for scheme in (*TIMED, OURS):
+    for scheme in (*TIMED, CYCLIC):
         cells = [
             " / ".join(
-                f"{TOTALLED * seconds(found, scheme, model, delay_s, rate):.1f}" for rate in RATES
+                f"{TOTALLED * seconds(results, scheme, model, delay_s, rate):.1f}" for rate in RATES
             )
             for model in StragglerModel
             for delay_s in DELAYS_S
@@ -117,17 +117,18 @@ def of_times(found: Results) -> str:
     return "\n".join(lines)
 
 
-def of_waiting(found: Results) -> str:
+def of_waiting(results: Results) -> str:
     """Seconds of an iteration and mean rows, for commits at rank M and at low variance."""
     lines = [
-        "| scheme | bernoulli: rank M | quiet | fixed: rank M | quiet |",
+        "| scheme | bernoulli: rank M | bernoulli: low variance "
+        "| fixed: rank M | fixed: low variance |",
         "|---|---|---|---|---|",
     ]
-    for scheme in (*TIMED, OURS):
+    for scheme in (*TIMED, CYCLIC):
         cells = [
-            _waited(found[f"times-{scheme.name}"], key)
+            _waited(results[f"times-{scheme.name}"], key)
             for model in StragglerModel
-            for key in (partial(point, model, DELAYS_S[0]), partial(quiet_point, model))
+            for key in (partial(point, model, DELAYS_S[0]), partial(low_variance_point, model))
         ]
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")
     return "\n".join(lines)
@@ -139,10 +140,10 @@ def _waited(played: JSON, key: Callable[[float], str]) -> str:
     return f"{_three(taken, '{:.2f}')} ({_three(rows, '{:.1f}')})"
 
 
-def of_convergence(found: Results, machines: Machines) -> str:
+def of_convergence(results: Results, machines: Machines) -> str:
     """Table VI: times and V."""
     lines = [
-        "| scheme | published | bernoulli | fixed | V: published | bernoulli | fixed |",
+        "| scheme | published | bernoulli | fixed | V: published | V: bernoulli | V: fixed |",
         "|---|---|---|---|---|---|---|",
     ]
     for scheme in TIMED:
@@ -150,7 +151,7 @@ def of_convergence(found: Results, machines: Machines) -> str:
         cells += [
             _three(
                 [
-                    machines.iterations * seconds(found, scheme, model, DELAYS_S[0], rate)
+                    machines.iterations * seconds(results, scheme, model, DELAYS_S[0], rate)
                     for rate in RATES
                 ],
                 "{:.0f}",
@@ -159,7 +160,7 @@ def of_convergence(found: Results, machines: Machines) -> str:
         ]
         cells.append(_three(VARIANCE[scheme.name], "{:.2f}"))
         for model in StragglerModel:
-            played = found[f"times-{scheme.name}"]
+            played = results[f"times-{scheme.name}"]
             values = [played[point(model, DELAYS_S[0], rate)]["variance"] for rate in RATES]
             cells.append(_three(values, "{:.2f}"))
         lines.append(f"| {scheme.name} | " + " | ".join(cells) + " |")

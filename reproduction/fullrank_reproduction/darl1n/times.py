@@ -6,7 +6,8 @@ time, which waits for the delay in a known share of iterations, gives the number
 other cells are predictions.
 
 The paper commits at rank M, where dense codes are noisiest. The cost of waiting for more rows,
-until the predicted variance is at most ``QUIET``, is simulated as well, for the delay of Table VI.
+until the predicted variance is at most ``MAX_VARIANCE``, is simulated as well, for the delay of
+Table VI.
 """
 
 import math
@@ -27,9 +28,9 @@ from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.darl1n.published import (
     AGENTS,
     CONVERGENCE_S,
+    CYCLIC,
     DELAYS_S,
     MDS,
-    OURS,
     RATES,
     TIMED,
     UNCODED,
@@ -37,10 +38,10 @@ from fullrank_reproduction.darl1n.published import (
 )
 from fullrank_reproduction.darl1n.straggler_models import StragglerModel
 
-SCHEMES = (*TIMED, OURS)
+SCHEMES = (*TIMED, CYCLIC)
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
 """eta in the figure."""
-QUIET = DARL1N().max_variance
+MAX_VARIANCE = DARL1N().max_variance
 """Limit of the mean variance, relative to that of one learner's own gradient."""
 SPREAD = 0.05
 """Spread of the logarithm of computing times; equal loads arrive in random order."""
@@ -60,11 +61,13 @@ class Machines:
 
 def published_machines() -> Machines:
     """Solved from uncoded at eta = 0 and 0.2, and MDS at eta = 0 (Delta = 1 s)."""
-    calm_s, disturbed_s, _ = CONVERGENCE_S[UNCODED.name]
+    undelayed_s, delayed_s, _ = CONVERGENCE_S[UNCODED.name]
     waiting = 1.0 - (1.0 - RATES[1]) ** AGENTS  # [DARL1N, Proposition 2]
-    iterations = (disturbed_s - calm_s) / (DELAYS_S[0] * waiting)
-    unit_s = (CONVERGENCE_S[MDS.name][0] - calm_s) / iterations / (AGENTS - 1)
-    return Machines(iterations=iterations, unit_s=unit_s, shared_s=calm_s / iterations - unit_s)
+    iterations = (delayed_s - undelayed_s) / (DELAYS_S[0] * waiting)
+    unit_s = (CONVERGENCE_S[MDS.name][0] - undelayed_s) / iterations / (AGENTS - 1)
+    return Machines(
+        iterations=iterations, unit_s=unit_s, shared_s=undelayed_s / iterations - unit_s
+    )
 
 
 def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell:
@@ -86,7 +89,7 @@ def cell(scheme: Scheme, machines: Machines, *, draws: int, rounds: int) -> Cell
             "rounds": rounds,
             "grid": list(GRID),
             "delays_s": list(DELAYS_S),
-            "quiet": {"limit": QUIET, "delay_s": DELAYS_S[0], "rates": list(RATES)},
+            "quiet": {"limit": MAX_VARIANCE, "delay_s": DELAYS_S[0], "rates": list(RATES)},
         },
         compute=partial(_times, scheme, machines, draws, rounds),
     )
@@ -102,7 +105,9 @@ def _times(scheme: Scheme, machines: Machines, draws: int, rounds: int) -> JSON:
         for delay_s in DELAYS_S
         for rate in GRID
     } | {
-        quiet_point(model, rate): play(model.model(rate, delay_s=DELAYS_S[0]), max_variance=QUIET)
+        low_variance_point(model, rate): play(
+            model.model(rate, delay_s=DELAYS_S[0]), max_variance=MAX_VARIANCE
+        )
         for model in StragglerModel
         for rate in RATES
     }
@@ -137,6 +142,6 @@ def point(model: StragglerModel, delay_s: float, rate: float) -> str:
     return f"{model}-{delay_s:g}-{rate:g}"
 
 
-def quiet_point(model: StragglerModel, rate: float) -> str:
+def low_variance_point(model: StragglerModel, rate: float) -> str:
     """Key of a point whose commits wait for low variance."""
     return f"quiet-{model}-{rate:g}"

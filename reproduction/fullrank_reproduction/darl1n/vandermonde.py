@@ -37,8 +37,12 @@ def _averages(sets: int) -> JSON:
 
 def _average(matrix: Matrix, received: int, sets: int) -> JSON:
     patterns = random_patterns(LEARNERS, LEARNERS - received, samples=sets, seed=0)
-    found = np.array([exact_variance(matrix[rows]) for rows in patterns])
-    return {"mean": found.mean(), "standard_error": found.std(ddof=1) / sets**0.5, "sets": sets}
+    variances = np.array([exact_variance(matrix[rows]) for rows in patterns])
+    return {
+        "mean": variances.mean(),
+        "standard_error": variances.std(ddof=1) / sets**0.5,
+        "sets": sets,
+    }
 
 
 def exact_variance(rows: Matrix) -> float:

@@ -3,12 +3,10 @@
 import asyncio
 from dataclasses import dataclass
 
-from fullrank.algorithms import Unit
-from fullrank.codes.targets import is_each_unit
+from fullrank.algorithms.base import Problem
 from fullrank.common.errors import StaleTerm
-from fullrank.common.linear_hash import HASH_BYTES
-from fullrank.common.types import Matrix, RunTerm
-from fullrank.common.updates import DIGEST_BYTES
+from fullrank.common.types import RunTerm
+from fullrank.rounds.reports import report_bytes
 from fullrank.v1.common_pb2 import Ids
 
 
@@ -19,23 +17,18 @@ class RunIdentity:
     name: str
     term: int
     iterations: int
-    unit_list: tuple[Unit, ...]
-    """All units by index."""
-    vector_size: int
-    """P, entries of a coded vector."""
-    target: Matrix | None = None
-    """T, shape (targets, M), that iterations recover; None: every unit."""
+    problem: Problem
+    """Units, sizes and target of an iteration."""
 
     @property
     def units(self) -> int:
         """Number of units, M."""
-        return len(self.unit_list)
+        return len(self.problem.units)
 
     @property
     def report_bytes(self) -> int:
-        """Bytes of a unit's report: its digest, and where targets are sums its linear hash."""
-        sums = self.target is not None and not is_each_unit(self.target)
-        return DIGEST_BYTES + (HASH_BYTES if sums else 0)
+        """Bytes of a unit's report."""
+        return report_bytes(self.problem)
 
     @property
     def run_term(self) -> RunTerm:

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import announce
 from fullrank.rpc.prometheus import Exporter
 from fullrank.rpc.security import Security
@@ -44,23 +44,44 @@ async def open_ports(
         security=security,
         prebuilt=frozenset({"Work"}),
     )
-    exporter = Exporter(
-        config.metrics.prometheus,
-        lambda: [*run_metrics(run, acknowledged=driver.collector.head), *totals.families()],
-        run_dir=directory.path,
-        name="controller",
-    )
     async with AsyncExitStack() as stack:
         address = await server.start(config.controller.listen or config.controller.address)
         stack.push_async_callback(server.stop)
         announce(directory.path, "controller", address)
-        await exporter.start()
-        stack.push_async_callback(exporter.stop)
         await stack.enter_async_context(
-            _open_monitor(config, run, driver, directory, security=security)
+            open_observation(config, run, driver, directory, totals=totals, security=security)
         )
         stack.callback(_send_away, run, directory)
         yield
+
+
+@asynccontextmanager
+async def open_observation(
+    config: RunConfig,
+    run: Run,
+    driver: Driver,
+    directory: RunDirectory,
+    *,
+    totals: Totals,
+    security: Security,
+) -> AsyncIterator[None]:
+    """Serve the ports for observers alone: MonitorService and, if configured, Prometheus.
+
+    Raises:
+        AddressInUse: An address is taken or cannot be bound.
+    """
+    exporter = Exporter(
+        config.metrics.prometheus,
+        lambda: [*run_metrics(run, acknowledged=driver.pipeline.head), *totals.families()],
+        run_dir=directory.path,
+        name="controller",
+    )
+    await exporter.start()
+    try:
+        async with _open_monitor(config, run, driver, directory, security=security):
+            yield
+    finally:
+        await exporter.stop()
 
 
 def _send_away(run: Run, directory: RunDirectory) -> None:
@@ -81,7 +102,7 @@ async def _open_monitor(
     """
 
     def is_last(iteration: int) -> bool:
-        return run.status.finished and iteration + 1 == run.identity.iterations
+        return run.progress.finished and iteration + 1 == run.identity.iterations
 
     iterations = IterationLog(directory.metrics)
     subscriptions = Subscriptions(iterations, is_last=is_last)

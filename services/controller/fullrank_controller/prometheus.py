@@ -7,7 +7,7 @@ from fullrank.rpc.prometheus import Family, counter, gauge
 from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import budget
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.run import Run
 
 
@@ -81,17 +81,17 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
         run: The parts of the run.
         acknowledged: One past the last transition that replay has stored.
     """
-    identity, status, roster = run.identity, run.status, run.roster
+    identity, progress, roster = run.identity, run.progress, run.roster
     states = {name.removeprefix("RUN_STATE_").lower(): value for name, value in pb.RunState.items()}
     del states["unspecified"]
     yield gauge(
         "run_state",
         "1 for the state that the run is in.",
-        {name: float(value == status.state) for name, value in states.items()},
+        {name: float(value == progress.state) for name, value in states.items()},
         label="state",
     )
     yield gauge("run", "The run.", {identity.name: 1.0}, label="run")
-    yield gauge("iterations_committed", "Iterations committed.", status.committed)
+    yield gauge("iterations_committed", "Iterations committed.", progress.committed)
     yield gauge("iterations_wanted", "Iterations in all.", identity.iterations)
     yield gauge("term", "Starts and rollbacks of the controller.", identity.term)
     yield gauge("learners_attached", "Learners that are attached.", len(roster.members))
@@ -101,7 +101,7 @@ def run_metrics(run: Run, *, acknowledged: int) -> Iterator[Family]:
         yield from _code_metrics(run.membership.assignment)
 
 
-def _code_metrics(assignment: Assignment) -> Iterator[Family]:
+def _code_metrics(assignment: RowAssignment) -> Iterator[Family]:
     code = assignment.code
     yield gauge("epoch", "Codes assigned so far, less one.", assignment.epoch)
     yield gauge("code_rows", "Rows R of C.", code.rows)

@@ -4,16 +4,16 @@ import asyncio
 from dataclasses import dataclass
 from typing import Self
 
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.messages import unit_messages
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.reception import Reception
-from fullrank_controller.status import RunStatus
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,7 +25,7 @@ class Run:
     """Complete but for learner index and lease."""
     term_guard: TermGuard
     event_log: EventLog
-    status: RunStatus
+    progress: RunProgress
     roster: Roster
     membership: Membership
     reception: Reception
@@ -40,17 +40,19 @@ class Run:
         welcome: pb.Welcome,
         event_log: EventLog,
         roster: Roster,
-        status: RunStatus,
+        progress: RunProgress,
     ) -> Self:
         """Make the parts that follow from the others."""
-        membership = Membership(config, identity, roster=roster, status=status, event_log=event_log)
+        membership = Membership(
+            config, identity, roster=roster, progress=progress, event_log=event_log
+        )
         late_reports = LateReports(identity, membership)
         return cls(
             identity=identity,
             welcome=welcome,
             term_guard=TermGuard(identity.run_term),
             event_log=event_log,
-            status=status,
+            progress=progress,
             roster=roster,
             membership=membership,
             reception=Reception(identity, membership, late_reports),
@@ -60,7 +62,7 @@ class Run:
     def position(self) -> str:
         """Progress and learners, for a log line."""
         learners = [member.learner for member in self.roster.members]
-        committed, iterations = self.status.committed, self.identity.iterations
+        committed, iterations = self.progress.committed, self.identity.iterations
         return f"iteration {committed} of {iterations}, learners {learners}"
 
     def status_response(self) -> pb.GetStatusResponse:
@@ -70,14 +72,14 @@ class Run:
             run=self.identity.name,
             term=self.identity.term,
             epoch=self.membership.epoch,
-            state=self.status.state,
-            iterations_committed=self.status.committed,
+            state=self.progress.state,
+            iterations_committed=self.progress.committed,
             iterations=self.identity.iterations,
-            message=self.status.message,
+            message=self.progress.message,
             rank=opened.round.rank if opened else 0,
             units=self.identity.units,
-            unit_list=unit_messages(self.identity.unit_list),
-            caveats=self.status.caveats,
+            unit_list=unit_messages(self.identity.problem.units),
+            caveats=self.progress.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
         )
@@ -94,4 +96,5 @@ class Run:
             quarantined=member.quarantined,
             answered=opened is not None and not opened.round.rows.isdisjoint(rows),
             silent_s=now - member.heard_at,
+            maps_table=member.maps_table,
         )

@@ -2,36 +2,27 @@
 
 import asyncio
 import logging
-import time
-from collections.abc import Coroutine, Sequence
-from contextlib import AsyncExitStack, closing
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_fixed
 
-from fullrank.common.errors import ConfigError, ServiceLost, StaleTerm
-from fullrank.config import RunConfig, as_tables
+from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch, run, stop_event, tune_process
 from fullrank.rpc.security import Security
-from fullrank.runs.progress import Lines
-from fullrank.runs.record import IterationRecord
-from fullrank.sinks import Fanout, open_sinks
-from fullrank.wiring import Training, capacity_of, code_of, training_of
-from fullrank_controller.driver import Driver
+from fullrank.wiring import Training
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
-from fullrank_controller.persistence.run_directory import RunDirectory, hold
+from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import open_ports
-from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import RolledBack
-from fullrank_controller.run import Run
-from fullrank_controller.term import begin, make_driver, open_journal
-from fullrank_controller.watchdog import Watchdog
+from fullrank_controller.serving import drive, held, open_term, term_raised
+from fullrank_controller.term import make_driver
 
 log = logging.getLogger(__name__)
 
@@ -83,16 +74,8 @@ async def _hold_and_serve(
     Raises:
         RolledBack: Wrong iterations are withdrawn on disk; continue with another term.
     """
-    training = training_of(config)
-    problem = training.problem  # refuse a code that does not exist, or recovers something else
-    code_of(config, units=len(problem.units), target=problem.target)
-    capacity_of(config, training)  # refuse transitions that replay can never hold
-    directory = hold(run_dir, config)
-    try:
+    with held(config, run_dir) as (directory, training):
         await _serve(config, directory, training, barred, stop=stop, health=health)
-    finally:
-        training.collector.close()
-        directory.lock.close()
 
 
 async def _serve(
@@ -104,103 +87,42 @@ async def _serve(
     stop: asyncio.Event,
     health: Health,
 ) -> None:
-    restored, totals = restore(directory, training), Totals()
+    restored = restore(directory, training)
     address = await _replay_address(config, directory, restored, stop)
     security = Security.of(config.tls, Role.CONTROLLER)
     async with AsyncExitStack() as stack:
-        run = begin(
-            config, directory, training, restored, replay_address=address, roster=Roster(barred)
+        term = stack.enter_context(
+            open_term(
+                config,
+                directory,
+                training,
+                restored,
+                replay_address=address,
+                roster=Roster(barred),
+            )
         )
-        stack.callback(run.event_log.close)
-        sinks = stack.enter_context(closing(_sinks(config, directory, run, totals)))
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)
         stack.push_async_callback(replay.close)
-        journal = stack.enter_context(closing(open_journal(directory, restored)))
-        watchdog = stack.enter_context(_watchdog(config, directory, run))
         driver = make_driver(
             config,
             directory,
             training,
-            run,
+            term.run,
             replay,
-            journal=journal,
-            publish=sinks.write,
-            watchdog=watchdog,
+            journal=term.journal,
+            publish=term.publish,
+            watchdog=term.watchdog,
         )
-        ports = open_ports(config, run, driver, directory, totals=totals, security=security)
+        ports = open_ports(
+            config, term.run, driver, directory, totals=term.totals, security=security
+        )
         await stack.enter_async_context(ports)
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
-        superseded = _term_raised(directory, every_s=config.controller.heartbeat_s)
-        endings = [stop.wait(), run.term_guard.superseded(), superseded]
-        watching = expel_silent(run.roster, config.controller, watchdog)
-        await _drive(driver, run, restored, endings, watching=watching)
-
-
-def _sinks(
-    config: RunConfig, directory: RunDirectory, run: Run, totals: Totals
-) -> Fanout[IterationRecord]:
-    """Receivers of each record: the configured sinks, the totals and the log."""
-    configured = open_sinks(
-        directory.path,
-        config.metrics.sinks,
-        first_iteration=run.status.committed,
-        config=as_tables(config),
-    )
-    lines = Lines(log.info, iterations=run.identity.iterations, clock=time.monotonic)
-    return Fanout[IterationRecord]([configured, totals, lines])
-
-
-def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
-    settings = config.controller
-    return Watchdog(
-        directory.path / f"stacks-{run.identity.term}.txt",
-        where=run.position,
-        least_s=settings.deadline_s,
-        most_s=settings.stuck_after_s + settings.heartbeat_s,
-    )
-
-
-async def _term_raised(directory: RunDirectory, *, every_s: float) -> None:
-    """Raise ``StaleTerm`` once another controller has taken the run directory."""
-    while True:
-        await asyncio.sleep(every_s)
-        await asyncio.to_thread(directory.confirm)
-
-
-async def _drive(
-    driver: Driver,
-    run: Run,
-    restored: Restored,
-    endings: Sequence[Coroutine[Any, Any, object]],
-    *,
-    watching: Coroutine[Any, Any, None],
-) -> None:
-    """Run, and serve the finished run, until one of ``endings``; then checkpoint it.
-
-    Raises:
-        StaleTerm: A later controller runs; nothing more is written.
-        RolledBack: Committed iterations are withdrawn, and not checkpointed.
-        FullrankError: The run failed.
-    """
-    resumed = run.status.committed
-    driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
-    watching_task = asyncio.create_task(watching)
-    ending = [asyncio.create_task(coroutine) for coroutine in endings]
-    await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
-    if not (driving.done() and driving.exception()):
-        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
-    tasks = [driving, watching_task, *ending]
-    for task in tasks:
-        task.cancel()
-    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
-    await driver.settled()
-    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    void = any(isinstance(failure, StaleTerm | RolledBack) for failure in failures)
-    if resumed < run.status.committed < run.identity.iterations and not void:
-        await driver.save()
-    for failure in failures:
-        raise failure
+        superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
+        endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
+        liveness = expel_silent(term.run.roster, config.controller, term.watchdog)
+        await drive(driver, term.run, restored, endings, liveness=liveness)
 
 
 async def _replay_address(

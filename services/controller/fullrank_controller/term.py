@@ -3,10 +3,12 @@
 import logging
 from collections.abc import Callable
 
-from fullrank.config import RunConfig, to_toml
+from fullrank.config.toml import to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
-from fullrank.runs.event_log import Began, EventLog
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
@@ -18,10 +20,11 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.persistence.store import RunStore
+from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.auditor import Auditor
-from fullrank_controller.rounds.collector import Collector
+from fullrank_controller.rounds.network import NetworkRounds
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
 from fullrank_controller.run import Run
-from fullrank_controller.status import RunStatus
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
@@ -48,9 +51,7 @@ def begin(
         name=directory.run,
         term=directory.term,
         iterations=config.iterations,
-        unit_list=training.problem.units,
-        vector_size=training.algorithm.problem.vector_size,
-        target=training.algorithm.problem.target,
+        problem=training.problem,
     )
     run = Run.of(
         config,
@@ -58,7 +59,7 @@ def begin(
         welcome=_welcome(config, identity, training, replay_address),
         event_log=EventLog(directory.path, "controller"),
         roster=roster,
-        status=_status_of(training, restored),
+        progress=_progress_of(training, restored),
     )
     run.event_log.append(
         Began(
@@ -71,11 +72,11 @@ def begin(
     return run
 
 
-def _status_of(training: Training, restored: Restored) -> RunStatus:
-    """The status with its caveats; inexact iterations keep their J, another gives other bits."""
-    status = RunStatus(committed=restored.committed)
+def _progress_of(training: Training, restored: Restored) -> RunProgress:
+    """The progress with its caveats; inexact iterations keep their J, another gives other bits."""
+    progress = RunProgress(committed=restored.committed)
     if not training.problem.data.exact:
-        status.record_caveat("data", INDEPENDENT_SAMPLES)
+        progress.record_caveat("data", INDEPENDENT_SAMPLES)
     records = [stored.record for stored in restored.journalled]
     pinned = [record.iteration for record in records if not record.exact]
     if pinned:
@@ -83,9 +84,9 @@ def _status_of(training: Training, restored: Restored) -> RunStatus:
             f"iterations {pinned} are not exact: J is pinned, their updates are repeated from the "
             "journal"
         )
-        status.record_caveat("exact", caveat)
+        progress.record_caveat("exact", caveat)
         log.warning("inexact %s", caveat)
-    return status
+    return progress
 
 
 def _welcome(
@@ -96,12 +97,13 @@ def _welcome(
         term=identity.term,
         configuration=to_toml(config),
         agents=[encode_agent(agent) for agent in training.collector.agents],
+        state_size=training.state_size,
         replay_address=replay_address,
     )
 
 
 def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
-    """Open the term's own segment, which supersedes later iterations of earlier terms."""
+    """Open the journal; this term's iterations supersede those of earlier terms."""
     return Journal(
         directory.journal,
         term=directory.term,
@@ -121,34 +123,61 @@ def make_driver(
     publish: Callable[[IterationRecord], None],
     watchdog: Watchdog,
 ) -> Driver:
-    """Make the driver of a run with its collector, auditor, planner and store."""
+    """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     auditor = Auditor(config, run, training, replay, directory)
-    collector = Collector(
+    pipeline = make_pipeline(config, run, training, replay, watchdog=watchdog)
+    rounds = NetworkRounds(
+        config,
+        run,
+        training,
+        pipeline=pipeline,
+        auditor=auditor,
+        auto_code=_auto_code(config, training, run),
+        watchdog=watchdog,
+    )
+    store = make_store(config, directory, training, run, journal=journal, publish=publish)
+    return Driver(
+        config,
+        run,
+        training,
+        pipeline=pipeline,
+        rounds=rounds,
+        store=store,
+        watchdog=watchdog,
+    )
+
+
+def make_pipeline(
+    config: RunConfig, run: Run, training: Training, table: TransitionTable, *, watchdog: Watchdog
+) -> ReplayPipeline:
+    """Make the replay pipeline of a run over its table."""
+    return ReplayPipeline(
         config,
         run.identity,
         training,
-        replay,
+        table,
         event_log=run.event_log,
-        spare_rows=auditor.spare_rows,
         watchdog=watchdog,
     )
-    store = RunStore(
+
+
+def make_store(
+    config: RunConfig,
+    directory: RunDirectory,
+    training: Training,
+    run: Run,
+    *,
+    journal: Journal,
+    publish: Callable[[IterationRecord], None],
+) -> RunStore:
+    """Make the durable side of a run."""
+    return RunStore(
         directory,
         training,
         journal=journal,
         event_log=run.event_log,
         publish=publish,
         keep=config.checkpoint.keep,
-    )
-    return Driver(
-        config,
-        run,
-        training,
-        collector=collector,
-        auditor=auditor,
-        auto_code=_auto_code(config, training, run),
-        store=store,
-        watchdog=watchdog,
     )
 
 

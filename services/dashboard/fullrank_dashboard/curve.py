@@ -35,11 +35,11 @@ class Column:
 
     def means(self, start: int, length: int) -> list[float | None]:
         """Means of the points from ``start`` to ``length``; None for points without a value."""
-        known = [
+        means = [
             float(f"{total / count:.{DIGITS}g}") if count else None
             for total, count in zip(self.sums[start:], self.counts[start:], strict=True)
         ]
-        return known + [None] * (length - start - len(known))
+        return means + [None] * (length - start - len(means))
 
 
 class Curve:
@@ -89,7 +89,7 @@ class Curve:
 
     def columns(self, start: int) -> dict[str, list[float | None]]:
         """Means of the points from ``start`` on, by name."""
-        return {name: each.means(start, self._length) for name, each in self._columns.items()}
+        return {name: column.means(start, self._length) for name, column in self._columns.items()}
 
     def total(self, name: str) -> float:
         """Sum of a number over all iterations."""

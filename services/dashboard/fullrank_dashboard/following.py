@@ -14,7 +14,8 @@ from tenacity import (
 )
 
 from fullrank.common.errors import ConfigError, FullrankError, NotFound
-from fullrank.config import PluginSettings, RunConfig, TlsSettings, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import PluginSettings, RunConfig, TlsSettings
 from fullrank.rpc.monitor import AsyncMonitor
 from fullrank.rpc.monitor_address import is_address, monitor_of
 from fullrank.rpc.run_status import CodeInUse

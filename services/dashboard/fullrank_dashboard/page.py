@@ -32,7 +32,7 @@ HEADERS = {
 
 
 @dataclass(slots=True)
-class Told:
+class PageState:
     """State of one run that a page has received."""
 
     revision: int = -1
@@ -72,7 +72,7 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Ev
         return FileResponse(STATIC / "index.html", headers=HEADERS)
 
     async def events(request: Request) -> Response:
-        news = _events([each.view for each in runs], stop)
+        news = _events([run.view for run in runs], stop)
         return StreamingResponse(news, media_type="text/event-stream", headers=HEADERS)
 
     async def one_round(request: Request) -> Response:
@@ -98,14 +98,14 @@ def page_of(runs: Sequence[Following], *, hosts: Sequence[str], stop: asyncio.Ev
 
 async def _events(views: Sequence[RunView], stop: asyncio.Event) -> AsyncIterator[str]:
     """Server-sent events for as long as the page reads; a slow page gets larger ones."""
-    told = [Told() for _ in views]
+    states = [PageState() for _ in views]
     while not stop.is_set():
-        for message in _messages(views, told):
+        for message in _messages(views, states):
             yield message
         await asyncio.sleep(PERIOD_S)
 
 
-def _messages(views: Sequence[RunView], told: Sequence[Told]) -> Iterator[str]:
-    for number, (view, known) in enumerate(zip(views, told, strict=True)):
-        if (news := known.news(view)) is not None:
+def _messages(views: Sequence[RunView], states: Sequence[PageState]) -> Iterator[str]:
+    for number, (view, state) in enumerate(zip(views, states, strict=True)):
+        if (news := state.news(view)) is not None:
             yield f"data: {json.dumps({'run': number} | news, allow_nan=False)}\n\n"

@@ -8,7 +8,7 @@ import uvicorn
 from starlette.applications import Starlette
 
 from fullrank.common.errors import AddressInUse, ConfigError
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.process import Launch, stop_event, tune_process
@@ -44,7 +44,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
     hosts = LOOPBACK if is_loopback(config.dashboard.address) else ("*",)
     server = _server(page_of(runs, hosts=hosts, stop=stop))
     async with Health(config.health.address) as health, asyncio.TaskGroup() as group:
-        following = [group.create_task(each.follow()) for each in runs]
+        following = [group.create_task(run.follow()) for run in runs]
         serving = group.create_task(server.serve(sockets=[listener]))
         address = _name(listener)
         announce(launch.run_dir, "dashboard", address)

@@ -1,7 +1,7 @@
 """View of one run, for a page."""
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import mean
 
@@ -15,7 +15,7 @@ from fullrank.runs.record import IterationRecord
 from fullrank.runs.time_budget import bottleneck, spans, spent
 from fullrank.stragglers import DelayModel, NoDelay
 from fullrank_dashboard.curve import Curve
-from fullrank_dashboard.story import Entry, of_records, of_statuses
+from fullrank_dashboard.story import LogLine, of_records, of_statuses
 from fullrank_dashboard.waiting import saved_s
 
 KEPT = 500
@@ -48,7 +48,7 @@ class RunView:
         self._delay_model: DelayModel = NoDelay()
         self._seed, self._learners = 0, 0
         self._recent: deque[IterationRecord] = deque(maxlen=KEPT)
-        self._log: deque[Entry] = deque(maxlen=LINES)
+        self._log: deque[LogLine] = deque(maxlen=LINES)
         self._begun: dict[int, int] = {}
         self._evaluations: Sequence[EvaluationRecord] = ()
 
@@ -67,7 +67,7 @@ class RunView:
         """Record that the controller does not answer."""
         if not self.problem:
             committed = 0 if self.last is None else self.last.iteration + 1
-            self._log.append(Entry(iteration=committed, kind="fault", text=problem))
+            self._log.append(LogLine(iteration=committed, kind="fault", text=problem))
         self.problem = problem
         self.revision += 1
 
@@ -80,7 +80,7 @@ class RunView:
             while self._recent and self._recent[-1].iteration >= record.iteration:
                 self._recent.pop()
             self._recent.append(record)
-            self.curve.add(record.iteration, self._numbers(record))
+            self.curve.add(record.iteration, _numbers(record, self._saved_s(record)))
             self._begun.setdefault(record.term, record.iteration)
             self.last = record
         self.revision += 1
@@ -94,25 +94,13 @@ class RunView:
         """Intervals of returns by column of the curve, marked if a later term superseded them."""
         return [
             {
-                "iteration": each.iteration,
-                "superseded": each.superseded(self._begun),
-                "return": each.returns,
-                **{f"return of {side}": interval for side, interval in each.sides.items()},
+                "iteration": evaluation.iteration,
+                "superseded": evaluation.superseded(self._begun),
+                "return": evaluation.returns,
+                **{f"return of {side}": interval for side, interval in evaluation.sides.items()},
             }
-            for each in self._evaluations
+            for evaluation in self._evaluations
         ]
-
-    def _numbers(self, record: IterationRecord) -> Mapping[str, float | None]:
-        return {
-            "return": record.return_mean,
-            **{f"return of {side}": value for side, value in record.side_returns.items()},
-            "round_s": record.round_s,
-            "saved_s": self._saved_s(record),
-            "late": len(record.late),
-            "condition": record.condition,
-            "inexact": not record.exact,
-            "audited": sum(record.audited.values()),
-        }
 
     def _saved_s(self, record: IterationRecord) -> float:
         delays = self._delay_model.delays(
@@ -122,7 +110,7 @@ class RunView:
 
     def find(self, iteration: int) -> IterationRecord | None:
         """A recent iteration; None if it is not kept."""
-        return next((each for each in self._recent if each.iteration == iteration), None)
+        return next((record for record in self._recent if record.iteration == iteration), None)
 
     def facts(self) -> JSON:
         """All facts but the curve, the evaluations and the code."""
@@ -135,34 +123,18 @@ class RunView:
             "environment": self._environment,
             "status": None if self._now is None else asdict(self._now),
             "learners": self._attached(),
-            "return": self._return(),
+            "return": _mean_return(recent),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "phases": phases,
             "bottleneck": None if longest is None else str(longest),
             "round": None if self.last is None else self.round(self.last),
-            "log": [asdict(each) for each in reversed(self._log)],
+            "log": [asdict(line) for line in reversed(self._log)],
         }
-
-    def _return(self) -> float | None:
-        recent = list(self._recent)[-SMOOTHED:]
-        known = [each.return_mean for each in recent if each.return_mean is not None]
-        return mean(known) if known else None
 
     def _attached(self) -> list[JSON]:
         if self._now is None:
             return []
-        return [self._learner(each, self._now) for each in self._now.learners]
-
-    def _learner(self, learner: LearnerStatus, now: RunStatus) -> JSON:
-        late = sum(learner.learner in record.late for record in self._recent)
-        return {
-            "learner": learner.learner,
-            "host": learner.host,
-            "rows": learner.rows,
-            "state": learner.activity(now),
-            "silent_s": learner.silent_s,
-            "late": late / len(self._recent) if self._recent else 0.0,
-        }
+        return [_learner_facts(learner, self._now, self._recent) for learner in self._now.learners]
 
     def round(self, record: IterationRecord) -> JSON:
         """An iteration with a lane for each learner that was assigned a row."""
@@ -182,10 +154,47 @@ class RunView:
             "error_bound": record.error_bound,
             "digest": record.update_digest,
             "lanes": [
-                {"learner": each, "row": record.rows.get(each), "spans": spans(record, each)}
-                for each in sorted(record.assigned_s)
+                {
+                    "learner": learner,
+                    "row": record.rows.get(learner),
+                    "spans": spans(record, learner),
+                }
+                for learner in sorted(record.assigned_s)
             ],
         }
+
+
+def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | None]:
+    """Columns of the curve."""
+    return {
+        "return": record.return_mean,
+        **{f"return of {side}": value for side, value in record.side_returns.items()},
+        "round_s": record.round_s,
+        "saved_s": saved_s,
+        "late": len(record.late),
+        "condition": record.condition,
+        "inexact": not record.exact,
+        "audited": sum(record.audited.values()),
+    }
+
+
+def _mean_return(records: Iterable[IterationRecord]) -> float | None:
+    known = [record.return_mean for record in records if record.return_mean is not None]
+    return mean(known) if known else None
+
+
+def _learner_facts(
+    learner: LearnerStatus, now: RunStatus, recent: Collection[IterationRecord]
+) -> JSON:
+    late = sum(learner.learner in record.late for record in recent)
+    return {
+        "learner": learner.learner,
+        "host": learner.host,
+        "rows": learner.rows,
+        "state": learner.activity(now),
+        "silent_s": learner.silent_s,
+        "late": late / len(recent) if recent else 0.0,
+    }
 
 
 TOTALS = ("round_s", "saved_s", "late", "inexact", "audited")

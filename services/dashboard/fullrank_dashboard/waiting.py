@@ -19,7 +19,7 @@ def saved_s(record: IterationRecord, delays: Delays) -> float:
     """
     if not record.late or record.decodable_s is None or not record.arrival_s:
         return 0.0
-    usual_s = median(at_s - _delay_s(delays, each) for each, at_s in record.arrival_s.items())
+    usual_s = median(at_s - _delay_s(delays, learner) for learner, at_s in record.arrival_s.items())
     last_s = max(usual_s + _delay_s(delays, learner) for learner in record.late)
     return max(record.round_s, last_s) - record.decodable_s
 

@@ -2,12 +2,12 @@
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm
-from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.base import Algorithm, layout_of
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.config import RunConfig, from_toml
-from fullrank.replay import Layout
+from fullrank.config.toml import from_toml
+from fullrank.config.tree import RunConfig
+from fullrank.replay.layout import Layout
 from fullrank.rpc.codec import decode_agent
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe
@@ -28,16 +28,18 @@ class RunContext:
         self.run_term = RunTerm(welcome.run, welcome.term)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
-        self.algorithm: Algorithm = algorithm_of(self.config, agents)
+        self.algorithm: Algorithm = algorithm_of(self.config, agents, state_size=welcome.state_size)
         self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
         self.worker = Worker(self.problem, gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
         self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout_of(agents)))
 
     def _probe_batch(self, layout: Layout) -> FloatArray:
-        """Make synthetic transitions in which every agent acts and none terminates."""
-        shape = (self.problem.data.batch_size, layout.row_size)
-        rows = stream(self.config.seed, "probe").standard_normal(shape, dtype=np.float32)
+        """Make a synthetic minibatch in which every agent acts."""
+        generator, size = stream(self.config.seed, "probe"), self.problem.data.batch_size
+        if self.problem.episodes is not None:
+            return self.problem.episodes.synthetic(generator, size)
+        rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
         rows[:, layout.terminated] = 0.0
         rows[:, layout.alive] = 1.0
         return rows

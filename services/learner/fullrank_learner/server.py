@@ -12,7 +12,7 @@ from contextlib import closing
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.algorithms import algorithms
+from fullrank.algorithms.base import algorithms
 from fullrank.common.errors import (
     ConfigError,
     FullrankError,
@@ -24,7 +24,14 @@ from fullrank.rpc.addresses import resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import STOPPING, Launch, ignore_signals, stop_event, tune_process
+from fullrank.rpc.process import (
+    STOPPING,
+    Launch,
+    ignore_signals,
+    signals_held,
+    stop_event,
+    tune_process,
+)
 from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
@@ -54,9 +61,10 @@ def main(launch: Launch) -> int:
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
         return _replica(launch)
-    children = [_fork(launch) for _ in range(launch.replicas)]
-    for number in STOPPING:
-        signal.signal(number, lambda *_: _pass_on(children))
+    with signals_held():  # a signal between the first fork and the handlers would leave orphans
+        children = [_fork(launch) for _ in range(launch.replicas)]
+        for number in STOPPING:
+            signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     ignore_signals()
     return next((code for code in codes if code), 0)
@@ -113,11 +121,11 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
             name=f"learner-{os.getpid()}",
         )
         await exporter.start()
-        doings = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
+        coroutines = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
         if launch.until_finished:
-            doings.append(_until_finished(launch))
+            coroutines.append(_until_finished(launch))
         try:
-            await first(*doings)
+            await first(*coroutines)
         finally:
             await exporter.stop()
 

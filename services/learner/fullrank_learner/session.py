@@ -3,12 +3,8 @@
 import asyncio
 import logging
 import socket
-import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
-
-import numpy as np
 
 from fullrank import __version__
 from fullrank.common.errors import (
@@ -18,35 +14,28 @@ from fullrank.common.errors import (
     NotFound,
     ServiceLost,
 )
-from fullrank.common.types import FloatArray, RunTerm, UnitIndex
-from fullrank.common.updates import batch_digest
-from fullrank.config import ControllerSettings, from_toml
+from fullrank.common.types import RunTerm
+from fullrank.config.toml import from_toml
+from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, Field, bundle, encode_chunks
+from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, EncodedField, bundle, encode_chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
-from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.messages import run_term_message, sent_event
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
-from fullrank.runs.event_log import EventLog, Sent, Welcomed
-from fullrank.training.worker import Computed
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.assignment import Assignment, rows_of
+from fullrank_learner.active_assignment import ActiveAssignment
+from fullrank_learner.computation import compute
 from fullrank_learner.run_context import RunContext
 
 log = logging.getLogger(__name__)
 
 WELCOME_S = 10.0
 """Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
-
-
-class Contribution(NamedTuple):
-    """Coded vectors of one assignment, with the digest of its minibatch and the compute time."""
-
-    computed: Computed
-    batch_digest: bytes
-    compute_s: float
 
 
 class Session:
@@ -83,7 +72,7 @@ class Session:
         self._pool = pool
         self._health = health
         self._event_log = event_log
-        self._assignment: Assignment | None = None
+        self._assignment: ActiveAssignment | None = None
         self._assembler: Assembler | None = None
 
     async def run(self) -> None:
@@ -98,10 +87,12 @@ class Session:
                 call = self._client.work()
                 await self._dialogue(call)
         finally:
-            await self._health.at_work(False)
-            if self._assignment is not None:
-                await self._assignment.abandon()
-            await self._client.close()
+            try:
+                await self._health.at_work(False)
+                if self._assignment is not None:
+                    await self._assignment.abandon()
+            finally:
+                await self._client.close()
 
     async def _dialogue(self, call: WorkCall) -> None:
         served = run_term_message(self.context.run_term) if self.context else None
@@ -112,7 +103,7 @@ class Session:
             served=served,
             process=self._process,
         )
-        welcome = await self._welcome(call, hello)
+        welcome = await _welcome(call, hello, peer=self._client.peer)
         config = from_toml(welcome.configuration)
         self._learner = welcome.learner
         self._event_log.append(
@@ -129,14 +120,6 @@ class Session:
         finally:
             await self._replay.close()
 
-    async def _welcome(self, call: WorkCall, hello: pb.Hello) -> pb.Welcome:
-        try:
-            async with asyncio.timeout(WELCOME_S):
-                await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
-                return (await _read(call)).welcome
-        except TimeoutError:
-            raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
-
     async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
         """Report readiness, then follow the controller's messages."""
         context = await self._context_of(welcome)
@@ -144,12 +127,24 @@ class Session:
             fingerprint=context.algorithm.gradients.fingerprint(),
             probe=context.probe.digests,
             stable=context.probe.stable,
+            maps_table=await self._maps_table(context),
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         while True:
             await self._follow(call, context, await _read(call))
+
+    async def _maps_table(self, context: RunContext) -> bool:
+        """Map the table from which minibatches are drawn; return whether that is possible."""
+        if not context.algorithm.problem.data.batch_size:
+            return False
+        try:
+            await self._replay.map_table()
+        except (NotFound, ServiceLost) as error:
+            log.info("table_not_mapped reason=%s", error)
+            return False
+        return True
 
     async def _context_of(self, welcome: pb.Welcome) -> RunContext:
         if self.context is None or self.context.key != (welcome.run, welcome.configuration):
@@ -195,18 +190,16 @@ class Session:
         if self._assignment is not None and message.chunks:
             self._receive(call, context, self._assignment, message.chunks)
 
-    def _accept(self, context: RunContext, assignment: pb.Assignment) -> Assignment:
+    def _accept(self, context: RunContext, assignment: pb.Assignment) -> ActiveAssignment:
         self._assembler = None
-        batch = np.empty((assignment.sample.size, context.algorithm.problem.row_size), np.float32)
-
-        async def fetch() -> FloatArray:
-            await self._replay.get_sample(assignment.sample, batch)
-            return batch
-
-        return Assignment(assignment, asyncio.create_task(fetch()), list(assignment.sections))
+        row_size = context.algorithm.problem.row_size
+        fetching = asyncio.create_task(
+            self._replay.get_sample(assignment.sample, row_size=row_size)
+        )
+        return ActiveAssignment(assignment, fetching, list(assignment.sections))
 
     def _receive(
-        self, call: WorkCall, context: RunContext, work: Assignment, chunks: Iterable[Chunk]
+        self, call: WorkCall, context: RunContext, work: ActiveAssignment, chunks: Iterable[Chunk]
     ) -> None:
         """Write chunks directly into the parameters; start computing once all have arrived."""
         for chunk in chunks:
@@ -224,7 +217,7 @@ class Session:
             work.complete_at = asyncio.get_running_loop().time()
             work.task = asyncio.create_task(self._work(call, context, work))
 
-    async def _work(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
+    async def _work(self, call: WorkCall, context: RunContext, work: ActiveAssignment) -> None:
         """Compute and send; send nothing once abandoned.
 
         A failure half-closes the stream: the controller ends it, the row becomes vacant, and the
@@ -243,10 +236,12 @@ class Session:
             log.exception("work_failed iteration=%d", iteration)
             await call.done_writing()
 
-    async def _contribute(self, call: WorkCall, context: RunContext, work: Assignment) -> None:
+    async def _contribute(
+        self, call: WorkCall, context: RunContext, work: ActiveAssignment
+    ) -> None:
         """Compute, report, wait for an injected delay, and send."""
         ids, clock = work.message.ids, asyncio.get_running_loop().time
-        contribution, reports = await self._compute(call, context, work)
+        contribution, reports = await compute(call, context, work, self._pool)
         delay_s = context.delay_s(ids.iteration, self._learner)
         if delay_s > 0.0:  # report computed units even if the coded vector is never sent
             await call.write(pb.LearnerMessage(units=reports).SerializeToString())
@@ -263,69 +258,20 @@ class Session:
             )
             fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
-            self._log_sent(head)
+            self._event_log.append(sent_event(head, learner=self._learner))
             reports = []
-            for message in bundle([Field(opening), *fields]):
+            for message in bundle([EncodedField(opening), *fields]):
                 work.check_cancelled()
                 await call.write(message)
 
-    def _log_sent(self, head: pb.Coded) -> None:
-        ids = head.ids
-        self._event_log.append(
-            Sent(
-                run=ids.run,
-                term=ids.term,
-                epoch=ids.epoch,
-                iteration=ids.iteration,
-                attempt=ids.attempt,
-                learner=self._learner,
-                row=head.row,
-                batch_digest=head.batch_digest.hex(),
-            )
-        )
 
-    async def _compute(
-        self, call: WorkCall, context: RunContext, work: Assignment
-    ) -> tuple[Contribution, list[pb.UnitDone]]:
-        """Run the worker on its thread; return the contribution and the reports not yet sent."""
-        loop = asyncio.get_running_loop()
-        reports: asyncio.Queue[tuple[UnitIndex, bytes] | None] = asyncio.Queue()
-
-        def report(unit: UnitIndex, digest: bytes) -> None:
-            loop.call_soon_threadsafe(reports.put_nowait, (unit, digest))
-
-        rows = rows_of(work.message)
-        batch = await work.batch
-        work.started_at = loop.time()
-
-        def compute() -> Contribution:
-            start = time.perf_counter()
-            computed = context.worker.compute(
-                rows,
-                batch,
-                iteration=work.message.ids.iteration,
-                check_cancelled=work.check_cancelled,
-                report=report,
-            )
-            digest = batch_digest(batch)
-            return Contribution(computed, digest, time.perf_counter() - start)
-
-        computing = loop.run_in_executor(self._pool, compute)
-        computing.add_done_callback(lambda _: reports.put_nowait(None))
-        pending: list[pb.UnitDone] = []
-        while (done := await reports.get()) is not None:
-            pending.append(pb.UnitDone(ids=work.message.ids, unit=done[0], digest=done[1]))
-            if reports.empty() and not computing.done():
-                await call.write(pb.LearnerMessage(units=pending).SerializeToString())
-                pending = []
-        contribution = await computing
-        unit, digest = contribution.computed.last
-        pending.append(pb.UnitDone(ids=work.message.ids, unit=unit, digest=digest))
-        load = sum(len(row.units) for row in rows)
-        target_s = context.config.compute.emulate_unit_s * load
-        await work.pause(target_s - (loop.time() - work.complete_at))
-        compute_s = max(contribution.compute_s, target_s)
-        return contribution._replace(compute_s=compute_s), pending
+async def _welcome(call: WorkCall, hello: pb.Hello, *, peer: str) -> pb.Welcome:
+    try:
+        async with asyncio.timeout(WELCOME_S):
+            await call.write(pb.LearnerMessage(hello=hello).SerializeToString())
+            return (await _read(call)).welcome
+    except TimeoutError:
+        raise ServiceLost(f"{peer}: no welcome within {WELCOME_S:.0f} s") from None
 
 
 async def _read(call: WorkCall) -> pb.ControllerMessage:

@@ -1,4 +1,4 @@
-"""Encoded minibatches: gathered once for all learners, within a bound of memory."""
+"""Minibatches: gathered and encoded once for all learners, within a bound of memory."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from fullrank.common.errors import Overloaded
-from fullrank.replay import Sample
+from fullrank.common.types import FloatArray
 from fullrank.replay.limits import MINIBATCH_BYTES
+from fullrank.replay.samplers import Sample
 
-Encoded: TypeAlias = "asyncio.Task[list[bytes]]"
+Encode: TypeAlias = Callable[[FloatArray], list[bytes]]
+"""Encodes gathered rows as messages."""
 
 KEPT = 2
 """Minibatches kept: that of the current iteration, and the previous one for late learners."""
@@ -20,29 +22,43 @@ RETRY_AFTER_S = 1.0
 
 
 @dataclass(slots=True)
-class _Minibatch:
-    encoded: Encoded
+class CachedMinibatch:
+    """A minibatch, and the number of learners to which it is being sent."""
+
+    rows: asyncio.Task[FloatArray]
     size_bytes: int
     readers: int = 0
+    _messages: list[bytes] | None = None
+
+    async def gathered(self) -> FloatArray:
+        """Return the rows, shape (size, row_size)."""
+        return await asyncio.shield(self.rows)
+
+    async def encoded(self, encode: Encode) -> list[bytes]:
+        """Return the rows as messages, which are encoded once."""
+        rows = await self.gathered()
+        if self._messages is None:
+            self._messages = encode(rows)
+        return self._messages
 
 
 class Minibatches:
     """Minibatches by sample.
 
     Args:
-        encode: Gathers and encodes one.
+        gather: Gathers the rows of one.
     """
 
-    def __init__(self, encode: Callable[[Sample], Coroutine[None, None, list[bytes]]]) -> None:
-        self._encode = encode
-        self._held: dict[Sample, _Minibatch] = {}
+    def __init__(self, gather: Callable[[Sample], Coroutine[None, None, FloatArray]]) -> None:
+        self._gather = gather
+        self._held: dict[Sample, CachedMinibatch] = {}
 
     def clear(self) -> None:
         """Forget all minibatches: from now on the same samples draw other rows."""
         self._held.clear()
 
     @contextmanager
-    def lent(self, sample: Sample, *, size_bytes: int) -> Iterator[Encoded]:
+    def lent(self, sample: Sample, *, size_bytes: int) -> Iterator[CachedMinibatch]:
         """A minibatch of ``size_bytes``, kept while it is sent.
 
         Raises:
@@ -51,12 +67,12 @@ class Minibatches:
         minibatch = self._held.get(sample) or self._begun(sample, size_bytes)
         minibatch.readers += 1
         try:
-            yield minibatch.encoded
+            yield minibatch
         finally:
             minibatch.readers -= 1
             self._forget(keep=KEPT)
 
-    def _begun(self, sample: Sample, size_bytes: int) -> _Minibatch:
+    def _begun(self, sample: Sample, size_bytes: int) -> CachedMinibatch:
         self._forget(keep=KEPT - 1)
         if self._held_bytes + size_bytes > MINIBATCH_BYTES:
             self._forget(keep=0)
@@ -66,7 +82,7 @@ class Minibatches:
                 f"{size_bytes} more; ask again",
                 retry_after_s=RETRY_AFTER_S,
             )
-        minibatch = _Minibatch(asyncio.create_task(self._encode(sample)), size_bytes)
+        minibatch = CachedMinibatch(asyncio.create_task(self._gather(sample)), size_bytes)
         self._held[sample] = minibatch
         return minibatch
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Iterator
 
-from fullrank.replay import Table
+from fullrank.replay.store import Store
+from fullrank.replay.table import Table
 from fullrank.rpc.prometheus import Family, gauge
-from fullrank_replay.store import Store
 
 
 def table_metrics(store: Store) -> Iterator[Family]:

@@ -1,20 +1,31 @@
 """Composition root of the replay service: configuration to a listening server."""
 
 import asyncio
+import logging
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TextIO
 
+from fullrank.common.errors import RunDirectoryInUse
+from fullrank.replay.fence import Fence
+from fullrank.replay.store import Store
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
+from fullrank.rpc.lock import lock_replay
 from fullrank.rpc.process import Launch, run, stop_event, tune_process
 from fullrank.rpc.prometheus import Exporter
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
-from fullrank_replay.fence import Fence
 from fullrank_replay.prometheus import table_metrics
 from fullrank_replay.servicer import ReplayServicer
-from fullrank_replay.store import Store
+
+log = logging.getLogger(__name__)
+
+LOCK_PERIOD_S = 0.1
+"""Period at which a directory that another process holds is tried again."""
 
 
 def main(launch: Launch) -> int:
@@ -25,11 +36,38 @@ def main(launch: Launch) -> int:
 
 
 async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
-    """Serve until ``stop`` is set, by default until the process is told to stop."""
+    """Serve until ``stop`` is set, by default until the process is told to stop.
+
+    Raises:
+        RunDirectoryInUse: Another process holds the directory of the tables.
+    """
     stop = stop or stop_event(launch)
-    settings = launch.config.replay
     directory = launch.run_dir / "replay" if launch.run_dir else None
+    async with AsyncExitStack() as stack:
+        if directory is not None:
+            lock = _locked(directory, stop, within_s=launch.config.replay.deadline_s)
+            stack.enter_context(await lock)
+        await _serve(launch, directory, stop)
+
+
+async def _locked(directory: Path, stop: asyncio.Event, *, within_s: float) -> TextIO:
+    """Lock the directory of the tables, once a predecessor that still drains has left it."""
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + within_s
+    while True:
+        try:
+            return lock_replay(directory)
+        except RunDirectoryInUse:
+            if stop.is_set() or clock() > deadline:
+                raise
+        await asyncio.sleep(LOCK_PERIOD_S)
+
+
+async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) -> None:
+    settings = launch.config.replay
     store = Store(directory, sync=settings.acknowledge == "fsync")
+    for table, rows in store.lost.items():
+        log.warning("rows_lost table=%s rows=%d", table, rows)
     event_log = EventLog(launch.run_dir, "replay")
     server = Server(
         replay_pb2.DESCRIPTOR.services_by_name["ReplayService"],

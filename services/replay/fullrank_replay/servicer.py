@@ -1,12 +1,10 @@
 """ReplayService: requests become calls of a table, bounded in time and in memory."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Coroutine
 from contextlib import ExitStack
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
-
-import grpc
+from typing import Any, TypeVar
 
 from fullrank import __version__
 from fullrank.common.errors import (
@@ -18,13 +16,17 @@ from fullrank.common.errors import (
 )
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray
-from fullrank.replay import RateLimiter, Sample, Table
+from fullrank.replay.fence import Fence
 from fullrank.replay.limits import rows_per_minibatch
+from fullrank.replay.samplers import Sample
+from fullrank.replay.store import Store
+from fullrank.replay.table import Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
-from fullrank.rpc.errors import statuses
+from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import run_term_of, sample_of
 from fullrank.rpc.version import check_version
-from fullrank.runs.event_log import EventLog, Reopened, Stored, Truncated
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Reopened, Stored, Truncated
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay.appends import (
     RETRY_AFTER_S,
@@ -34,18 +36,16 @@ from fullrank_replay.appends import (
     first_message,
     receive_rows,
 )
-from fullrank_replay.fence import Fence
 from fullrank_replay.minibatches import Minibatches
-from fullrank_replay.store import Store
+from fullrank_replay.pacing import Pacing
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 T = TypeVar("T")
-
-PATIENCE_S = 5.0
-"""Longest wait of an append for samples, and of a sample for appends."""
 
 SEND_S = 30.0
 """Longest pause of a learner between two chunks of its minibatch."""
+
+_READABLE = pb.GetSamplesResponse().SerializeToString()
+"""Tells a learner to gather a minibatch from the mapped file."""
 
 
 class ReplayServicer:
@@ -61,11 +61,9 @@ class ReplayServicer:
         self._store, self._fence, self._event_log = store, fence, event_log
         for name, table in store.tables.items():
             event_log.append(Reopened(table=name, head=table.head))
-        self._minibatches = Minibatches(self._encoded)
-        self._limiters: dict[str, RateLimiter] = {}
+        self._minibatches = Minibatches(self._gathered)
+        self._pacing = Pacing()
         self._room = AppendRoom()
-        self._moved = asyncio.Condition()  # the head of a table, or that of its newest sample
-        self._lock = asyncio.Lock()  # an append may evict rows that are being gathered
 
     async def OpenTable(
         self, request: pb.OpenTableRequest, context: Context
@@ -80,9 +78,9 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            await _shielded(self._locked(partial(self._truncate, request, table)))
+            await _shielded(self._pacing.locked(partial(self._truncate, request, table)))
             self._minibatches.clear()  # a resumed run may write other rows to these positions
-            self._limiters[request.table] = RateLimiter(window=table.capacity)
+            self._pacing.restart(request.table)
             return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
     def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
@@ -128,15 +126,16 @@ class ReplayServicer:
     ) -> int:
         """Store rows as soon as samples are not too far behind; returns the head."""
         with room:
-            limiter, head = self._limiter(request.table), request.first_position + len(rows)
-            if not await self._until(lambda: limiter.admits(head)):
+            limiter = self._pacing.limiter(request.table, window=table.capacity)
+            head = request.first_position + len(rows)
+            if not await self._pacing.until(lambda: limiter.admits(head)):
                 raise Overloaded(
                     f"no sample has been able to draw the rows that an append up to position "
                     f"{head} would evict; see what holds the learners up",
                     retry_after_s=RETRY_AFTER_S,
                 )
-            head = await self._locked(partial(self._append, request, table, rows))
-        await self._notify()
+            head = await self._pacing.locked(partial(self._append, request, table, rows))
+        await self._pacing.notify()
         return head
 
     def _append(self, request: pb.AppendRequest, table: Table, rows: FloatArray) -> int:
@@ -146,64 +145,58 @@ class ReplayServicer:
         self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
         return head
 
-    def _limiter(self, table: str) -> RateLimiter:
-        window = self._store.get(table).capacity
-        return self._limiters.setdefault(table, RateLimiter(window=window))
-
-    async def _locked(self, call: Callable[[], T]) -> T:
-        """Call in a thread, one call at a time."""
-        async with self._lock:
-            return await asyncio.to_thread(call)
-
-    async def _until(self, holds: Callable[[], bool]) -> bool:
-        """Wait up to ``PATIENCE_S`` for the condition; returns whether it holds."""
-        if holds():
-            return True
-        try:
-            async with asyncio.timeout(PATIENCE_S), self._moved:
-                return await self._moved.wait_for(holds)
-        except TimeoutError:
-            return False
-
-    async def _notify(self) -> None:
-        async with self._moved:
-            self._moved.notify_all()
+    async def LocateTable(
+        self, request: pb.LocateTableRequest, context: Context
+    ) -> pb.LocateTableResponse:
+        """Return path and id of a table's file."""
+        async with statuses(context):
+            await self._pacing.until(lambda: request.table in self._store.tables)
+            location = self._store.location(request.table)
+            return pb.LocateTableResponse(path=location.path, instance=location.instance)
 
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
     ) -> None:
-        """Write the encoded chunks of each minibatch asked for."""
+        """Write each minibatch asked for, or that its rows can be gathered from the mapped file."""
         async with statuses(context):
             async for request in requests:
                 sample = sample_of(request.sample)
                 size_bytes = await self._admitted(sample)
-                with self._minibatches.lent(sample, size_bytes=size_bytes) as encoded:
-                    for message in await asyncio.shield(encoded):
+                with self._minibatches.lent(sample, size_bytes=size_bytes) as minibatch:
+                    location = self._store.location(sample.table)
+                    if request.mapped and request.mapped == location.instance:
+                        await minibatch.gathered()  # evicted rows can still be sent
+                        await _written(context.write(_READABLE))
+                        continue
+                    for message in await minibatch.encoded(_encode):
                         await _written(context.write(message))
 
     async def _admitted(self, sample: Sample) -> int:
         """Wait until a sample's head is reached; returns the size of its minibatch in bytes."""
         table = self._store.get(sample.table)
-        await self._until(lambda: sample.head <= table.head)
+        await self._pacing.until(lambda: sample.head <= table.head)
         table.check(sample)
-        row_bytes = 4 * table.row_size
-        if sample.size > (most := rows_per_minibatch(row_bytes)):
+        row_bytes, rows = 4 * table.row_size, sample.size
+        if sample.episodes is not None and rows <= rows_per_minibatch(row_bytes):
+            rows = len(await self._pacing.locked(partial(table.positions, sample)))
+        if rows > (most := rows_per_minibatch(row_bytes)):
             raise InvalidContribution(
-                f"sample.size is {sample.size}; of rows of {row_bytes} bytes a minibatch has at "
-                f"most {most}"
+                f"sample.size is {sample.size}, which makes {rows} rows; of rows of {row_bytes} "
+                f"bytes a minibatch has at most {most}"
             )
-        return row_bytes * sample.size
+        return row_bytes * rows
 
-    async def _encoded(self, sample: Sample) -> list[bytes]:
-        """Gather and encode a minibatch; then its rows may be evicted."""
-        encoded = await self._locked(partial(self._gather, sample))
-        self._limiter(sample.table).sampled(sample.head)
-        await self._notify()
-        return encoded
+    async def _gathered(self, sample: Sample) -> FloatArray:
+        """Gather a minibatch; then its rows may be evicted."""
+        table = self._store.get(sample.table)
+        rows = await self._pacing.locked(partial(table.minibatch, sample))
+        self._pacing.limiter(sample.table, window=table.capacity).sampled(sample.head)
+        await self._pacing.notify()
+        return rows
 
-    def _gather(self, sample: Sample) -> list[bytes]:
-        rows = self._store.get(sample.table).minibatch(sample)
-        return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
+
+def _encode(rows: FloatArray) -> list[bytes]:
+    return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
 
 
 async def _shielded(work: Coroutine[Any, Any, T]) -> T:

@@ -2,14 +2,14 @@
 
 from typing import Protocol
 
-from fullrank_straggler.injection import Identity, Injection
+from fullrank_straggler.injection import Injection, StreamIdentity
 
 
 class Listener(Protocol):
     """A stream that the injection applies to."""
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> StreamIdentity | None:
         """Learner that it serves; None before Welcome."""
 
     def changed(self) -> None:

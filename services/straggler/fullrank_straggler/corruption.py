@@ -2,11 +2,11 @@
 
 import google_crc32c
 
-from fullrank.config import Corrupt
+from fullrank.config.faults import CorruptFault
 from fullrank_straggler.wire import ChunkHead
 
 
-def corrupted(message: bytes, chunk: ChunkHead, fault: Corrupt) -> bytes:
+def corrupted(message: bytes, chunk: ChunkHead, fault: CorruptFault) -> bytes:
     """The message with the byte inverted; unchanged if this chunk does not contain it."""
     position = chunk.data + (fault.byte % chunk.total if chunk.total else 0) - chunk.offset
     if not chunk.data <= position < chunk.end:

@@ -11,17 +11,18 @@ from dataclasses import dataclass, field
 from math import inf
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config import Corrupt, Drop, Throttle, from_toml
+from fullrank.config.faults import CorruptFault, DropFault, ThrottleFault
+from fullrank.config.toml import from_toml
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.corruption import corrupted
-from fullrank_straggler.injection import Identity, Injection
+from fullrank_straggler.injection import Injection, StreamIdentity
 from fullrank_straggler.wire import MALFORMED, LearnerParts, read_controller, read_learner
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class Vector:
+class CodedVector:
     """A coded vector on its way through."""
 
     iteration: int
@@ -44,21 +45,21 @@ class Gate:
 
     def __init__(self, injection: Callable[[], Injection]) -> None:
         self._injection = injection
-        self.identity: Identity | None = None
+        self.identity: StreamIdentity | None = None
         """Learner that it serves; None before Welcome."""
         self._assigned = -1
         self._over = -1
         self._others: deque[bytes] = deque()
-        self._waiting: list[Vector] = []
-        self._arriving: Vector | None = None
-        self._leaving: Vector | None = None
+        self._waiting: list[CodedVector] = []
+        self._arriving: CodedVector | None = None
+        self._leaving: CodedVector | None = None
 
     @property
     def bytes_per_s(self) -> float | None:
         """Current rate limit of each direction; None if it is not throttled."""
         if self.identity is None:
             return None
-        fault = self._injection().fault(Throttle, self.identity, self._assigned)
+        fault = self._injection().fault(ThrottleFault, self.identity, self._assigned)
         return fault.bytes_per_s if fault else None
 
     def hear(self, message: bytes) -> None:
@@ -106,10 +107,10 @@ class Gate:
         iteration = coded.ids.iteration
         delayed = False
         if self.identity is not None:
-            if self._injection().fault(Drop, self.identity, iteration) is not None:
+            if self._injection().fault(DropFault, self.identity, iteration) is not None:
                 raise ServiceLost(f"the connection is dropped by a fault, iteration {iteration}")
             delayed = self._injection().delay_s(self.identity, iteration) > 0.0
-        self._arriving = Vector(
+        self._arriving = CodedVector(
             iteration=iteration,
             row=coded.row,
             arrived=now,
@@ -119,9 +120,9 @@ class Gate:
         if not self._arriving.dropped:
             self._waiting.append(self._arriving)
 
-    def _add(self, vector: Vector, message: bytes, parts: LearnerParts) -> None:
+    def _add(self, vector: CodedVector, message: bytes, parts: LearnerParts) -> None:
         if self.identity is not None:
-            fault = self._injection().fault(Corrupt, self.identity, vector.iteration)
+            fault = self._injection().fault(CorruptFault, self.identity, vector.iteration)
             if fault is not None:
                 for chunk in parts.chunks:
                     message = corrupted(message, chunk, fault)
@@ -153,12 +154,12 @@ class Gate:
             return inf
         return min(map(self._due, self._waiting))
 
-    def _due(self, vector: Vector) -> float:
+    def _due(self, vector: CodedVector) -> float:
         if not vector.delayed or self.identity is None:
             return vector.arrived
         return vector.arrived + self._injection().delay_s(self.identity, vector.iteration)
 
-    def _released(self, now: float) -> Vector | None:
+    def _released(self, now: float) -> CodedVector | None:
         """The first vector that is due."""
         vector = min(self._waiting, key=self._due, default=None)
         if vector is None or self._due(vector) > now:
@@ -175,7 +176,7 @@ class Gate:
             )
         return vector
 
-    def _end(self, vector: Vector) -> None:
+    def _end(self, vector: CodedVector) -> None:
         """Mark a vector as finished: no further piece will arrive."""
         vector.whole = True
         if self._leaving is vector and not vector.pieces:
@@ -193,6 +194,6 @@ class Gate:
             self._leaving = None
 
 
-def _identity(welcome: pb.Welcome) -> Identity:
+def _identity(welcome: pb.Welcome) -> StreamIdentity:
     config = from_toml(welcome.configuration, origin="the run's configuration")
-    return Identity(learner=welcome.learner, seed=config.seed, learners=config.learners)
+    return StreamIdentity(learner=welcome.learner, seed=config.seed, learners=config.learners)

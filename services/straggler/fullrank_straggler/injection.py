@@ -7,14 +7,16 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from fullrank.common.types import LearnerId
-from fullrank.config import Fault, Hold, PluginSettings, complete_stragglers
+from fullrank.config.faults import Fault, HoldFault
+from fullrank.config.plugins import complete_stragglers
+from fullrank.config.tree import PluginSettings
 from fullrank.stragglers import DelayModel, delay_models, delay_of
 
 F = TypeVar("F", bound=Fault)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class StreamIdentity:
     """Learner of a stream, from its Welcome message."""
 
     learner: LearnerId
@@ -31,13 +33,13 @@ class Injection:
     model: DelayModel
     faults: tuple[Fault, ...] = ()
 
-    def check(self, identity: Identity) -> None:
+    def check(self, identity: StreamIdentity) -> None:
         """Raise ``ConfigError`` if the model is impossible for this run's N."""
         self.model.delays(seed=identity.seed, iteration=0, learners=identity.learners)
 
-    def delay_s(self, identity: Identity, iteration: int) -> float:
+    def delay_s(self, identity: StreamIdentity, iteration: int) -> float:
         """Delay of the learner's vector, seconds; ``inf`` if it is held for ever."""
-        if self.fault(Hold, identity, iteration) is not None:
+        if self.fault(HoldFault, identity, iteration) is not None:
             return inf
         return delay_of(
             self.model,
@@ -47,7 +49,7 @@ class Injection:
             learners=identity.learners,
         )
 
-    def fault(self, kind: type[F], identity: Identity, iteration: int) -> F | None:
+    def fault(self, kind: type[F], identity: StreamIdentity, iteration: int) -> F | None:
         """The first fault of a kind that applies."""
         for fault in self.faults:
             if isinstance(fault, kind) and fault.strikes(

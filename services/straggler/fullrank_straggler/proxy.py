@@ -6,13 +6,13 @@ from typing import Any
 import grpc
 
 from fullrank.rpc.channel import UNLIMITED, open_channel
-from fullrank.rpc.errors import statuses
+from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.control import Control
-from fullrank_straggler.relay import Context, Relay, Requests, dial
+from fullrank_straggler.relay import RawMessages, Relay, dial
 from fullrank_straggler.work import WorkRelay
 
 WORK = f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work"
@@ -59,7 +59,7 @@ class Proxy(grpc.GenericRpcHandler):
         """A handler for any method; messages stay bytes."""
         method = handler_call_details.method
 
-        async def relay(requests: Requests, context: Context) -> None:
+        async def relay(requests: RawMessages, context: Context) -> None:
             async with statuses(context):
                 call = dial(self._channel(), method, context)
                 if method == WORK:

@@ -11,10 +11,10 @@ from typing import Any, TypeAlias
 
 import grpc
 
+from fullrank.rpc.errors import Context
 from fullrank.rpc.tasks import first
 
-Requests: TypeAlias = AsyncIterator[bytes]
-Context: TypeAlias = grpc.aio.ServicerContext[bytes, bytes]
+RawMessages: TypeAlias = AsyncIterator[bytes]
 Upstream: TypeAlias = grpc.aio.StreamStreamCall[bytes, bytes]
 
 HOP = frozenset({"user-agent"})
@@ -43,7 +43,7 @@ class Relay:
         call: The upstream side; cancelled when the caller cancels.
     """
 
-    def __init__(self, requests: Requests, context: Context, call: Upstream) -> None:
+    def __init__(self, requests: RawMessages, context: Context, call: Upstream) -> None:
         self._requests = requests
         self._context = context
         self._call = call

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Iterator
 from functools import partial
 
-from fullrank.config import Resolved
+from fullrank.config.layers import Resolved
 from fullrank.rpc.addresses import announce, resolve, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role

@@ -1,20 +1,15 @@
 """StragglerService: reads and changes the injection."""
 
 from dataclasses import replace
-from typing import Any, TypeAlias
-
-import grpc
 
 from fullrank.common.errors import ConfigError, InvalidContribution
-from fullrank.config import Fault
-from fullrank.rpc.errors import statuses
+from fullrank.config.faults import Fault
+from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.injection import decode_fault, decode_model, encode_injection
 from fullrank.stragglers import delay_models
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import Injection, injection_of
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 
 class StragglerServicer:

@@ -28,7 +28,7 @@ _OFFSET, _TOTAL, _DATA = (_CHUNK[name].number for name in ("offset", "total", "d
 _CRC32C = _CHUNK["crc32c"].number
 
 
-class Field(NamedTuple):
+class FieldSpan(NamedTuple):
     """One field of an encoded message."""
 
     number: int
@@ -64,7 +64,7 @@ class LearnerParts:
     coded: pb.Coded | None
     """Announcement of the vector."""
     chunks: tuple[ChunkHead, ...]
-    units: tuple[Field, ...]
+    units: tuple[FieldSpan, ...]
 
     def split(self, message: bytes) -> tuple[bytes, bytes]:
         """Split off the finished units: two messages, the units and the rest."""
@@ -107,7 +107,7 @@ def read_controller(message: bytes) -> pb.ControllerMessage:
     return said
 
 
-def _chunk(message: bytes, chunk: Field) -> ChunkHead:
+def _chunk(message: bytes, chunk: FieldSpan) -> ChunkHead:
     offset = total = crc32c = 0
     data = end = chunk.end
     for field in fields(message, chunk.value, chunk.end):
@@ -122,7 +122,7 @@ def _chunk(message: bytes, chunk: Field) -> ChunkHead:
     return ChunkHead(offset=offset, total=total, data=data, end=end, crc32c=crc32c)
 
 
-def fields(message: bytes, start: int, end: int) -> Iterator[Field]:
+def fields(message: bytes, start: int, end: int) -> Iterator[FieldSpan]:
     """The fields of the message encoded in ``message[start:end]``.
 
     Raises:
@@ -143,7 +143,7 @@ def fields(message: bytes, start: int, end: int) -> Iterator[Field]:
             raise ValueError(f"wire type {kind}")
         if after > end:
             raise ValueError("a field is cut short")
-        yield Field(tag >> 3, position, value, after)
+        yield FieldSpan(tag >> 3, position, value, after)
         position = after
 
 

@@ -4,11 +4,12 @@ import asyncio
 from contextlib import suppress
 from math import inf
 
+from fullrank.rpc.errors import Context
 from fullrank.rpc.tasks import first
 from fullrank_straggler.control import Control
 from fullrank_straggler.gate import Gate
-from fullrank_straggler.injection import Identity
-from fullrank_straggler.relay import Context, Relay, Requests, Upstream
+from fullrank_straggler.injection import StreamIdentity
+from fullrank_straggler.relay import RawMessages, Relay, Upstream
 
 
 class WorkRelay(Relay):
@@ -22,7 +23,7 @@ class WorkRelay(Relay):
     """
 
     def __init__(
-        self, requests: Requests, context: Context, call: Upstream, control: Control
+        self, requests: RawMessages, context: Context, call: Upstream, control: Control
     ) -> None:
         super().__init__(requests, context, call)
         self._control = control
@@ -33,7 +34,7 @@ class WorkRelay(Relay):
         self._change = asyncio.Event()
 
     @property
-    def identity(self) -> Identity | None:
+    def identity(self) -> StreamIdentity | None:
         """Learner that it serves; None before Welcome."""
         return self._gate.identity
 

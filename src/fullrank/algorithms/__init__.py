@@ -5,6 +5,7 @@ from fullrank.algorithms.base import (
     Algorithm,
     AlgorithmConfig,
     DataMode,
+    EnvironmentSpec,
     Gradients,
     Optimiser,
     Parameters,
@@ -12,10 +13,9 @@ from fullrank.algorithms.base import (
     Problem,
     Section,
     Unit,
-    World,
     algorithms,
+    environment_spec,
     register,
-    world_of,
 )
 
 __all__ = [
@@ -23,6 +23,7 @@ __all__ = [
     "Algorithm",
     "AlgorithmConfig",
     "DataMode",
+    "EnvironmentSpec",
     "Gradients",
     "Optimiser",
     "Parameters",
@@ -30,8 +31,7 @@ __all__ = [
     "Problem",
     "Section",
     "Unit",
-    "World",
     "algorithms",
+    "environment_spec",
     "register",
-    "world_of",
 ]

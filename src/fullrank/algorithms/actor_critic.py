@@ -5,6 +5,7 @@ of agent i: u_i = [gradient of each network's loss at that network]. Every loss 
 for one unit, so that its bits do not depend on the other units computed with it.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +22,15 @@ from fullrank.algorithms.autograd import (
     initial_groups,
     shared_batches,
 )
-from fullrank.algorithms.base import Algorithm, DataMode, Problem, Section, Unit, World, layout_of
+from fullrank.algorithms.base import (
+    Algorithm,
+    DataMode,
+    EnvironmentSpec,
+    Problem,
+    Section,
+    Unit,
+    layout_of,
+)
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
 from fullrank.common.errors import ConfigError
@@ -60,13 +69,14 @@ class Hyperparameters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ActorCritic(Hyperparameters):
+class ActorCritic(Hyperparameters, ABC):
     """Base of algorithms in which every agent has its own networks; see ``AlgorithmConfig``."""
 
-    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+    @abstractmethod
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build an agent's networks by role; ``policy`` acts, targets follow by averaging."""
-        raise NotImplementedError
 
+    @abstractmethod
     def losses(self, agent: int, nets: Networks, batch: Any, draws: Draws) -> Mapping[str, Tensor]:
         """Compute the scalar loss of each of an agent's networks; omitted roles get no gradient.
 
@@ -76,51 +86,50 @@ class ActorCritic(Hyperparameters):
             batch: ``Transitions``, unless ``batch_of`` supplies another type.
             draws: Keyed random numbers.
         """
-        raise NotImplementedError
 
-    def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
+    def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List role and agent of all networks that an agent's losses read, by default every one."""
-        every = range(len(world.agents))
-        return [(role, k) for role in roles(self.networks(world, agent)) for k in every]
+        every = range(len(environment.agents))
+        return [(role, k) for role in roles(self.networks(environment, agent)) for k in every]
 
     def data_mode(self) -> DataMode:
         """Return the origin of the transitions, by default one minibatch for all units."""
         return DataMode(batch_size=self.batch_size)
 
-    def problem(self, world: World) -> Problem:
+    def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe units, sections and sizes without allocating parameters."""
+        every = range(len(environment.agents))
         with torch.device("meta"):
-            networks = [self.networks(world, agent) for agent in range(len(world.agents))]
-        sizes = [{role: flat_size(net) for role, net in own.items()} for own in networks]
-        pairs = sections_of(networks[0], len(networks))
-        ids = {pair: id_ for id_, pair in enumerate(pairs)}
+            networks = [self.networks(environment, agent) for agent in every]
+            reads = [self.reads(environment, agent) for agent in every]
+        sizes = [{role: flat_size(net) for role, net in by_role.items()} for by_role in networks]
+        ids = {pair: id_ for id_, pair in enumerate(sections_of(networks[0], len(networks)))}
         return Problem(
-            units=tuple(Unit(agent) for agent in range(len(networks))),
-            unit_sizes=tuple(sum(own.values()) for own in sizes),
+            units=tuple(map(Unit, every)),
+            unit_sizes=tuple(sum(by_role.values()) for by_role in sizes),
             sections=tuple(
                 Section(
                     id=id_, role=role, owner=agent, size=sizes[agent][role.removeprefix("target_")]
                 )
                 for (role, agent), id_ in ids.items()
             ),
-            reads=tuple(
-                tuple(sorted({ids[pair] for pair in self.reads(world, agent)}))
-                for agent in range(len(networks))
-            ),
-            row_size=layout_of(world.agents).row_size,
+            reads=tuple(tuple(sorted({ids[pair] for pair in pairs})) for pairs in reads),
+            row_size=layout_of(environment.agents).row_size,
             data=self.data_mode(),
         )
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles on modules and autograd."""
         where = device_of(device)
-        groups = initial_groups(partial(self.networks, world), len(world.agents), seed, where)
-        parameters = self.parameters(world, groups)
-        nets = Networks(partial(self.networks, world), parameters)
-        gradients = self.autograd(world, nets, seed=seed, device=where)
-        actor = ModuleActor(world.agents, nets, noise=self.exploration_noise, seed=seed)
+        groups = initial_groups(
+            partial(self.networks, environment), len(environment.agents), seed, where
+        )
+        parameters = self.parameters(environment, groups)
+        nets = Networks(partial(self.networks, environment), parameters)
+        gradients = self.autograd(environment, nets, seed=seed, device=where)
+        actor = ModuleActor(environment.agents, nets, noise=self.exploration_noise, seed=seed)
         return Algorithm(
-            problem=self.problem(world),
+            problem=self.problem(environment),
             parameters=parameters,
             gradients=gradients,
             optimiser=self.optimiser(parameters),
@@ -129,7 +138,7 @@ class ActorCritic(Hyperparameters):
 
     def autograd(
         self,
-        world: World,
+        environment: EnvironmentSpec,
         nets: Networks,
         *,
         seed: int,
@@ -140,17 +149,19 @@ class ActorCritic(Hyperparameters):
         return AutogradGradients(
             self.losses,
             nets,
-            batch_of or shared_batches(world.agents, device),
-            world.agents,
+            batch_of or shared_batches(environment.agents, device),
+            environment.agents,
             clip_norm=self.clip_norm if self.data_mode().exact else None,
             keyed_by_row=not self.data_mode().exact,
             seed=seed,
             device=device,
         )
 
-    def parameters(self, world: World, groups: Sequence[ParameterGroup]) -> GroupedParameters:
+    def parameters(
+        self, environment: EnvironmentSpec, groups: Sequence[ParameterGroup]
+    ) -> GroupedParameters:
         """Arrange the parameters of all agents by section."""
-        pairs = sections_of(groups[0].networks, len(world.agents))
+        pairs = sections_of(groups[0].networks, len(environment.agents))
         return GroupedParameters(groups, pairs)
 
     def optimiser(

@@ -1,6 +1,7 @@
 """Gradients and actors for arbitrary modules, by autograd of an algorithm's losses."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from threading import Lock
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -10,16 +11,17 @@ from torch import Tensor, nn
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
-from fullrank.common.seeding import derive, stream
+from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap
 from fullrank.environments.base import AgentSpec
+from fullrank.networks.actor import Choose, MemorylessActor
 from fullrank.networks.fused import kernels
 from fullrank.networks.heads import make_head
 from fullrank.networks.modules import bind, flat_size, layers_of, views, write
-from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
+from fullrank.networks.parameters import GroupedParameters, ParameterGroup
 
-Make: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
+MakeNetworks: TypeAlias = Callable[[int], Mapping[str, nn.Module]]
 """Builds the networks of an agent, by role."""
 
 BatchOf: TypeAlias = Callable[[FloatArray], Callable[[UnitIndex, tuple[int, ...]], Any]]
@@ -29,8 +31,12 @@ its draws."""
 Losses: TypeAlias = Callable[[int, "Networks", Any, Draws], Mapping[str, Tensor]]
 
 
+_GENERATOR = Lock()
+"""Held while modules draw from torch's generator, of which a process has one for all threads."""
+
+
 def initial_groups(
-    make: Make, agents: int, seed: int, device: torch.device
+    make: MakeNetworks, agents: int, seed: int, device: torch.device
 ) -> tuple[ParameterGroup, ...]:
     """Make one group per agent, with the initial parameters that its modules draw.
 
@@ -39,7 +45,7 @@ def initial_groups(
     """
     groups = []
     for agent in range(agents):
-        with torch.random.fork_rng(devices=[]):
+        with _GENERATOR, torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive(seed, "initialise", agent))
             modules = make(agent)
         columns, start = {}, 0
@@ -63,17 +69,18 @@ class Networks:
         parameters: Current parameters, read in place.
     """
 
-    def __init__(self, make: Make, parameters: GroupedParameters) -> None:
+    def __init__(self, make: MakeNetworks, parameters: GroupedParameters) -> None:
         self.parameters = parameters
         self._modules: dict[str, list[nn.Module]] = {}
         for agent in sorted(parameters.place):
             group, row = parameters.place[agent]
-            for role in roles(group.networks):
-                online = role.removeprefix("target_")
-                source = group.rows.online if role == online else group.rows.target
-                flat = source[row, group.networks[online]]
-                module = bind(lambda a=agent, r=online: make(a)[r], flat)  # type: ignore[misc]
-                self._modules.setdefault(role, []).append(module.requires_grad_(role == online))
+            for prefix, source in (("", group.rows.online), ("target_", group.rows.target)):
+                with torch.device("meta"):
+                    modules = make(agent)
+                for role, module in modules.items():
+                    bind(module, source[row, group.networks[role]])
+                    module.requires_grad_(not prefix)
+                    self._modules.setdefault(f"{prefix}{role}", []).append(module)
 
     def __getattr__(self, role: str) -> list[nn.Module]:
         if role.startswith("_") or role not in self._modules:
@@ -151,9 +158,7 @@ class AutogradGradients:
                 loss, [parameter for parameter, _ in variables], materialize_grads=True
             )
             for gradient, (_, out) in zip(gradients, variables, strict=True):
-                out.copy_(
-                    gradient if self._clip_norm is None else clipped(gradient, self._clip_norm)
-                )
+                out.copy_(clipped(gradient, self._clip_norm))
         return snap(update.cpu().numpy())
 
     def fingerprint(self) -> str:
@@ -169,7 +174,7 @@ def clipped(gradient: Tensor, norm: float | None) -> Tensor:
     return torch.mul(gradient, norm / length)
 
 
-class ModuleActor:
+class ModuleActor(MemorylessActor):
     """Modules of the role ``policy`` as an ``Actor``, without memory.
 
     Args:
@@ -182,48 +187,21 @@ class ModuleActor:
     def __init__(
         self, agents: Sequence[AgentSpec], nets: Networks, *, noise: float, seed: int
     ) -> None:
-        self._agents, self._nets, self._seed = agents, nets, seed
+        super().__init__([agent.action.size for agent in agents], seed=seed)
+        self._agents, self._nets = agents, nets
         self._device = next(nets.policy[0].parameters()).device
         self._heads = [
             make_head(agent.action, noise=noise, device=self._device) for agent in agents
         ]
 
-    def memory(self, copies: int) -> tuple[()]:
-        """Return the empty memory."""
-        return ()
-
-    def act(
-        self,
-        observation: FloatArray,
-        memory: tuple[FloatArray, ...],
-        *,
-        iteration: int,
-        step: int,
-        alive: BoolArray,
-        available: BoolArray | None = None,
-    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Return exploring joint actions, keyed by (seed, iteration, step); see ``Actor.act``."""
-        generator = stream(self._seed, "act", iteration, step)
-        actions = [
-            head.explore(outputs, generator)
-            for head, outputs in zip(
-                self._heads, self._outputs(observation, available), strict=True
-            )
-        ]
-        sizes = [agent.action.size for agent in self._agents]
-        return self._joint(actions) * np.repeat(alive, sizes, axis=1), memory
-
-    def act_greedily(
-        self,
-        observation: FloatArray,
-        memory: tuple[FloatArray, ...],
-        *,
-        available: BoolArray | None = None,
-    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Return the likeliest actions as one-hot, or the means."""
+    def _act(
+        self, observation: FloatArray, available: BoolArray | None, choose: Choose
+    ) -> FloatArray:
         outputs = self._outputs(observation, available)
-        modes = [head.mode(own) for head, own in zip(self._heads, outputs, strict=True)]
-        return self._joint(modes), memory
+        actions = [
+            choose(head, output)[0] for head, output in zip(self._heads, outputs, strict=True)
+        ]
+        return np.ascontiguousarray(torch.cat(actions).t().cpu().numpy())
 
     def _outputs(self, observation: FloatArray, available: BoolArray | None) -> list[Tensor]:
         """Compute each policy's outputs as heads take them, shape (1, action size, copies)."""
@@ -231,21 +209,20 @@ class ModuleActor:
         joint = torch.from_numpy(np.require(observation, requirements="W")).to(self._device)
         with torch.no_grad():
             outputs = [
-                policy(own).t().unsqueeze(0).contiguous()
-                for policy, own in zip(self._nets.policy, torch.split(joint, sizes, 1), strict=True)
+                policy(observed).t().unsqueeze(0).contiguous()
+                for policy, observed in zip(
+                    self._nets.policy, torch.split(joint, sizes, 1), strict=True
+                )
             ]
         if available is None:
             return outputs
-        widths = [agent.action.size for agent in self._agents]
-        allowed = torch.split(torch.from_numpy(available).to(self._device), widths, 1)
+        allowed = torch.split(
+            torch.from_numpy(available).to(self._device), [*self._action_sizes], 1
+        )
         return [
-            head.mask(own, mask.t().unsqueeze(0))
-            for head, own, mask in zip(self._heads, outputs, allowed, strict=True)
+            head.mask(output, mask.t().unsqueeze(0))
+            for head, output, mask in zip(self._heads, outputs, allowed, strict=True)
         ]
-
-    @staticmethod
-    def _joint(actions: Sequence[Tensor]) -> FloatArray:
-        return np.ascontiguousarray(torch.cat([own[0] for own in actions]).t().cpu().numpy())
 
     def policy(self, agent: int) -> tuple[FloatArray, ...]:
         """Return the agent's policy, layer by layer; see ``Actor.policy``."""

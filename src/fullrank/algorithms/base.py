@@ -6,17 +6,21 @@ no torch. A learner evaluates ``Gradients`` at the broadcast parameters, the con
 evaluation and exports. The roles of one process share its ``Parameters``.
 """
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from functools import cache
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 
+from fullrank.codes.targets import is_each_unit
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray, Matrix, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbourhood
+from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.layout import Layout
 
 
@@ -51,7 +55,9 @@ class DataMode:
     transitions, the same for every holder. ``independent``: every holder draws its own transitions
     [DARL1N], so that decoding leaves noise and no update can be audited."""
     batch_size: int = 0
-    """B, transitions of the minibatch from replay; 0 where learners collect transitions."""
+    """B, transitions or episodes of the minibatch from replay; 0 where learners collect."""
+    newest_episodes: int = 0
+    """Number of newest episodes from which B are drawn; 0 where transitions are drawn."""
     max_variance: float = float("inf")
     """``independent``: largest predicted variance of decoded units at which an iteration waits for
     no further row, as a multiple of the variance of one learner's own update."""
@@ -79,6 +85,8 @@ class Problem:
     row_size: int
     """Number of float32 entries of a packed transition (layout: ``fullrank.replay.layout``)."""
     data: DataMode
+    episodes: EpisodeLayout | None = None
+    """Layout of a row if the minibatch consists of whole episodes; None: packed transitions."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
 
@@ -86,6 +94,11 @@ class Problem:
     def vector_size(self) -> int:
         """Return P, the number of entries of a coded vector."""
         return max(self.unit_sizes)
+
+    @property
+    def recovers_units(self) -> bool:
+        """Return whether T = I, so that decoding gives every u_i."""
+        return self.target is None or is_each_unit(self.target)
 
     def needs(self, unit: UnitIndex) -> Sequence[int]:
         """Return the ids of the sections that the update of a unit reads."""
@@ -191,6 +204,14 @@ class Player(Protocol):
         """Return joint actions without exploration: mode (discrete) or mean (continuous)."""
 
 
+@runtime_checkable
+class Annealed(Protocol):
+    """A player whose exploration depends on the number of steps that were played."""
+
+    def anneal(self, env_steps: int) -> None:
+        """Set the number of environment steps played before the next collection."""
+
+
 class Actor(Player, Protocol):
     """The role that selects actions in collection and evaluation, and is exported."""
 
@@ -218,13 +239,15 @@ class Algorithm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class World:
+class EnvironmentSpec:
     """Facts about the environment on which an algorithm depends."""
 
     agents: tuple[AgentSpec, ...]
     """Specifications of the agents, in order."""
     neighbourhoods: Callable[[], NeighbourhoodWorld] | None = None
     """Factory of the neighbour interaction; None if the environment has none."""
+    state_size: int = 0
+    """Number of entries of the global state; 0: the joint observation serves as the state."""
 
     def local(self) -> NeighbourhoodWorld:
         """Return the environment's neighbour interaction.
@@ -240,17 +263,20 @@ class World:
 class AlgorithmConfig(Protocol):
     """A registered algorithm: a frozen dataclass whose fields are its configuration."""
 
+    @abstractmethod
     def data_mode(self) -> DataMode:
         """Return the origin of the transitions, which is the same for every environment."""
 
-    def problem(self, world: World) -> Problem:
+    @abstractmethod
+    def problem(self, environment: EnvironmentSpec) -> Problem:
         """Describe the algorithm that ``make`` builds, without allocating parameters."""
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+    @abstractmethod
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the algorithm with initial parameters drawn from ``seed``.
 
         Args:
-            world: Agents and their neighbourhoods.
+            environment: Agents and their neighbourhoods.
             seed: The run's seed.
             device: ``auto``, ``cpu`` or ``cuda``.
         """
@@ -264,22 +290,31 @@ def layout_of(agents: Sequence[AgentSpec]) -> Layout:
     )
 
 
-algorithms: Registry[AlgorithmConfig] = Registry("algorithm", "fullrank.algorithms")
+algorithms: Registry[AlgorithmConfig] = Registry(
+    "algorithm", "fullrank.algorithms", interface=AlgorithmConfig
+)
 register = algorithms.register
 
 
-def world_of(
-    agents: Sequence[AgentSpec], *, environment: str, count: int, params: Mapping[str, Any]
-) -> World:
-    """Return the world of a registered environment.
+def environment_spec(
+    agents: Sequence[AgentSpec],
+    *,
+    environment: str,
+    count: int,
+    params: Mapping[str, Any],
+    state_size: int = 0,
+) -> EnvironmentSpec:
+    """Return the specification of a registered environment.
 
     Args:
         agents: Specifications of the environment's agents, in order.
         environment: Registered name, or ``package.module:factory``.
         count: Configured number of agents; 0 means the environment's default.
         params: Parameters of the environment.
+        state_size: Entries of its global state; 0 if it has none.
     """
-    return World(
+    return EnvironmentSpec(
         agents=tuple(agents),
-        neighbourhoods=lambda: make_neighbourhood(environment, agents=count, **params),
+        state_size=state_size,
+        neighbourhoods=cache(lambda: make_neighbourhood(environment, agents=count, **params)),
     )

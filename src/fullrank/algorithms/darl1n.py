@@ -39,7 +39,7 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import AutogradGradients, Networks
-from fullrank.algorithms.base import Algorithm, DataMode, World, layout_of, register
+from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, layout_of, register
 from fullrank.algorithms.draws import Draws
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
@@ -92,10 +92,10 @@ class DARL1N(ActorCritic):
         if not self.max_variance >= 0.0:
             raise ConfigError("algorithm.max_variance must be at least 0")
 
-    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i of the neighbourhood and the policy pi_i, both perceptrons."""
-        spec, layout = world.agents[agent], layout_of(world.agents)
-        neighbours = world.local().neighbours_seen
+        spec, layout = environment.agents[agent], layout_of(environment.agents)
+        neighbours = environment.local().neighbours_seen
         inputs = critic_inputs(CriticInput.LOCAL, layout, agent, neighbours=neighbours)
         return {
             "critic": perceptron(inputs, self.hidden, 1),
@@ -117,10 +117,10 @@ class DARL1N(ActorCritic):
         policy_loss = self.logit_penalty * logits.square().mean() - score.mean()
         return {"critic": critic_loss, "policy": policy_loss}
 
-    def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
+    def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List the agent's critics, and both policies of all agents acting in its transitions."""
         whole_team = self.samples == "episodes"
-        acting = range(len(world.agents)) if whole_team else world.local().actors(agent)
+        acting = range(len(environment.agents)) if whole_team else environment.local().actors(agent)
         policies = [(role, k) for role in ("policy", "target_policy") for k in acting]
         return [("critic", agent), ("target_critic", agent), *policies]
 
@@ -129,27 +129,33 @@ class DARL1N(ActorCritic):
         limit = self.max_variance if self.data == "independent" else float("inf")
         return DataMode(kind=self.data, max_variance=limit, evaluate_every=self.evaluate_every)
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build the roles on hand-written kernels."""
-        group, sampler = self._group(world, seed=seed, device=device)
+        group, sampler = self._group(environment, seed=seed, device=device)
         independent = self.data == "independent"
         weights = loss_weights(self)
         if independent:
             weights = replace(weights, clip_norm=UNCLIPPED)
         gradients = FusedDARL1N(group, sampler, weights, seed=seed, keyed_by_row=independent)
-        parameters = self.parameters(world, [group])
+        parameters = self.parameters(environment, [group])
         return Algorithm(
-            problem=self.problem(world),
+            problem=self.problem(environment),
             parameters=parameters,
             gradients=gradients,
             optimiser=self.optimiser(parameters, clip=self._clip if independent else None),
-            actor=FusedActor([group], layout_of(world.agents), kernel=gradients.kernel, seed=seed),
+            actor=FusedActor(
+                [group], layout_of(environment.agents), kernel=gradients.kernel, seed=seed
+            ),
         )
 
-    def readable(self, world: World, *, seed: int, device: str) -> AutogradGradients:
+    def readable(
+        self, environment: EnvironmentSpec, *, seed: int, device: str
+    ) -> AutogradGradients:
         """Build the losses' autograd, the reference for the hand-written kernels."""
-        group, sampler = self._group(world, seed=seed, device=device)
-        nets = Networks(lambda agent: self.networks(world, agent), self.parameters(world, [group]))
+        group, sampler = self._group(environment, seed=seed, device=device)
+        nets = Networks(
+            lambda agent: self.networks(environment, agent), self.parameters(environment, [group])
+        )
         where = device_of(device)
 
         def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Any]:
@@ -157,17 +163,17 @@ class DARL1N(ActorCritic):
                 sampler(unit, key), group.policy.inputs, group.policy.outputs, device=where
             )
 
-        return self.autograd(world, nets, seed=seed, device=where, batch_of=load)
+        return self.autograd(environment, nets, seed=seed, device=where, batch_of=load)
 
     def _group(
-        self, world: World, *, seed: int, device: str
+        self, environment: EnvironmentSpec, *, seed: int, device: str
     ) -> tuple[NetworkGroup, NeighbourSampler]:
         """Build the group of all agents, which have one shape, and their sampler."""
-        local = world.local()
+        local = environment.local()
         (group,) = make_groups(
-            world.agents,
-            layout_of(world.agents),
-            critic_inputs=[CriticInput.LOCAL] * len(world.agents),
+            environment.agents,
+            layout_of(environment.agents),
+            critic_inputs=[CriticInput.LOCAL] * len(environment.agents),
             neighbours=local.neighbours_seen,
             hidden=self.hidden,
             noise=self.exploration_noise,

@@ -32,7 +32,7 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Algorithm, World, layout_of, register
+from fullrank.algorithms.base import Algorithm, EnvironmentSpec, layout_of, register
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
@@ -51,8 +51,18 @@ FUSED_LAYERS = 2
 @register("maddpg")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MADDPG(ActorCritic):
-    """Coded MADDPG; all agents share one minibatch."""
+    """Coded MADDPG; all agents share one minibatch.
 
+    The defaults learn the particle tasks soonest (ADR 40); [Wang21] has a batch of 1,024, networks
+    of width 64 and a target rate of 0.01.
+    """
+
+    batch_size: int = 256
+    """B, number of transitions over which an update averages."""
+    hidden: int = 128
+    """Width of the hidden layers of policies and critics."""
+    target_rate: float = 0.02
+    """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
     hidden_layers: int = FUSED_LAYERS
     """Number of hidden layers of policies and critics; 2 uses the faster hand-written updates."""
     ddpg_sides: tuple[str, ...] = ()
@@ -66,10 +76,10 @@ class MADDPG(ActorCritic):
         if self.hidden_layers < 1:
             raise ConfigError("algorithm.hidden_layers must be at least 1")
 
-    def networks(self, world: World, agent: int) -> Mapping[str, nn.Module]:
+    def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i and the policy pi_i, both perceptrons."""
-        spec, layout = world.agents[agent], layout_of(world.agents)
-        inputs = critic_inputs(self.critic_inputs(world.agents)[agent], layout, agent)
+        spec, layout = environment.agents[agent], layout_of(environment.agents)
+        inputs = critic_inputs(self.critic_inputs(environment.agents)[agent], layout, agent)
         return {
             "critic": perceptron(inputs, self.hidden, 1, layers=self.hidden_layers),
             "policy": perceptron(
@@ -120,10 +130,10 @@ class MADDPG(ActorCritic):
         """Return the agents whose target actions agent i's critic sees: all, or i in DDPG."""
         return [i] if agents[i].side in self.ddpg_sides else range(len(agents))
 
-    def reads(self, world: World, agent: int) -> Iterable[tuple[str, int]]:
+    def reads(self, environment: EnvironmentSpec, agent: int) -> Iterable[tuple[str, int]]:
         """List the agent's policy and critics, and the target policies of modelled agents."""
         own = [(role, agent) for role in ("policy", "critic", "target_critic")]
-        return own + [("target_policy", k) for k in self.modelled(world.agents, agent)]
+        return own + [("target_policy", k) for k in self.modelled(environment.agents, agent)]
 
     def critic_inputs(self, agents: Sequence[AgentSpec]) -> tuple[CriticInput, ...]:
         """Return the kind of each agent's critic.
@@ -142,24 +152,24 @@ class MADDPG(ActorCritic):
             for agent in agents
         )
 
-    def make(self, world: World, *, seed: int, device: str) -> Algorithm:
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles, with hand-written updates for two hidden layers."""
         if self.hidden_layers != FUSED_LAYERS:
-            return ActorCritic.make(self, world, seed=seed, device=device)
-        layout = layout_of(world.agents)
+            return ActorCritic.make(self, environment, seed=seed, device=device)
+        layout = layout_of(environment.agents)
         groups = make_groups(
-            world.agents,
+            environment.agents,
             layout,
-            critic_inputs=self.critic_inputs(world.agents),
+            critic_inputs=self.critic_inputs(environment.agents),
             hidden=self.hidden,
             noise=self.exploration_noise,
             device=device_of(device),
             seed=seed,
         )
         gradients = FusedMADDPG(groups, layout, loss_weights(self), seed=seed)
-        parameters = self.parameters(world, groups)
+        parameters = self.parameters(environment, groups)
         return Algorithm(
-            problem=self.problem(world),
+            problem=self.problem(environment),
             parameters=parameters,
             gradients=gradients,
             optimiser=self.optimiser(parameters),

@@ -1,4 +1,4 @@
-"""Optimiser of all agents' parameters: Adam with Polyak-averaged targets."""
+"""Optimisers of parameters by group: for agents' own networks, and for networks of all agents."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -11,43 +11,18 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup
+from fullrank.networks.rmsprop import RMSprop
 
 
-class AdamOptimiser:
-    """Adam with Polyak-averaged target networks; implements ``Optimiser``.
-
-    Row i of the decoded targets is the gradient of agent i's networks.
+class GroupedOptimiser:
+    """Checkpoints of parameters, targets, moments and the number of steps.
 
     Args:
-        parameters: Parameters of all agents, updated in place.
-        adam: Hyperparameters.
-        clip: Clips a group's decoded gradients in place; None if learners clip.
+        parameters: Parameters of all groups, updated in place.
     """
 
-    def __init__(
-        self,
-        parameters: GroupedParameters,
-        adam: Adam,
-        *,
-        clip: Callable[[ParameterGroup, Tensor], None] | None = None,
-    ) -> None:
-        self._parameters, self._adam, self._clip = parameters, adam, clip
-        self._steps = 0
-
-    def step(self, targets: FloatArray) -> None:
-        """Apply Adam to every online row, then move the targets; equal input gives equal bits."""
-        self._steps += 1
-        gradients = torch.from_numpy(np.require(targets, requirements="W"))
-        with torch.inference_mode():
-            for group in self._parameters.groups:
-                whole = len(group.agents) == len(gradients)
-                gradient = gradients if whole else gradients[[*group.agents]]
-                gradient = gradient[:, : group.size]
-                if self._clip is not None:
-                    gradient = gradient.clone()
-                    self._clip(group, gradient)
-                group.rows.step(gradient, self._adam, count=self._steps)
-                group.pull()
+    def __init__(self, parameters: GroupedParameters) -> None:
+        self._parameters, self._steps = parameters, 0
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return copies of every network (``role/agent``), both moments and the step count."""
@@ -74,3 +49,91 @@ class AdamOptimiser:
         self._steps = int(state["steps"][0])
         for group in self._parameters.groups:
             group.pull()
+
+
+class AdamOptimiser(GroupedOptimiser):
+    """Adam with Polyak-averaged target networks; implements ``Optimiser``.
+
+    Row i of the decoded targets is the gradient of agent i's networks.
+
+    Args:
+        parameters: Parameters of all agents, updated in place.
+        adam: Hyperparameters.
+        clip: Clips a group's decoded gradients in place; None if learners clip.
+    """
+
+    def __init__(
+        self,
+        parameters: GroupedParameters,
+        adam: Adam,
+        *,
+        clip: Callable[[ParameterGroup, Tensor], None] | None = None,
+    ) -> None:
+        super().__init__(parameters)
+        self._adam, self._clip = adam, clip
+
+    def step(self, targets: FloatArray) -> None:
+        """Apply Adam to every online row, then move the targets; equal input gives equal bits."""
+        self._steps += 1
+        gradients = torch.from_numpy(np.require(targets, requirements="W"))
+        with torch.inference_mode():
+            for group in self._parameters.groups:
+                whole = len(group.agents) == len(gradients)
+                gradient = gradients if whole else gradients[[*group.agents]]
+                gradient = gradient[:, : group.size]
+                if self._clip is not None:
+                    gradient = gradient.clone()
+                    self._clip(group, gradient)
+                group.rows.step(gradient, self._adam, count=self._steps)
+                group.pull()
+
+
+class SumOptimiser(GroupedOptimiser):
+    """RMSprop or Adam along one summed gradient, with hard target copies; an ``Optimiser``.
+
+    The gradient's global norm is clipped here, because clipping is no linear map and does not
+    commute with decoding.
+
+    Args:
+        parameters: One group of one row, updated in place.
+        rule: Update rule with its hyperparameters.
+        scale: Factor by which learners scaled their updates, a power of two.
+        clip_norm: L2 norm to which the whole gradient is clipped.
+        target_every: Number of steps between two copies of the parameters to the targets.
+    """
+
+    def __init__(
+        self,
+        parameters: GroupedParameters,
+        rule: Adam | RMSprop,
+        *,
+        scale: float,
+        clip_norm: float,
+        target_every: int,
+    ) -> None:
+        super().__init__(parameters)
+        self._rule, self._scale = rule, scale
+        self._clip_norm, self._target_every = clip_norm, target_every
+
+    def step(self, targets: FloatArray) -> None:
+        """Apply the decoded sum, shape (1, P); equal input gives equal bits."""
+        self._steps += 1
+        (group,) = self._parameters.groups
+        gradient = torch.from_numpy(self._clipped(targets[0]))[None]
+        with torch.inference_mode():
+            rows, columns = group.rows, slice(group.size)
+            gradient = gradient.to(rows.online.device)
+            if isinstance(self._rule, Adam):
+                rows.step(gradient, self._rule, count=self._steps)
+            else:
+                self._rule.step(rows.online[:, columns], gradient, rows.second_moment[:, columns])
+            if self._steps % self._target_every == 0:
+                rows.target.copy_(rows.online)
+            group.pull()
+
+    def _clipped(self, target: FloatArray) -> FloatArray:
+        """Undo the scale, and scale to the clipping norm where the gradient is longer."""
+        gradient = target.astype(np.float64) / self._scale
+        length = float(np.sqrt(np.square(gradient).sum()))
+        gradient *= min(1.0, self._clip_norm / (length + 1e-6))
+        return gradient.astype(np.float32)

@@ -45,7 +45,7 @@ class _Iteration:
     def add(self, learner: LearnerId, reports: Mapping[UnitIndex, bytes]) -> None:
         self.reports.setdefault(learner, {}).update(reports)
         for unit, report in reports.items():
-            committed = {each for each in self.committed[unit : unit + 1] if each}
+            committed = {digest for digest in self.committed[unit : unit + 1] if digest}
             self.distinct.setdefault(unit, committed).add(report)
 
     def disputed(self) -> tuple[UnitIndex, ...]:
@@ -86,8 +86,8 @@ class Ledger:
         self._iterations[iteration] = _Iteration(tuple(committed), {})
         self._iterations.pop(iteration - WINDOW, None)
         self._suspect.discard(iteration - WINDOW)
-        for learner, own in reports.items():
-            self.report(iteration, learner, own)
+        for learner, digests in reports.items():
+            self.report(iteration, learner, digests)
 
     def report(
         self, iteration: int, learner: LearnerId, reports: Mapping[UnitIndex, bytes]
@@ -116,10 +116,10 @@ class Ledger:
         kept = self._iterations[iteration]
         units = kept.disputed()
         reports = {
-            learner: {unit: own[unit] for unit in units if unit in own}
-            for learner, own in kept.reports.items()
+            learner: {unit: digests[unit] for unit in units if unit in digests}
+            for learner, digests in kept.reports.items()
         }
-        parties = {learner: own for learner, own in reports.items() if own}
+        parties = {learner: digests for learner, digests in reports.items() if digests}
         return Dispute(iteration=iteration, units=units, reports=parties)
 
     def settle(self, iteration: int) -> None:

@@ -13,7 +13,8 @@ from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
 from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
-from fullrank.replay import TABLE, Priority, Sample
+from fullrank.replay.samplers import Priority, Sample
+from fullrank.replay.table import TABLE
 from fullrank.runs.journal import Entry
 
 
@@ -55,7 +56,7 @@ class Evidence:
                 priority=Priority(**priority) if priority else None,
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
-            reports={int(learner): own for learner, own in entry.facts["reports"].items()},
+            reports={int(learner): digests for learner, digests in entry.facts["reports"].items()},
             exact=entry.facts["record"]["exact"],
         )
 
@@ -97,8 +98,8 @@ def prove(
     for entry in entries:
         evidence = Evidence.of(entry)
         units = _units(entry, evidence, dispute, since)
-        found = _recomputed(algorithm, entry, evidence, units, gather)
-        true = {unit: report(update) for unit, update in found.items()}
+        recomputed = _recomputed(algorithm, entry, evidence, units, gather)
+        true = {unit: report(update) for unit, update in recomputed.items()}
         amiss = [unit for unit in true if evidence.exact and true[unit] != evidence.digests[unit]]
         if amiss:
             wrong = entry.iteration if wrong is None else wrong
@@ -108,7 +109,7 @@ def prove(
             break
         if amiss and entry.updates is None:  # the subsequent parameters are unknown
             break
-        algorithm.optimiser.step(_updates(entry, found, algorithm.problem.target))
+        algorithm.optimiser.step(_updates(entry, recomputed, algorithm.problem.target))
     return Finding(wrong=wrong, culprits=culprits)
 
 
@@ -145,13 +146,13 @@ def _recomputed(
 
 
 def _updates(
-    entry: Entry, found: Mapping[UnitIndex, FloatArray], target: Matrix | None
+    entry: Entry, recomputed: Mapping[UnitIndex, FloatArray], target: Matrix | None
 ) -> FloatArray:
     """Return the committed updates, or the recomputed ones if they were too large to store."""
     if entry.updates is not None:
         return entry.updates
-    updates = np.zeros((len(found), max(map(len, found.values()))), np.float32)
-    for unit, update in found.items():
+    updates = np.zeros((len(recomputed), max(map(len, recomputed.values()))), np.float32)
+    for unit, update in recomputed.items():
         updates[unit, : len(update)] = update
     if target is None:
         return updates
@@ -161,14 +162,14 @@ def _updates(
 def _vouched(
     reports: Mapping[LearnerId, Collection[UnitIndex]], units: Collection[UnitIndex]
 ) -> list[LearnerId]:
-    return [learner for learner, own in reports.items() if set(own) & set(units)]
+    return [learner for learner, reported in reports.items() if set(reported) & set(units)]
 
 
 def _contradicted(dispute: Dispute, true: Mapping[UnitIndex, bytes]) -> list[LearnerId]:
     return [
         learner
-        for learner, own in dispute.reports.items()
-        if any(digest != true[unit] for unit, digest in own.items())
+        for learner, reported in dispute.reports.items()
+        if any(digest != true[unit] for unit, digest in reported.items())
     ]
 
 

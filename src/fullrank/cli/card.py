@@ -4,10 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from fullrank import __version__
+from fullrank.cli.policies import summary
 from fullrank.cli.runs import named
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Discrete, variant_of
-from fullrank.runs.statistics import bootstrap
 from fullrank.training.evaluation import Evaluation
 
 
@@ -52,22 +52,14 @@ class Card:
         return _table(["", ""], *([name, str(fact)] for name, fact in facts.items()))
 
     def _returns(self) -> str:
-        sides = self.played["trained"].side_returns
-        several = list(sides) if len(sides) > 1 else []
-        rows = (
-            [
-                name,
-                str(bootstrap(evaluation.returns)),
-                *(str(bootstrap(evaluation.side_returns[side])) for side in several),
-            ]
-            for name, evaluation in self.played.items()
-        )
+        _, *columns = summary(self.played["trained"])
+        rows = ([name, *summary(evaluation).values()] for name, evaluation in self.played.items())
         episodes = len(self.played["trained"].returns)
         return (
             f"## Returns\n\nMeans over {episodes} undiscounted episodes, played greedily from the "
             f"initial states of seed {self.seed}, with 95 % intervals over episodes. Other "
             f"training seeds may end elsewhere.\n\n"
-            f"{_table(['policy', 'all agents', *several], *rows)}"
+            f"{_table(['policy', 'all agents', *columns], *rows)}"
         )
 
     def _files(self) -> str:

@@ -13,7 +13,7 @@ from rich.table import Table
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.plan import plan
-from fullrank.codes import Code, codes, make_code
+from fullrank.codes import Code, make_code
 from fullrank.codes.analysis import (
     caught_given_losses,
     computation_overhead,
@@ -23,6 +23,7 @@ from fullrank.codes.analysis import (
 from fullrank.codes.targets import described, rank_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
+from fullrank.config.auto_code import code_choices
 
 CHECKED_PATTERNS = 2_000
 """Loss patterns that ``check`` examines for each number of losses."""
@@ -32,7 +33,7 @@ RowsOption: TypeAlias = Annotated[
     int, typer.Option("--rows", help="Number of rows R; a learner has one row.")
 ]
 UnitsOption: TypeAlias = Annotated[int, typer.Option("--units", help="Number of units M.")]
-SeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of the random draws.")]
+DrawSeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of the random draws.")]
 ParameterOption: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -54,7 +55,7 @@ app.command()(plan)
 @app.command("list")
 def list_(as_json: JsonOption = False) -> None:
     """List the registered codes and their parameters."""
-    families = [_family(name) for name in codes]
+    families = [_family(name) for name in code_choices]
     if as_json:
         print(json.dumps(families, indent=2))
         return
@@ -71,7 +72,7 @@ def show(
     *,
     rows: RowsOption = 15,
     units: UnitsOption = 8,
-    seed: SeedOption = 0,
+    seed: DrawSeedOption = 0,
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -91,7 +92,7 @@ def check(
     *,
     rows: RowsOption = 15,
     units: UnitsOption = 8,
-    seed: SeedOption = 0,
+    seed: DrawSeedOption = 0,
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
@@ -141,7 +142,7 @@ def _parsed(parameters: list[str] | None) -> dict[str, Any]:
 
 
 def _family(name: str) -> JSON:
-    family = codes.get(name)
+    family = code_choices.get(name)
     parameters = {field.name: field.default for field in fields(family)}  # type: ignore[arg-type]
     summary = (sys.modules[family.__module__].__doc__ or "").partition("\n")[0]
     return {"name": name, "parameters": parameters, "summary": summary}

@@ -16,8 +16,9 @@ from fullrank.cli.policies import play, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
-from fullrank.config import as_tables, read_config
-from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.config.toml import read_config
+from fullrank.config.tree import as_tables
+from fullrank.runs.comparison import RunResult, centre, difference, flat, grouped, labels
 from fullrank.training.evaluation import Greedy
 
 
@@ -34,12 +35,12 @@ def compare(
     A row shows the interquartile mean over its runs with a 95 % bootstrap interval, and its
     difference from the first row, taken seed by seed.
     """
-    samples = [_played(find_run(run), episodes=episodes, seed=seed) for run in runs]
-    groups = grouped(samples)
+    results = [_played(find_run(run), episodes=episodes, seed=seed) for run in runs]
+    groups = grouped(results)
     for group in groups:
         _refuse_twins(group)
     rows = [
-        _Row.of(group, groups[0], label=label or "every run")
+        _GroupRow.of(group, groups[0], label=label or "every run")
         for group, label in zip(groups, labels(groups), strict=True)
     ]
     if as_json:
@@ -49,13 +50,13 @@ def compare(
         _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
 
 
-def _played(directory: Path, *, episodes: int, seed: int) -> Sample:
+def _played(directory: Path, *, episodes: int, seed: int) -> RunResult:
     config = read_config(directory)
     policies = trained(directory, config)
     played = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
-    return Sample(
+    return RunResult(
         settings=settings,
         seed=config.seed,
         iterations=policies.iteration + 1,
@@ -63,8 +64,8 @@ def _played(directory: Path, *, episodes: int, seed: int) -> Sample:
     )
 
 
-def _refuse_twins(group: Sequence[Sample]) -> None:
-    seeds = [sample.seed for sample in group]
+def _refuse_twins(group: Sequence[RunResult]) -> None:
+    seeds = [result.seed for result in group]
     twins = sorted({seed for seed in seeds if seeds.count(seed) > 1})
     if twins:
         raise ConfigError(
@@ -73,18 +74,18 @@ def _refuse_twins(group: Sequence[Sample]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Row:
+class _GroupRow:
     """Results of one group of runs."""
 
     label: str
-    group: Sequence[Sample]
+    group: Sequence[RunResult]
     returns: Mapping[str, Interval]
     """Return of each side."""
     differences: Mapping[str, Interval | None]
     """Difference of each side from the first group; None if they cannot be compared."""
 
     @classmethod
-    def of(cls, group: Sequence[Sample], first: Sequence[Sample], *, label: str) -> Self:
+    def of(cls, group: Sequence[RunResult], first: Sequence[RunResult], *, label: str) -> Self:
         sides = group[0].returns
         return cls(
             label=label,
@@ -99,15 +100,15 @@ class _Row:
         """The row as JSON; a missing bound or difference is null."""
         return {
             "label": self.label,
-            "seeds": [sample.seed for sample in self.group],
-            "iterations": [sample.iterations for sample in self.group],
+            "seeds": [result.seed for result in self.group],
+            "iterations": [result.iterations for result in self.group],
             "returns": {side: _facts(value) for side, value in self.returns.items()},
             "differences": {side: _facts(value) for side, value in self.differences.items()},
         }
 
     def lines(self) -> Iterator[list[str]]:
         """Table lines, one for each side."""
-        learnt = sorted({sample.iterations for sample in self.group})
+        learnt = sorted({result.iterations for result in self.group})
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
         for side, value in self.returns.items():
             yield [*head, side, str(value), str(self.differences[side] or "")]
@@ -122,7 +123,7 @@ def _facts(interval: Interval | None) -> JSON | None:
     }
 
 
-def _show(rows: Sequence[_Row], *, title: str) -> None:
+def _show(rows: Sequence[_GroupRow], *, title: str) -> None:
     table = Table("", "runs", "iterations", "side", title=title)
     for head in ("return", "less the first"):
         table.add_column(head, no_wrap=True)

@@ -7,7 +7,9 @@ from typing import Annotated
 import typer
 
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
-from fullrank.config import Resolved, as_tables, to_toml
+from fullrank.config.layers import Resolved
+from fullrank.config.toml import to_toml
+from fullrank.config.tree import as_tables
 
 app = typer.Typer(no_args_is_help=True)
 

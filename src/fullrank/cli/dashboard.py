@@ -10,7 +10,7 @@ from fullrank.cli.locate import meant
 from fullrank.cli.options import CertificatesOption, SetOption
 from fullrank.cli.serve import find
 from fullrank.common.errors import FullrankError
-from fullrank.config import load
+from fullrank.config.layers import load
 from fullrank.rpc.process import Launch
 
 log = logging.getLogger(__name__)

@@ -30,6 +30,8 @@ _REQUIRED = (
 )
 _OPTIONAL = {
     "mpe2": "mpe",
+    "lbforaging": "grids",
+    "rware": "grids",
     "starlette": "dashboard",
     "onnxruntime": "onnx",
     "av": "video",

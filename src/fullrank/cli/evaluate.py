@@ -15,15 +15,13 @@ from fullrank.cli.options import (
     InitialSeedOption,
     JsonOption,
 )
-from fullrank.cli.policies import Version, play
+from fullrank.cli.policies import Version, facts_of, play, summary
 from fullrank.cli.sources import Source, source_of
 from fullrank.cli.sources import follow as newer_policies
-from fullrank.common.types import JSON
-from fullrank.config import RunConfig, as_tables
+from fullrank.config.tree import as_tables
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, append, from_facts, read_evaluations
 from fullrank.runs.record import METRICS, begun, read_records
-from fullrank.runs.statistics import bootstrap
 from fullrank.sinks import Fanout, open_evaluation_sinks
 from fullrank.training.evaluation import Act, Evaluation, Greedy
 
@@ -79,7 +77,7 @@ def evaluate(
         for name, act in policies.items()
     }
     if as_json:
-        print(json.dumps(_facts(source.config, newest.version, played, seed=seed)))
+        print(json.dumps(facts_of(source.config, newest.version, played, seed=seed)))
     else:
         variant = variant_of(source.config.environment.name, source.config.environment.params)
         title = f"{source.name} ({variant}) after iteration {newest.iteration}, {episodes} episodes"
@@ -94,7 +92,7 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
             act = Greedy(newer.algorithm.actor)
             played = play(source.config, act, episodes=episodes, seed=seed)
-            facts = _facts(source.config, newer.version, {"trained": played}, seed=seed)
+            facts = facts_of(source.config, newer.version, {"trained": played}, seed=seed)
             if source.directory:
                 append(source.directory, facts)
                 sinks.write(from_facts(facts))
@@ -131,39 +129,13 @@ def _open_sinks(source: Source, evaluated: Version) -> Fanout[EvaluationRecord]:
     )
 
 
-def _facts(
-    config: RunConfig, version: Version, played: Mapping[str, Evaluation], *, seed: int
-) -> JSON:
-    (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
-    return {
-        "environment": config.environment.name,
-        "variant": variant_of(config.environment.name, config.environment.params),
-        "iteration": version.iteration,
-        "term": version.term,
-        "episodes": episodes,
-        "seed": seed,
-        **{name: _returns(evaluation) for name, evaluation in played.items()},
-    }
-
-
-def _returns(evaluation: Evaluation) -> JSON:
-    sides = {side: bootstrap(values)._asdict() for side, values in evaluation.side_returns.items()}
-    return {**bootstrap(evaluation.returns)._asdict(), "sides": sides}
-
-
 def _in_words(played: Evaluation) -> str:
-    sides = played.side_returns if len(played.side_returns) > 1 else {}
-    parts = (f"{side} {bootstrap(values)}" for side, values in sides.items())
-    return ", ".join([f"return {bootstrap(played.returns)}", *parts])
+    return ", ".join(f"{name} {value}" for name, value in summary(played).items())
 
 
 def _show(played: Mapping[str, Evaluation], *, title: str) -> None:
-    table = Table("policy", "return [95 % interval]", title=title)
-    sides = played["trained"].side_returns
-    several = list(sides) if len(sides) > 1 else []
-    for side in several:
-        table.add_column(side)
+    first, *columns = summary(played["trained"])
+    table = Table("policy", f"{first} [95 % interval]", *columns, title=title)
     for name, evaluation in played.items():
-        parts = [str(bootstrap(evaluation.side_returns[side])) for side in several]
-        table.add_row(name, str(bootstrap(evaluation.returns)), *parts)
+        table.add_row(name, *summary(evaluation).values())
     Console().print(table)

@@ -16,7 +16,8 @@ from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import FullrankError
-from fullrank.config import RunConfig, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import RunConfig
 from fullrank.export import graph, parity, tensors
 from fullrank.export.policy import Form, Policy
 from fullrank.training.evaluation import Greedy
@@ -88,17 +89,17 @@ def _write(
     policies: Trained, form: Format, folder: Path, *, about: Mapping[str, str]
 ) -> tuple[list[str], float]:
     """Names of the written files by agent, and their largest difference from the run's policies."""
-    own = [
+    exporting = [
         Policy(agent=agent, layers=policies.algorithm.actor.policy(index))
         for index, agent in enumerate(policies.agents)
     ]
-    files = [f"policy_{index:03d}.{form}" for index in range(len(own))]
+    files = [f"policy_{index:03d}.{form}" for index in range(len(exporting))]
     kind, exported = _FORMS[form], []
-    for policy, file in zip(own, files, strict=True):
+    for policy, file in zip(exporting, files, strict=True):
         facts = {**about, "agent": policy.agent.name, "side": policy.agent.side}
         kind.save(policy, folder / file, facts=facts)
         exported.append(kind.load(policy, folder / file))
-    return files, parity.check(own, exported, Greedy(policies.algorithm.actor), seed=0)
+    return files, parity.check(exporting, exported, Greedy(policies.algorithm.actor), seed=0)
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from typing import Annotated, Any, TypeAlias
 
 import typer
 
-from fullrank.config import Resolved, TlsSettings, load
+from fullrank.config.layers import Resolved, load
+from fullrank.config.tree import TlsSettings
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
 

@@ -12,17 +12,21 @@ from rich.table import Table
 from fullrank.cli.options import JsonOption
 from fullrank.cli.runs import find_run
 from fullrank.codes import Code
-from fullrank.codes.families.auto import Auto
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
-from fullrank.config import RunConfig, read_config
-from fullrank.planning import TUNING, Plan, Planner
+from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.config.plugins import problem_of
+from fullrank.config.toml import read_config
+from fullrank.config.tree import RunConfig
 from fullrank.planning.cluster import read_regime
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import code_of_record, label_of_record, observation_of_record
-from fullrank.planning.simulation import play_planned
+from fullrank.planning.plan import Plan
+from fullrank.planning.planned_run import play_planned
+from fullrank.planning.planner import Planner
+from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import METRICS, IterationRecord, read_records
-from fullrank.wiring import max_variance_of, problem_of
+from fullrank.wiring import max_variance_of
 
 
 def plan(
@@ -69,7 +73,9 @@ def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
 def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
     problem = problem_of(config)
     moved, units = Payload.of(problem).traffic, len(problem.units)
-    auto = Auto(**config.code.params) if config.code.name == "auto" else Auto()
+    auto = (
+        AutoCodeSettings(**config.code.params) if config.code.name == "auto" else AutoCodeSettings()
+    )
     using = label_of_record(records[-1])
     planner = Planner(
         auto,
@@ -78,6 +84,7 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
         moved=moved,
         using=using,
         max_variance=max_variance_of(config),
+        target=problem.target,
     )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:
@@ -97,7 +104,7 @@ def _of_regime(path: Path, *, iterations: int, seed: int) -> tuple[Plan, list[tu
     played = play_planned(
         lambda _: regime,
         Payload.of(problem_of(replace(defaults, environment=environment))),
-        auto=Auto(),
+        auto=AutoCodeSettings(),
         iterations=iterations,
         seed=seed,
     )

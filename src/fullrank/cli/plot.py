@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from fullrank.cli.runs import find_run, named
 from fullrank.common.errors import FullrankError
-from fullrank.config import RunConfig, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, read_evaluations
 from fullrank.runs.record import METRICS, IterationRecord, begun, read_records

@@ -1,14 +1,16 @@
 """The newest policies of a run, and episodes played by them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple, Self
 
 from fullrank.algorithms import Algorithm
-from fullrank.common.types import JSON
-from fullrank.config import RunConfig
-from fullrank.environments import AgentSpec
+from fullrank.common.types import JSON, Interval
+from fullrank.config.tree import RunConfig
+from fullrank.environments import AgentSpec, variant_of
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.recovery import CHECKPOINTS
+from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.evaluation import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of, training_of
 
@@ -64,3 +66,45 @@ def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Eva
     environment = environment_of(config, copies=min(episodes, COPIES))
     act = act or random_actions(environment.agents, seed=seed)
     return evaluate_and_close(environment, act, episodes, seed)
+
+
+def summary(played: Evaluation) -> dict[str, str]:
+    """Mean return, that of each of several sides, and win rate, with 95 % intervals."""
+    sides = played.side_returns if len(played.side_returns) > 1 else {}
+    values = {"return": str(bootstrap(played.returns))}
+    values |= {side: str(bootstrap(returns)) for side, returns in sides.items()}
+    if played.won is not None:
+        percent = Interval(*(100 * value for value in wilson(played.won)))
+        values["win rate in %"] = str(percent)
+    return values
+
+
+def facts_of(
+    config: RunConfig, version: Version, played: Mapping[str, Evaluation], *, seed: int
+) -> JSON:
+    """Return the facts of an evaluation, as ``fullrank eval --json`` prints them.
+
+    Args:
+        config: Configuration of the run.
+        version: Version of the policies.
+        played: Episodes of each policy: ``trained``, and ``random`` if it was played.
+        seed: Seed of the initial states.
+    """
+    (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
+    return {
+        "environment": config.environment.name,
+        "variant": variant_of(config.environment.name, config.environment.params),
+        "iteration": version.iteration,
+        "term": version.term,
+        "episodes": episodes,
+        "seed": seed,
+        **{name: _returns(evaluation) for name, evaluation in played.items()},
+    }
+
+
+def _returns(evaluation: Evaluation) -> JSON:
+    sides = {side: bootstrap(values)._asdict() for side, values in evaluation.side_returns.items()}
+    facts = {**bootstrap(evaluation.returns)._asdict(), "sides": sides}
+    if evaluation.won is not None:
+        facts["win_rate"] = wilson(evaluation.won)._asdict()
+    return facts

@@ -58,7 +58,7 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
     Raises:
         RunDirectoryInUse: The run has a controller already.
     """
-    _ensure_idle(run_dir)
+    ensure_idle(run_dir)
     (run_dir / "logs").mkdir(exist_ok=True)
     started: list[Service] = []
     try:
@@ -73,7 +73,7 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
         stop(started)
 
 
-def _ensure_idle(run_dir: Path) -> None:
+def ensure_idle(run_dir: Path) -> None:
     """Refuse a run that has a controller; withdraw addresses that a killed one announced."""
     if (run_dir / "lock").exists():
         lock_run(run_dir).close()

@@ -18,7 +18,7 @@ SHOWN = 10
 """Number of iterations in the live table."""
 
 
-class View(Protocol):
+class ProgressView(Protocol):
     """Display of a run's progress."""
 
     def say(self, message: str) -> None:
@@ -31,7 +31,7 @@ class View(Protocol):
         """Finish the display."""
 
 
-def view(console: Console, *, iterations: int) -> View:
+def view(console: Console, *, iterations: int) -> ProgressView:
     """A live view for a terminal, lines otherwise."""
     if console.is_terminal:
         return LiveView(console, iterations=iterations)

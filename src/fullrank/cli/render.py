@@ -15,10 +15,12 @@ from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
-from fullrank.config import RunConfig, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
-from fullrank.training.evaluation import Act, Greedy, random_actions
+from fullrank.training.episodes import Episodes, team_returns
+from fullrank.training.evaluation import Act, Greedy, Playing, random_actions
 from fullrank.wiring import environment_of
 
 FRAME_MS = 120
@@ -76,16 +78,18 @@ def _environment(config: RunConfig) -> Drawable:
 
 def play(environment: Drawable, act: Act, *, seed: int) -> Iterator[Moment]:
     """The moments of one episode, including the initial one."""
-    sides = [agent.side for agent in environment.agents]
-    earned = dict.fromkeys(sides, 0.0)
-    observation, ended = environment.reset([seed], [0]), False
-    yield Moment(environment.scene(0), dict(earned))
-    while not ended:
-        step = environment.step(act(observation))
-        for side, reward in zip(sides, step.reward[0].tolist(), strict=True):
-            earned[side] += reward
-        observation, ended = step.observation, bool(step.ended[0])
-        yield Moment(environment.scene(0), dict(earned))
+    playing = Playing(environment, act)
+    episodes = playing.episodes
+    playing.begin(np.array([0]), [seed])
+    yield _moment(environment, episodes)
+    while not episodes.ended[0]:
+        playing.advance()
+        yield _moment(environment, episodes)
+
+
+def _moment(environment: Drawable, episodes: Episodes) -> Moment:
+    _, sides = team_returns(environment, episodes.earned)
+    return Moment(environment.scene(0), {side: float(earned[0]) for side, earned in sides.items()})
 
 
 def save(pictures: list[Image.Image], path: Path) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.registry import nearest
-from fullrank.config import EnvironmentSettings, PluginSettings, RunConfig
+from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 
 RUNS = Path("runs")
 

@@ -12,10 +12,11 @@ import typer
 from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.config import load
+from fullrank.config.layers import load
 from fullrank.rpc.process import Launch
 
 GROUP = "fullrank.services"
+LOG_FORMAT = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 Main: TypeAlias = Callable[[Launch], int]
 """Runs a service until it ends; returns the exit status of the process."""
@@ -23,7 +24,10 @@ Main: TypeAlias = Callable[[Launch], int]
 
 def serve(
     name: Annotated[
-        str, typer.Argument(help="controller, learner, replay, straggler or dashboard.")
+        str,
+        typer.Argument(
+            help="controller, learner, replay, local (all three), straggler or dashboard."
+        ),
     ],
     run_dir: Annotated[Path | None, typer.Option("--run-dir", help="Directory of the run.")] = None,
     config: ConfigOption = None,
@@ -33,7 +37,7 @@ def serve(
     ] = 1,
     until_finished: Annotated[
         bool,
-        typer.Option("--until-finished", help="Exit when the run is finished (learner only)."),
+        typer.Option("--until-finished", help="Exit when the run is finished (learner, local)."),
     ] = False,
     stop_with_stdin: Annotated[
         bool,
@@ -42,7 +46,7 @@ def serve(
 ) -> None:
     """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
     main = find(name)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
     launch = Launch(
         resolved=load(config, environ=os.environ, overrides=overrides or ()),
         run_dir=run_dir,

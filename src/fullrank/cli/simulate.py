@@ -3,7 +3,7 @@
 import json
 import math
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -15,6 +15,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from fullrank.algorithms import Problem
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -30,13 +31,18 @@ from fullrank.cli.options import (
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
-from fullrank.config import PluginSettings, RunConfig, agents_of
+from fullrank.config.layers import Resolved
+from fullrank.config.plugins import problem_of
+from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
 from fullrank.planning.simulation import SimulatedRounds
 from fullrank.planning.simulation import simulate as run
 from fullrank.stragglers import DelayModel, FixedK
-from fullrank.wiring import code_of, delays_of, max_variance_of, problem_of
+from fullrank.wiring import code_of, delays_of, max_variance_of
+
+Make: TypeAlias = Callable[[str, dict[str, Any]], Code]
+"""Makes a code from its name and parameters."""
 
 MEASURED = ("median_s", "p95_s", "waited", "received_mean", "sent_bytes")
 """Facts that simulated rounds give for a code; null for a code that never decodes."""
@@ -101,28 +107,31 @@ def simulate(
     options = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
-    resolved = _with_agents(resolve(config, overrides, options).config)
+    resolved = _with_agents(resolve(config, overrides, options))
+    problem = problem_of(resolved)
     cluster = Cluster(
         unit_s=unit_s,
         spread=spread,
         latency_s=latency,
         bandwidth=bandwidth,
         replay_bandwidth=bandwidth,
-        payload=Payload() if math.isinf(bandwidth) else Payload.of(problem_of(resolved)),
+        payload=Payload() if math.isinf(bandwidth) else Payload.of(problem),
     )
     if sweep is not None:
-        _sweep(sweep, resolved, cluster, code, iterations=iterations)
+        _sweep(sweep, resolved, problem, cluster, code, iterations=iterations)
     else:
-        _compare(resolved, cluster, code, iterations=iterations, as_json=as_json)
+        _compare(resolved, problem, cluster, code, iterations=iterations, as_json=as_json)
 
 
-def _with_agents(config: RunConfig) -> RunConfig:
+def _with_agents(resolved: Resolved) -> RunConfig:
     """The configuration with the environment's number of agents."""
-    return replace(config, environment=replace(config.environment, agents=agents_of(config)))
+    config = resolved.config
+    return replace(config, environment=replace(config.environment, agents=resolved.agents()))
 
 
 def _compare(
     config: RunConfig,
+    problem: Problem,
     cluster: Cluster,
     asked: list[str] | None,
     *,
@@ -130,7 +139,8 @@ def _compare(
     as_json: bool,
 ) -> None:
     """Simulate the codes and print the results."""
-    named = [_parse(text, config) for text in asked] if asked else _applicable(config)
+    make = partial(_make, config, problem)
+    named = [_parse(text, make) for text in asked] if asked else _applicable(make)
     limit = max_variance_of(config)
     rounds = partial(
         _rounds,
@@ -149,7 +159,13 @@ def _compare(
 
 
 def _sweep(
-    picture: Path, config: RunConfig, cluster: Cluster, asked: list[str] | None, *, iterations: int
+    picture: Path,
+    config: RunConfig,
+    problem: Problem,
+    cluster: Cluster,
+    asked: list[str] | None,
+    *,
+    iterations: int,
 ) -> None:
     """Simulate the codes over a range of learners, stragglers and delays, and plot the results."""
     from fullrank.cli import sweep  # matplotlib takes a second
@@ -160,7 +176,7 @@ def _sweep(
     limit = max_variance_of(config)
     curves = sweep.sweep(
         cluster,
-        partial(_codes_for, config, asked),
+        partial(_codes_for, config, problem, asked),
         learners=config.learners,
         stragglers=late,
         iterations=iterations,
@@ -176,18 +192,18 @@ def _sweep(
 
 
 def _codes_for(
-    config: RunConfig, asked: list[str] | None, learners: int
+    config: RunConfig, problem: Problem, asked: list[str] | None, learners: int
 ) -> Iterator[tuple[str, Code]]:
     """The codes of a sweep that exist for a number of learners."""
     from fullrank.cli import sweep
 
-    wider = replace(config, learners=learners)
+    make = partial(_make, replace(config, learners=learners), problem)
     if not asked:
-        yield from _applicable(wider, sweep.QUICK if learners > sweep.SLOW_FROM else codes)
+        yield from _applicable(make, sweep.QUICK if learners > sweep.SLOW_FROM else codes)
         return
     for text in asked:
         with suppress(CodeError):
-            yield _parse(text, wider)
+            yield _parse(text, make)
 
 
 def _noise(limit: float) -> str:
@@ -195,7 +211,7 @@ def _noise(limit: float) -> str:
     return "" if math.isinf(limit) else f", noise at most {limit:g}"
 
 
-def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
+def _parse(text: str, make: Make) -> tuple[str, Code]:
     """A code from ``name,key=value,...``."""
     name, *words = text.split(",")
     try:
@@ -204,25 +220,24 @@ def _parse(text: str, config: RunConfig) -> tuple[str, Code]:
         raise ConfigError(
             f"--code {text}: expected NAME,KEY=NUMBER, for example cyclic,tolerance=2"
         ) from None
-    return text, _make(name, config, params)
+    return text, make(name, params)
 
 
-def _applicable(config: RunConfig, names: Iterable[str] = codes) -> Iterator[tuple[str, Code]]:
-    """The codes among ``names`` that recover every unit and exist for these sizes."""
+def _applicable(make: Make, names: Iterable[str] = codes) -> Iterator[tuple[str, Code]]:
+    """The codes among ``names`` that recover the target and exist for these sizes."""
     for name in names:
         try:
-            code = _make(name, config, {})
+            yield name, make(name, {})
         except CodeError:
             continue
-        if name != "auto":
-            yield name, code
 
 
-def _make(name: str, config: RunConfig, params: dict[str, Any]) -> Code:
+def _make(config: RunConfig, problem: Problem, name: str, params: dict[str, Any]) -> Code:
+    """A code of the run's sizes that recovers the algorithm's target."""
     chosen = replace(config, code=PluginSettings(name=name, params=params))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # conditions do not matter in virtual time
-        return code_of(chosen, units=config.environment.agents)
+        return code_of(chosen, units=len(problem.units), target=problem.target)
 
 
 def _rounds(
@@ -234,7 +249,7 @@ def _rounds(
     seed: int,
     max_variance: float,
 ) -> SimulatedRounds | None:
-    """Simulated rounds; None for a code whose rows do not determine the units in float64."""
+    """Simulated rounds; None for a code whose rows do not determine the target in float64."""
     try:
         return run(
             cluster, code, delays, iterations=iterations, seed=seed, max_variance=max_variance

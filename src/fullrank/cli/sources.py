@@ -18,7 +18,8 @@ from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
 from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
-from fullrank.config import RunConfig, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.monitor_address import is_address
 from fullrank.runs.checkpoint import read_manifest, saved
@@ -47,7 +48,7 @@ class Source(Protocol):
         """
 
 
-class Checkpoints:
+class CheckpointPolicies:
     """Policies of the checkpoints in a run's directory."""
 
     def __init__(self, directory: Path) -> None:
@@ -66,7 +67,7 @@ class Checkpoints:
         return policies if policies.version > than else None
 
 
-class Published:
+class PublishedPolicies:
     """Policies that a controller publishes.
 
     Args:
@@ -108,8 +109,8 @@ def source_of(run: str, certificates: Path | None) -> Source:
         FullrankError: There is no such run, or its controller cannot be reached.
     """
     if is_address(run):
-        return Published(run, locate(run, certificates))
-    return Checkpoints(find_run(Path(run)))
+        return PublishedPolicies(run, locate(run, certificates))
+    return CheckpointPolicies(find_run(Path(run)))
 
 
 def follow(source: Source, *, seen: Version, patience_s: float) -> Iterator[Trained]:

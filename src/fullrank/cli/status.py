@@ -1,6 +1,7 @@
 """``fullrank status``: the current state of a run."""
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import mean, median
@@ -43,6 +44,7 @@ def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
         "return_mean": _mean([record.return_mean for record in records]),
         "round_median_s": median(record.round_s for record in records) if records else None,
         "phases_s": {phase: seconds / len(records) for phase, seconds in phases.items()},
+        "bytes": {kind: size / len(records) for kind, size in traffic_of(records).items()},
         "bottleneck": None if longest is None else asdict(longest),
     }
 
@@ -72,16 +74,36 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
             f"round {1e3 * median(record.round_s for record in records):.0f} ms, code {last.code}, "
             f"tolerance {last.tolerance}"
         )
-    if (longest := bottleneck(spent(records))) is not None:
-        lines.append(f"bottleneck: {longest}")
+        lines += _per_iteration(records)
     return [*lines, *now.caveats]
+
+
+def _per_iteration(records: Sequence[IterationRecord]) -> list[str]:
+    """Mean time of each phase, the longest of them, and mean traffic with the learners."""
+    lines, phases = [], spent(records)
+    if (longest := bottleneck(phases)) is not None:
+        times = (f"{phase} {1e3 * s / len(records):.1f}" for phase, s in phases.items())
+        lines += [f"ms an iteration: {', '.join(times)}", f"bottleneck: {longest}"]
+    traffic = traffic_of(records)
+    sizes = (f"{kind} {size / len(records) / 1e6:.3f}" for kind, size in traffic.items())
+    return [*lines, f"MB an iteration: {', '.join(sizes)}"] if traffic else lines
+
+
+def traffic_of(records: Sequence[IterationRecord]) -> Counter[str]:
+    """Bytes between controller and learners over several iterations, by kind."""
+    total: Counter[str] = Counter()
+    for record in records:
+        total.update(record.bytes_sent)
+        total.update(record.bytes_received)
+    return total
 
 
 def learners(now: RunStatus) -> Table:
     """Table of the attached learners."""
-    table = Table("learner", "host", "row", "state", "heard", box=None, pad_edge=False)
+    table = Table("learner", "host", "row", "state", "data", "heard", box=None, pad_edge=False)
     for learner in now.learners:
         rows = ",".join(map(str, learner.rows)) or "-"
         heard = f"{learner.silent_s:.1f} s ago"
-        table.add_row(str(learner.learner), learner.host, rows, learner.activity(now), heard)
+        data = "mapped" if learner.maps_table else "sent"
+        table.add_row(str(learner.learner), learner.host, rows, learner.activity(now), data, heard)
     return table

@@ -7,13 +7,17 @@ import typer
 
 from fullrank.cli.options import CertificatesOption, JsonOption, security_of
 from fullrank.common.errors import ConfigError
-from fullrank.config import Fault, PluginSettings, as_tables, load
+from fullrank.config.faults import Fault
+from fullrank.config.layers import load
+from fullrank.config.tree import PluginSettings, as_tables
 from fullrank.rpc.identity import Role
 from fullrank.rpc.straggler import Injected, get_injection, set_injection
 
 app = typer.Typer(no_args_is_help=True)
 
-Address: TypeAlias = Annotated[str, typer.Argument(help="host:port of the sidecar's control port.")]
+AddressArgument: TypeAlias = Annotated[
+    str, typer.Argument(help="host:port of the sidecar's control port.")
+]
 
 
 @app.callback()
@@ -23,7 +27,7 @@ def _straggler() -> None:
 
 @app.command("get")
 def get_(
-    address: Address, certificates: CertificatesOption = None, as_json: JsonOption = False
+    address: AddressArgument, certificates: CertificatesOption = None, as_json: JsonOption = False
 ) -> None:
     """Print the delay model and the faults; requires the role of a monitor."""
     security = security_of(certificates, Role.MONITOR)
@@ -32,7 +36,7 @@ def get_(
 
 @app.command("set")
 def set_(
-    address: Address,
+    address: AddressArgument,
     model: Annotated[
         str | None, typer.Option("--model", help="Delay model: none, fixed_k, exponential, ...")
     ] = None,

@@ -30,12 +30,12 @@ QUICK = ("cyclic", "mds", "replication", "uncoded")
 DECODE_RATE = 1e10
 """Multiplications and additions a second of the decode's GEMM on two cores; a floor, not a fit."""
 
-Make = Callable[[int], Iterable[tuple[str, Code]]]
+MakeCodes = Callable[[int], Iterable[tuple[str, Code]]]
 """Number of learners to codes with their labels."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class SweepPoint:
     """A round time and its lower bounds, seconds."""
 
     round_s: float
@@ -43,20 +43,20 @@ class Point:
     decode_s: float
 
 
-Curves = Mapping[str, Mapping[float, Point]]
+SweepCurves = Mapping[str, Mapping[float, SweepPoint]]
 """Label to abscissa to point."""
 
 
 def sweep(
     cluster: Cluster,
-    make: Make,
+    make: MakeCodes,
     *,
     learners: int,
     stragglers: FixedK,
     iterations: int,
     seed: int,
     max_variance: float = math.inf,
-) -> dict[str, Curves]:
+) -> dict[str, SweepCurves]:
     """Median round times over N, over k at N = ``learners``, and over delays there.
 
     Args:
@@ -70,7 +70,7 @@ def sweep(
     """
     count = {n: max(5, iterations * LEARNERS[0] // max(n, LEARNERS[0])) for n in LEARNERS}
 
-    def point(code: Code, late: FixedK, rounds: int) -> Point | None:
+    def point(code: Code, late: FixedK, rounds: int) -> SweepPoint | None:
         play = partial(simulate, iterations=rounds, seed=seed, max_variance=max_variance)
         return _point(cluster, code, late, play)
 
@@ -100,7 +100,7 @@ def _point(
     code: Code,
     late: FixedK,
     play: Callable[[Cluster, Code, FixedK], SimulatedRounds],
-) -> Point | None:
+) -> SweepPoint | None:
     try:
         rounds = play(cluster, code, late)
     except NotDecodable:
@@ -108,22 +108,22 @@ def _point(
     received = float(np.median([len(received) for received in rounds.received]))
     moved = cluster.payload.traffic(code.matrix)
     replies = received * float(moved.coded.max())
-    return Point(
+    return SweepPoint(
         round_s=float(np.median(rounds.round_s)),
         link_s=max(rounds.sent_bytes, replies) / cluster.bandwidth,
         decode_s=2.0 * code.units * received * cluster.payload.vector_size / DECODE_RATE,
     )
 
 
-def _curves(points: Iterable[tuple[float, str, Point | None]]) -> Curves:
-    curves: dict[str, dict[float, Point]] = {}
+def _curves(points: Iterable[tuple[float, str, SweepPoint | None]]) -> SweepCurves:
+    curves: dict[str, dict[float, SweepPoint]] = {}
     for abscissa, label, point in points:
         if point is not None:
             curves.setdefault(label, {})[abscissa] = point
     return curves
 
 
-def draw(swept: Mapping[str, Curves], *, title: str) -> Figure:
+def draw(swept: Mapping[str, SweepCurves], *, title: str) -> Figure:
     """One panel for each abscissa."""
     figure = Figure(figsize=(13, 4.6), layout="constrained")
     FigureCanvasAgg(figure)
@@ -140,7 +140,7 @@ def draw(swept: Mapping[str, Curves], *, title: str) -> Figure:
     return figure
 
 
-def _panel(axes: Axes, name: str, curves: Curves, colours: Mapping[str, str]) -> None:
+def _panel(axes: Axes, name: str, curves: SweepCurves, colours: Mapping[str, str]) -> None:
     for label, points in curves.items():
         abscissae = sorted(points)
         first = axes.figure.axes[0] is axes

@@ -1,4 +1,4 @@
-"""``fullrank train`` and ``fullrank resume``: a run on local services, shown live."""
+"""``fullrank train`` and ``fullrank resume``: a run on local services or here, shown live."""
 
 import os
 import shutil
@@ -11,6 +11,7 @@ from typing import Annotated, TypeAlias
 import typer
 from rich.console import Console
 
+from fullrank.cli.local import refuse_stragglers, run_in_process
 from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
@@ -23,10 +24,13 @@ from fullrank.cli.options import (
     size_options,
 )
 from fullrank.cli.processes import Service, ensure_alive, services
-from fullrank.cli.progress import View, view
+from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
-from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
-from fullrank.config import RunConfig, agents_of, from_toml, load, to_toml
+from fullrank.common.errors import CodeError, ConfigError, RunDirectoryInUse, ServiceLost
+from fullrank.config.layers import Resolved, load
+from fullrank.config.plugins import problem_of
+from fullrank.config.toml import from_toml, to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
@@ -61,6 +65,11 @@ TlsOption: TypeAlias = Annotated[
     bool, typer.Option("--tls", help="Authenticate the services by certificates of this run.")
 ]
 
+LocalOption: TypeAlias = Annotated[
+    bool,
+    typer.Option("--local", help="Run in this one process; the run may move to services later."),
+]
+
 
 def train(
     config: ConfigOption = None,
@@ -76,34 +85,58 @@ def train(
     seed: SeedOption = None,
     run_dir: RunDirOption = None,
     tls: TlsOption = False,
+    local: LocalOption = False,
 ) -> None:
-    """Train a team with coded updates on local services; after Ctrl-C the run can be resumed."""
+    """Train a team, with coded updates on local services or by itself in this process.
+
+    After Ctrl-C the run can be resumed, either way.
+    """
     sizes = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
     options = {**sizes, **names, "iterations": iterations}
     layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
-    resolved = layers.size().config
-    code_of(resolved, units=agents_of(resolved))  # refuse impossible sizes before anything is made
+    sized = layers.size()
+    resolved = sized.config
+    _ensure_code(sized)
+    if local:
+        refuse_stragglers(resolved)
     path = _claim(resolved, run_dir)
     if tls:
         resolved = _certified(resolved, path / "certificates")
     (path / "config.toml").write_text(to_toml(resolved))
     try:
-        _run(path, resolved)
+        _run(path, resolved, local=local)
     except Exception as error:
         _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
         raise
 
 
-def resume(run: RunArgument) -> None:
-    """Continue a run from its newest checkpoint."""
+def _ensure_code(sized: Resolved) -> None:
+    """Refuse a code that does not exist for the sizes, before anything is made.
+
+    The algorithm, whose import takes seconds, is only asked for its target where the code does not
+    recover every agent's update.
+
+    Raises:
+        CodeError: The code does not exist, or does not recover the algorithm's target.
+    """
+    try:
+        code_of(sized.config, units=sized.agents())
+    except CodeError:
+        checked = sized.check().config
+        problem = problem_of(checked)
+        code_of(checked, units=len(problem.units), target=problem.target)
+
+
+def resume(run: RunArgument, local: LocalOption = False) -> None:
+    """Continue a run from its newest checkpoint, on local services or in this process."""
     path = find_run(run)
     configuration = path / "config.toml"
     if not configuration.exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
-    _run(path, from_toml(configuration.read_text(), origin=str(configuration)))
+    _run(path, from_toml(configuration.read_text(), origin=str(configuration)), local=local)
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:
@@ -141,8 +174,18 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
         path.rmdir()
 
 
-def _run(path: Path, config: RunConfig) -> None:
+def _run(path: Path, config: RunConfig, *, local: bool) -> None:
     console = Console()
+    run = run_in_process if local else _run_services
+    run(path, config, console)
+    from fullrank.cli.outcome import outcome  # imports torch, which the services need first
+
+    console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
+    for line in outcome(path, config):
+        console.print(line, soft_wrap=True, highlight=False)
+
+
+def _run_services(path: Path, config: RunConfig, console: Console) -> None:
     with services(path, learners=config.learners) as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)
         try:
@@ -153,10 +196,9 @@ def _run(path: Path, config: RunConfig) -> None:
             raise
         finally:
             shown.close()
-    console.print(f"finished: {config.iterations} iterations in {path}", soft_wrap=True)
 
 
-def _follow(path: Path, shown: View, watch: StatusPoller, started: list[Service]) -> None:
+def _follow(path: Path, shown: ProgressView, watch: StatusPoller, started: list[Service]) -> None:
     """Show committed iterations until the run is finished.
 
     Raises:

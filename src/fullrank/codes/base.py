@@ -6,6 +6,7 @@ space of C_J contains that of T; for T = I iff rank(C_J) = M [Wang21, section II
 """
 
 import math
+from abc import abstractmethod
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal, Protocol, Self, TypeAlias
@@ -129,6 +130,7 @@ class CodeFamily(Protocol):
     Its docstring lists the properties of the codes it builds: tolerance, load, and when they exist.
     """
 
+    @abstractmethod
     def build(self, *, rows: int, units: int, seed: int) -> Code:
         """Build the code with R = ``rows`` and M = ``units``; equal arguments give equal bits.
 
@@ -136,6 +138,7 @@ class CodeFamily(Protocol):
             CodeError: No such code exists; the message names the inequality.
         """
 
+    @abstractmethod
     def rows_for(self, units: int) -> int:
         """Choose R for M = ``units``: the fewest rows that give the requested tolerance.
 
@@ -158,7 +161,9 @@ class CodeFamily(Protocol):
         return None
 
 
-codes: Registry[CodeFamily] = Registry("code", "fullrank.codes", package="fullrank.codes.families")
+codes: Registry[CodeFamily] = Registry(
+    "code", "fullrank.codes", package="fullrank.codes.families", interface=CodeFamily
+)
 register = codes.register
 
 
@@ -216,7 +221,7 @@ def dyadic(matrix: Matrix) -> Matrix:
     multiple of q g below 2^52 q g, hence a float64: y = C u has no rounding error in any
     order of summation, on every machine. A row with absolute sum t gets q >= t LIMIT / (2^52 g),
     which changes a coefficient c by less than the share 2^-17 t / |c|. The proof is in
-    docs/adr/0004-certificate.md.
+    docs/certificate.md.
 
     >>> float(dyadic(np.array([[1 / 3, 2 / 3]]))[0, 0] * 2**17) % 1
     0.0

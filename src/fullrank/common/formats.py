@@ -1,7 +1,8 @@
 """The format version of a configuration file and of what a run directory holds.
 
-``config.toml``, ``run.json`` and the manifests of checkpoints state it; a record of the journal has
-a mark of its own. It rises with every change that an older reader would misunderstand.
+``config.toml``, ``run.json``, ``fence.json`` and the manifests of checkpoints state it; a record of
+the journal has a mark of its own. It rises with every change that an older reader would
+misunderstand.
 """
 
 from fullrank.common.errors import VersionMismatch

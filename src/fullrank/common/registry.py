@@ -30,13 +30,24 @@ class Registry(Generic[T]):
 
     Args:
         kind: Noun for messages, for example ``code``.
-        group: Entry-point group of plug-ins.
+        group: Entry-point group of plug-ins; empty: none are looked for.
         package: Package of the built-in classes; by default the name of the group.
+        interface: Protocol of the classes; its abstract methods must be defined.
+        base: Another registry, whose classes belong to this one as well.
     """
 
-    def __init__(self, kind: str, group: str, *, package: str | None = None) -> None:
+    def __init__(
+        self,
+        kind: str,
+        group: str = "",
+        *,
+        package: str = "",
+        interface: type = object,
+        base: "Registry[T] | None" = None,
+    ) -> None:
         self.kind = kind
         self._group, self._package = group, package or group
+        self._interface, self._base = interface, base
         self._classes: dict[str, type[T]] = {}
         self._discovered = False
 
@@ -54,12 +65,19 @@ class Registry(Generic[T]):
     def _discover(self) -> None:
         if self._discovered:
             return
+        if self._base is not None:
+            self._base._discover()
+            self._classes |= self._base._classes
+        if self._group:
+            self._import()
+        self._discovered = True
+
+    def _import(self) -> None:
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
             importlib.import_module(f"{self._package}.{module.name}")
         for point in entry_points(group=self._group):
             _load(point)
-        self._discovered = True
 
     def __iter__(self) -> Iterator[str]:
         """All names, sorted."""
@@ -67,12 +85,23 @@ class Registry(Generic[T]):
         return iter(sorted(self._classes))
 
     def get(self, name: str) -> type[T]:
-        """The class called ``name``; ``ConfigError`` with the nearest name if there is none."""
+        """Return the class called ``name``.
+
+        Raises:
+            ConfigError: There is no such class, or it lacks a method of the interface.
+        """
         self._discover()
         if name not in self._classes:
             known = list(self._classes)
             raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)}")
-        return self._classes[name]
+        cls = self._classes[name]
+        for method in vars(self._interface):
+            if not method.startswith("_") and _is_missing(method, cls):
+                raise ConfigError(
+                    f"the {self.kind} {name!r} ({cls.__module__}.{cls.__name__}) has no method "
+                    f"{method!r}; add it"
+                )
+        return cls
 
     def check_keys(self, name: str, keys: Iterable[str]) -> None:
         """Refuse unknown and missing parameters of ``name`` with ``ConfigError``."""
@@ -90,6 +119,10 @@ class Registry(Generic[T]):
         """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""
         self.check_keys(name, params)
         return self.get(name)(**params)
+
+
+def _is_missing(method: str, cls: type) -> bool:
+    return getattr(getattr(cls, method, None), "__isabstractmethod__", not hasattr(cls, method))
 
 
 def _load(point: EntryPoint) -> None:

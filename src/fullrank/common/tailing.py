@@ -16,8 +16,8 @@ def appended(path: Path) -> Iterator[list[bytes]]:
         lines: list[bytes] = []
         if path.exists():
             with path.open("rb") as file:
-                found = os.fstat(file.fileno()).st_ino
-                offset, inode = offset if found == inode else 0, found
+                current = os.fstat(file.fileno()).st_ino
+                offset, inode = offset if current == inode else 0, current
                 file.seek(offset)
                 *lines, begun = file.read().split(b"\n")
                 offset = file.tell() - len(begun)

@@ -20,6 +20,9 @@ Vector: TypeAlias = NDArray[np.float64]
 Times: TypeAlias = NDArray[np.float64]
 """Seconds, of any shape."""
 
+Array: TypeAlias = NDArray[np.float64]
+"""Double-precision numbers of any shape."""
+
 FloatArray: TypeAlias = NDArray[np.float32]
 """Single-precision parameters, updates, observations and transitions."""
 

@@ -1,8 +1,15 @@
 """Configuration: one typed tree, read in layers and stored with every run."""
 
-from fullrank.config.faults import Corrupt, Drop, Fault, Hold, Throttle, fault_of
+from fullrank.config.faults import (
+    CorruptFault,
+    DropFault,
+    Fault,
+    HoldFault,
+    ThrottleFault,
+    fault_of,
+)
 from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
-from fullrank.config.plugins import agents_of, complete_stragglers, learners_of
+from fullrank.config.plugins import complete_stragglers, learners_of
 from fullrank.config.toml import config_digest, from_toml, read_config, to_toml
 from fullrank.config.tree import (
     AuditSettings,
@@ -32,13 +39,13 @@ __all__ = [
     "CollectSettings",
     "ComputeSettings",
     "ControllerSettings",
-    "Corrupt",
+    "CorruptFault",
     "DashboardSettings",
-    "Drop",
+    "DropFault",
     "EnvironmentSettings",
     "Fault",
     "HealthSettings",
-    "Hold",
+    "HoldFault",
     "LearnerSettings",
     "MetricsSettings",
     "MonitorSettings",
@@ -48,9 +55,8 @@ __all__ = [
     "RunConfig",
     "SamplingSettings",
     "SidecarSettings",
-    "Throttle",
+    "ThrottleFault",
     "TlsSettings",
-    "agents_of",
     "as_tables",
     "complete_stragglers",
     "config_digest",

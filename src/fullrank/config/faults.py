@@ -29,14 +29,14 @@ class _Fault:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Drop(_Fault):
+class DropFault(_Fault):
     """End the learner's stream when its vector is announced; the learner may dial again."""
 
     kind: Literal["drop"] = "drop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Throttle(_Fault):
+class ThrottleFault(_Fault):
     """Limit the learner's stream to a bandwidth in each direction."""
 
     kind: Literal["throttle"] = "throttle"
@@ -44,7 +44,7 @@ class Throttle(_Fault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Corrupt(_Fault):
+class CorruptFault(_Fault):
     """Flip every bit of one byte of the vector."""
 
     kind: Literal["corrupt"] = "corrupt"
@@ -55,13 +55,15 @@ class Corrupt(_Fault):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Hold(_Fault):
+class HoldFault(_Fault):
     """Withhold the vector for ever."""
 
     kind: Literal["hold"] = "hold"
 
 
-Fault: TypeAlias = Annotated[Drop | Throttle | Corrupt | Hold, Field(discriminator="kind")]
+Fault: TypeAlias = Annotated[
+    DropFault | ThrottleFault | CorruptFault | HoldFault, Field(discriminator="kind")
+]
 
 
 def fault_of(table: dict[str, Any]) -> Fault:

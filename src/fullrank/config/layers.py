@@ -18,14 +18,17 @@ from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
 from fullrank.config.plugins import (
+    PER_AGENT,
     SIZING,
     agents_of,
     check_delays,
     complete,
     learners_of,
+    problem_of,
 )
 from fullrank.config.renames import check_name
 from fullrank.config.tree import RunConfig, as_tables
+from fullrank.environments.base import is_adapted
 
 ENVIRONMENT_PREFIX = "FULLRANK__"
 """``FULLRANK__CODE__NAME`` is ``code.name``."""
@@ -40,7 +43,7 @@ class Leaf(NamedTuple):
     origin: str
 
 
-Layer: TypeAlias = dict[Key, Leaf]
+ConfigLayer: TypeAlias = dict[Key, Leaf]
 
 _DEFAULTS = RunConfig()
 _TABLES = {table.name: getattr(_DEFAULTS, table.name) for table in fields(RunConfig)}
@@ -60,6 +63,16 @@ class Resolved:
     origin: Mapping[str, str]
     """Dotted key to ``default``, the file, ``environment NAME``, ``--set`` or ``option``; a chosen
     number of learners names the code and the agents."""
+    counted_agents: int = 0
+    """M where ``size`` has made the environment to count its agents, else 0."""
+
+    def agents(self) -> int:
+        """Return M; makes the environment if it alone knows and ``size`` has not asked it.
+
+        Raises:
+            EnvironmentFailed: The environment cannot be made.
+        """
+        return self.counted_agents or agents_of(self.config)
 
     def check(self) -> "Resolved":
         """Validate the plug-in tables against their classes and fill in their defaults.
@@ -75,7 +88,7 @@ class Resolved:
     def size(self) -> "Resolved":
         """Validate the plug-in tables but [algorithm], and choose ``learners`` where it is 0.
 
-        Unlike ``check`` this imports no torch.
+        Unlike ``check`` this imports no torch for the algorithms of ``PER_AGENT``.
 
         Raises:
             ConfigError: As for ``check``.
@@ -88,12 +101,19 @@ class Resolved:
         return sized
 
     def _with_learners(self, agents: int) -> "Resolved":
-        config = replace(self.config, learners=learners_of(self.config, units=agents))
-        origin = f"default: {config.code.name} with {agents} agents"
-        return Resolved(config=config, origin={**self.origin, "learners": origin})
+        units = agents
+        if self.config.algorithm.name not in PER_AGENT:
+            checked = complete(self.config, self.origin, tables=["algorithm"])
+            units = len(problem_of(checked).units)
+        config = replace(self.config, learners=learners_of(self.config, units=units))
+        size = f"{agents} agents" if units == agents else f"{units} units"
+        origin = f"default: {config.code.name} with {size}"
+        return Resolved(
+            config=config, origin={**self.origin, "learners": origin}, counted_agents=agents
+        )
 
     def _with(self, config: RunConfig) -> "Resolved":
-        return Resolved(config=config, origin=_origins(config) | dict(self.origin))
+        return replace(self, config=config, origin=_origins(config) | dict(self.origin))
 
 
 def load(
@@ -125,9 +145,9 @@ def load(
     return resolve(layers)
 
 
-def resolve(layers: Iterable[Layer]) -> Resolved:
+def resolve(layers: Iterable[ConfigLayer]) -> Resolved:
     """Merge the layers and validate the tree."""
-    leaves: Layer = {}
+    leaves: ConfigLayer = {}
     for layer in layers:
         for key, leaf in layer.items():
             _check_key(key, leaf.origin)
@@ -149,7 +169,7 @@ def read_toml(text: str, origin: str) -> JSON:
         raise ConfigError(f"{origin} is not valid TOML: {error}") from error
 
 
-def read_layer(text: str, origin: str) -> Layer:
+def read_layer(text: str, origin: str) -> ConfigLayer:
     """The leaves of a configuration file.
 
     Raises:
@@ -161,9 +181,9 @@ def read_layer(text: str, origin: str) -> Layer:
     return flatten(table, origin)
 
 
-def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> Layer:
+def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> ConfigLayer:
     """The leaves of nested tables."""
-    leaves: Layer = {}
+    leaves: ConfigLayer = {}
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
             leaves |= flatten(value, origin, (*prefix, key))
@@ -172,7 +192,7 @@ def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> Layer:
     return leaves
 
 
-def _file(path: Path) -> Layer:
+def _file(path: Path) -> ConfigLayer:
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -182,7 +202,7 @@ def _file(path: Path) -> Layer:
     return read_layer(text, str(path))
 
 
-def _environment(environ: Mapping[str, str]) -> Layer:
+def _environment(environ: Mapping[str, str]) -> ConfigLayer:
     return {
         tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): Leaf(
             _parse(environ[name]), f"environment {name}"
@@ -225,7 +245,7 @@ def _check_key(key: Key, origin: str) -> None:
         raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(dotted, keys)}")
 
 
-def _merge(lower: Layer, upper: Layer) -> Layer:
+def _merge(lower: ConfigLayer, upper: ConfigLayer) -> ConfigLayer:
     """Leaves of both layers; naming another class drops the parameters of the old one."""
     renamed = {
         key[0]
@@ -241,7 +261,7 @@ def _merge(lower: Layer, upper: Layer) -> Layer:
     return kept | upper
 
 
-def _name(leaves: Layer, key: Key) -> Any:
+def _name(leaves: ConfigLayer, key: Key) -> Any:
     return leaves[key].value if key in leaves else _TABLES[key[0]].name
 
 
@@ -250,12 +270,14 @@ def _overlap(key: Key, other: Key) -> bool:
     return all(a == b for a, b in zip(key, other, strict=False))
 
 
-def _nested(leaves: Layer) -> str:
+def _nested(leaves: ConfigLayer) -> str:
     # A plug-in table without a name keeps its default name. The default number of agents applies to
-    # the default environment only.
+    # the default environment only, the default copies to environments that step them as arrays.
     root: JSON = {section: {"name": _TABLES[section].name, "params": {}} for section in _PLUGINS}
     if _name(leaves, ("environment", "name")) != _DEFAULTS.environment.name:
         root["environment"]["agents"] = 0
+    if is_adapted(_name(leaves, ("environment", "name"))):
+        root["environment"]["copies"], root["collect"] = 4, {"steps": 25}
     for key, leaf in leaves.items():
         free = key[0] in _PLUGINS and key[1] not in _SECTIONS[key[0]]
         path = (key[0], "params", *key[1:]) if free else key
@@ -266,7 +288,7 @@ def _nested(leaves: Layer) -> str:
     return json.dumps(root, default=str)
 
 
-def _explain(error: ValidationError, leaves: Layer) -> str:
+def _explain(error: ValidationError, leaves: ConfigLayer) -> str:
     """One line about the first error: key, value, origin and expected value."""
     fault = error.errors()[0]
     key = tuple(str(part) for part in fault["loc"])

@@ -9,21 +9,24 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from fullrank.algorithms.base import algorithms
-from fullrank.codes.base import codes
+from fullrank.algorithms.base import Problem, algorithms, environment_spec
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.types import JSON
+from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
+from fullrank.environments.capabilities import own_state_size
 from fullrank.stragglers import delay_models
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
-    "code": codes,
+    "code": code_choices,
     "stragglers": delay_models,
     "environment": environments,
     "algorithm": algorithms,
 }
+PER_AGENT = ("maddpg", "mfac", "darl1n")
+"""Algorithms of this package with one unit for each agent, which need no import to be counted."""
 SIZING = ("code", "stragglers", "environment")
 """Tables that determine the sizes of a run; their plug-ins import no torch."""
 
@@ -59,13 +62,37 @@ def agents_of(config: RunConfig) -> int:
         environment.close()
 
 
+def problem_of(config: RunConfig) -> Problem:
+    """Return the configured algorithm's units, sections and sizes without allocating parameters.
+
+    The algorithm is imported, and the environment made.
+
+    Raises:
+        ConfigError: The configuration names something unknown or is inconsistent.
+        EnvironmentFailed: The environment cannot be made.
+    """
+    settings = config.environment
+    environment = make_environment(
+        settings.name, agents=settings.agents, copies=1, **settings.params
+    )
+    environment.close()
+    spec = environment_spec(
+        environment.agents,
+        environment=settings.name,
+        count=settings.agents,
+        params=settings.params,
+        state_size=own_state_size(environment),
+    )
+    return algorithms.build(config.algorithm.name, **config.algorithm.params).problem(spec)
+
+
 def learners_of(config: RunConfig, *, units: int) -> int:
     """N: as configured, or as many as the configured code needs for M = ``units``.
 
     Raises:
         ConfigError: There is no such code, or it does not exist with these parameters.
     """
-    family = codes.build(config.code.name, **config.code.params)
+    family = code_choices.build(config.code.name, **config.code.params)
     return config.learners or family.rows_for(units)
 
 

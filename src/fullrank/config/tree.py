@@ -49,8 +49,9 @@ class EnvironmentSettings:
     """Registered name, or ``package.module:factory`` of a PettingZoo environment."""
     agents: NonNegative = 3
     """Number of agents M; 0, the default with any other environment: the environment's own."""
-    copies: Count = 4
-    """Number of copies E that are stepped together."""
+    copies: Count = 100
+    """Number of copies E that are stepped together; by default 4 of PettingZoo's and gymnasium's
+    environments, whose copies are separate objects."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The table's other keys: fields of the environment."""
 
@@ -59,8 +60,10 @@ class EnvironmentSettings:
 class CollectSettings:
     """Collection of transitions."""
 
-    steps: Count = 25
-    """Steps of each copy per iteration."""
+    steps: Count = 1
+    """Steps of each copy per iteration; by default 25 of PettingZoo's and gymnasium's environments.
+    Where an iteration ends within episodes of one length, their starts are spread evenly. Ignored
+    by algorithms that learn from whole episodes: every copy plays one in each iteration."""
     warmup: NonNegative = 25_600
     """Number of transitions collected before the first iteration."""
     warmup_copies: Count = 64
@@ -248,7 +251,7 @@ class RunConfig:
 
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every random draw."""
-    iterations: Count = 2000
+    iterations: Count = 12_000
     """Number of iterations to commit."""
     learners: NonNegative = 0
     """Number of learners N; 0: as many as the code needs for the environment's agents."""

@@ -5,6 +5,7 @@ joint observation of a centralised critic is the array itself and nothing is eve
 Actions are packed in the same way.
 """
 
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Protocol, TypeAlias
@@ -115,6 +116,7 @@ class Environment(Protocol):
 class EnvironmentConfig(Protocol):
     """A registered environment: a frozen dataclass whose fields are its configuration."""
 
+    @abstractmethod
     def make(self, *, agents: int, copies: int) -> Environment:
         """Build E = ``copies`` copies of M = ``agents`` agents.
 
@@ -123,8 +125,18 @@ class EnvironmentConfig(Protocol):
         """
 
 
-environments: Registry[EnvironmentConfig] = Registry("environment", "fullrank.environments")
+ADAPTERS = ("pettingzoo", "gymnasium")
+"""Registered environments that adapt those of other packages."""
+
+environments: Registry[EnvironmentConfig] = Registry(
+    "environment", "fullrank.environments", interface=EnvironmentConfig
+)
 register = environments.register
+
+
+def is_adapted(name: str) -> bool:
+    """Return whether copies of an environment are separate objects, stepped one by one."""
+    return ":" in str(name) or name in ADAPTERS
 
 
 def variant_of(name: str, params: Mapping[str, Any]) -> str:
@@ -135,12 +147,12 @@ def variant_of(name: str, params: Mapping[str, Any]) -> str:
         params: Its parameters.
 
     Returns:
-        The package of a factory, for example ``mpe2``; else the registered class's ``variant``, for
-        example ``openai``; else that class's own package.
+        The package of a factory or of a gymnasium id, for example ``mpe2``; else the registered
+        class's ``variant``, for example ``openai``; else that class's own package.
     """
-    factory = name if ":" in name else params.get("factory", "")
-    if factory:
-        return str(factory).partition(":")[0].partition(".")[0]
+    origin = str(name if ":" in name else params.get("factory") or params.get("id") or "")
+    if ":" in origin:
+        return origin.partition(":")[0].partition(".")[0]
     registered = environments.get(name)
     defaults = {field.name: field.default for field in fields(registered)}  # type: ignore[arg-type]
     return str(defaults.get("variant", registered.__module__.partition(".")[0]))

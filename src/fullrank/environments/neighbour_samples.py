@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.environments.neighbourhood import Neighbourhood, NeighbourhoodWorld
 
-Act: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
+AgentPolicy: TypeAlias = Callable[[IntArray, FloatArray], FloatArray]
 """Maps acting agents, shape (n,), and their observations, shape (n, D), to (n, actions)."""
 
 
@@ -38,8 +38,8 @@ class MakeSamples(Protocol):
         size: int,
         *,
         generator: np.random.Generator,
-        act: Act,
-        act_next: Act,
+        act: AgentPolicy,
+        act_next: AgentPolicy,
     ) -> Samples:
         """Let the agents around the agent act, and evaluate the next neighbours' actions.
 
@@ -59,8 +59,8 @@ def from_resets(
     size: int,
     *,
     generator: np.random.Generator,
-    act: Act,
-    act_next: Act,
+    act: AgentPolicy,
+    act_next: AgentPolicy,
 ) -> Samples:
     """See ``MakeSamples``; samples start anywhere, and only the agents around are simulated."""
     here = world.start(np.full(size, agent), generator=generator)
@@ -74,8 +74,8 @@ def from_episodes(
     size: int,
     *,
     generator: np.random.Generator,
-    act: Act,
-    act_next: Act,
+    act: AgentPolicy,
+    act_next: AgentPolicy,
 ) -> Samples:
     """See ``MakeSamples``; samples are the first S steps of whole episodes, side by side.
 
@@ -98,7 +98,7 @@ def from_episodes(
 
 
 def _stepped(
-    world: NeighbourhoodWorld, here: Neighbourhood, action: FloatArray, act_next: Act
+    world: NeighbourhoodWorld, here: Neighbourhood, action: FloatArray, act_next: AgentPolicy
 ) -> Samples:
     after = world.step(action)
     target = _in_slots(act_next, here.agent, after.neighbour, after.observation, world)
@@ -111,7 +111,11 @@ def _stepped(
 
 
 def _in_slots(
-    act: Act, agent: IntArray, who: BoolArray, observation: FloatArray, world: NeighbourhoodWorld
+    act: AgentPolicy,
+    agent: IntArray,
+    who: BoolArray,
+    observation: FloatArray,
+    world: NeighbourhoodWorld,
 ) -> FloatArray:
     """Actions of the agents in a mask, zeros elsewhere, shape (S, W, A)."""
     action = np.zeros((*who.shape, world.agents[0].action.size), dtype=np.float32)

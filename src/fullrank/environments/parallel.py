@@ -3,6 +3,7 @@
 ``fullrank.environments.parallel:predator_prey_v0`` is a factory in PettingZoo's sense.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment, make_environment
+from fullrank.environments.capabilities import Masked, state_of, state_size
 from fullrank.environments.spaces import Space, action_space, observation_space, pack_action
 
 
@@ -20,7 +22,8 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
     """One copy of an ``Environment``, agent by agent in dictionaries.
 
     ``reset(seed=s)`` starts the episode that ``Environment.reset`` starts from s; without a seed
-    the next episode of the last seed given follows (of seed 0 at first).
+    the next episode of the last seed given follows (of seed 0 at first). The infos of a ``Masked``
+    environment hold the ``action_mask`` of each agent.
     """
 
     def __init__(self, environment: Environment, *, name: str) -> None:
@@ -33,6 +36,9 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self._environment = environment
         self._observation_spaces = {a.name: observation_space(a) for a in environment.agents}
         self._action_spaces = {a.name: action_space(a) for a in environment.agents}
+        self.state_space = Box(-np.inf, np.inf, shape=(state_size(environment),), dtype=np.float32)
+        sizes = [agent.observation_size for agent in environment.agents]
+        self._joint: FloatArray = np.zeros((1, sum(sizes)), dtype=np.float32)
         self._seed, self._episode = 0, 0
 
     def observation_space(self, agent: str) -> Box:
@@ -52,9 +58,9 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
             start = derive(self._seed, "parallel_episode", self._episode)
         else:
             self._seed, self._episode, start = seed, 0, seed
-        observation = self._environment.reset([start], [0])
+        self._joint = self._environment.reset([start], [0])
         self.agents = list(self.possible_agents)
-        return self._by_agent(self._split(observation[0])), {agent: {} for agent in self.agents}
+        return self._by_agent(self._split(self._joint[0])), self._infos()
 
     def step(
         self, actions: dict[str, Any]
@@ -68,13 +74,19 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
         """Step all living agents; what is returned covers the agents that acted."""
         step = self._environment.step(self._pack(actions))
         truncated: BoolArray = (step.ended[:, None] | ~step.alive) & ~step.terminated
-        observation = self._by_agent(self._split(step.observation[0]))
+        self._joint = step.observation
+        observation = self._by_agent(self._split(self._joint[0]))
         reward = self._by_agent(step.reward[0].tolist())
         terminated = self._by_agent(step.terminated[0].tolist())
         left = self._by_agent(truncated[0].tolist())
-        acted = self.agents
-        self.agents = [agent for agent in acted if not (terminated[agent] or left[agent])]
-        return observation, reward, terminated, left, {agent: {} for agent in acted}
+        infos = self._infos()
+        self.agents = [agent for agent in self.agents if not (terminated[agent] or left[agent])]
+        return observation, reward, terminated, left, infos
+
+    def state(self) -> FloatArray:
+        """Return the state, shape (S,); the joint observation if the environment has none."""
+        (state,) = state_of(self._environment, self._joint)
+        return np.asarray(state)
 
     def close(self) -> None:
         """Close the environment."""
@@ -83,6 +95,14 @@ class ParallelFace(pettingzoo.ParallelEnv):  # type: ignore[misc]
     def _by_agent(self, values: list[Any]) -> dict[str, Any]:
         everybody = zip(self.possible_agents, values, strict=True)
         return {agent: value for agent, value in everybody if agent in self.agents}
+
+    def _infos(self) -> dict[str, dict[str, Any]]:
+        """Return the infos of the agents that acted last: their action masks, if any."""
+        if not isinstance(self._environment, Masked):
+            return {agent: {} for agent in self.agents}
+        sizes = [agent.action.size for agent in self._environment.agents]
+        masks = np.split(self._environment.available()[0].astype(np.int8), np.cumsum(sizes)[:-1])
+        return self._by_agent([{"action_mask": mask} for mask in masks])
 
     def _split(self, joint: FloatArray) -> list[FloatArray]:
         sizes = [agent.observation_size for agent in self._environment.agents]
@@ -174,3 +194,23 @@ def adversarial_battle_v0(
     """Adversarial Battle as a PettingZoo Parallel environment."""
     task = {"adversaries": adversaries, "horizon": horizon}
     return parallel_env("adversarial_battle", agents=agents, **task)
+
+
+def two_step_game_v0() -> ParallelFace:
+    """The two-step game of QMIX as a PettingZoo Parallel environment."""
+    return parallel_env("two_step_game")
+
+
+def matrix_game_v0(*, payoff: str | Sequence[Sequence[float]] = "climbing") -> ParallelFace:
+    """A matrix game as a PettingZoo Parallel environment."""
+    return parallel_env("matrix_game", payoff=payoff)
+
+
+def switch_riddle_v0(*, agents: int = 3, days: int = 0) -> ParallelFace:
+    """The switch riddle as a PettingZoo Parallel environment."""
+    return parallel_env("switch_riddle", agents=agents, days=days)
+
+
+def smac_lite_v0(*, map: str = "3m") -> ParallelFace:
+    """SMAC-lite as a PettingZoo Parallel environment."""
+    return parallel_env("smac_lite", map=map)

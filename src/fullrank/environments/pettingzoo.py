@@ -1,24 +1,36 @@
 """Any PettingZoo Parallel environment, given as ``package.module:factory``, in E instances.
 
 Observations of any space that gymnasium can flatten are flattened. Actions are ``Discrete`` or
-finite boxes of real numbers; action masks are not used. PettingZoo has no sides: agents of one
-type, the part of the name before the number (``adversary_0``), form one side.
+finite boxes of real numbers. Action masks are read from observations of the form
+``{"observation": ..., "action_mask": ...}``, else from ``infos[agent]["action_mask"]``. The state
+is that of ``state()`` where the environment has a ``state_space``. PettingZoo has no sides: agents
+of one type, the part of the name before the number (``adversary_0``), form one side.
 """
 
 import importlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pettingzoo
+from gymnasium import spaces
 from gymnasium.spaces import utils
 
-from fullrank.common.errors import ConfigError, EnvironmentFailed
-from fullrank.common.types import FloatArray
-from fullrank.environments.base import AgentSpec, Environment, Step, register
-from fullrank.environments.spaces import Space, action_spec, pack_observation, unpack_action
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.base import AgentSpec, Environment, register
+from fullrank.environments.instances import CopyStep, Instances, naming, require_agents
+from fullrank.environments.spaces import (
+    Space,
+    action_spec,
+    pack_mask,
+    pack_observation,
+    unpack_action,
+)
+
+MASK = "action_mask"
+"""Key of an agent's action mask in its observation or its info."""
 
 
 @register("pettingzoo")
@@ -34,122 +46,93 @@ class PettingZoo:
     def make(self, *, agents: int, copies: int) -> Environment:
         """See ``EnvironmentConfig.make``."""
         build = _resolve(self.factory)
-        instances = [_Instance(self.factory, build, self.arguments) for _ in range(copies)]
-        own = len(instances[0].agents)
-        if agents not in (0, own):
-            raise ConfigError(
-                f"{self.factory} has {own} agents with these arguments, but {agents} are asked "
-                "for; leave the number of agents out, or set the factory's own argument for it"
-            )
-        return _PettingZooEnvironment(instances)
+        instances = [
+            _PettingZooInstance(self.factory, build, self.arguments, copy=copy)
+            for copy in range(copies)
+        ]
+        require_agents(self.factory, agents, own=len(instances[0].agents))
+        return Instances(instances)
 
 
 def _resolve(factory: str) -> Callable[..., Any]:
     module, _, name = factory.partition(":")
     if not module or not name:
         raise ConfigError(f"the factory {factory!r} is not of the form package.module:factory")
-    with _blaming(factory, "cannot be imported"):
+    with naming(factory, "cannot be imported"):
         build: Callable[..., Any] = getattr(importlib.import_module(module), name)
     return build
 
 
-@contextmanager
-def _blaming(factory: str, what: str) -> Iterator[None]:
-    """Re-raise errors of a foreign environment as one line that names it."""
-    try:
-        yield
-    except Exception as error:
-        reason = " ".join(f"{type(error).__name__}: {error}".split())
-        raise EnvironmentFailed(f"{factory} {what}: {reason}") from error
-
-
-class _PettingZooEnvironment:
-    """E instances, stepped one after the other."""
-
-    def __init__(self, instances: Sequence["_Instance"]) -> None:
-        self.agents = tuple(agent.spec for agent in instances[0].agents)
-        self.copies = len(instances)
-        self._instances = instances
-        size = sum(agent.observation_size for agent in self.agents)
-        self._observation: FloatArray = np.zeros((self.copies, size), dtype=np.float32)
-        self._alive = np.zeros((self.copies, len(self.agents)), dtype=bool)
-
-    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
-        """See ``Environment.reset``; the instances get these seeds."""
-        observation = self._observation.copy()
-        for seed, copy in zip(seeds, copies, strict=True):
-            self._instances[copy].reset(seed, observation[copy])
-            self._alive[copy] = True
-        self._observation = observation
-        return observation
-
-    def step(self, action: FloatArray) -> Step:
-        """See ``Environment.step``."""
-        everybody = self._alive.shape
-        step = Step(
-            observation=np.zeros_like(self._observation),
-            reward=np.zeros(everybody),
-            terminated=np.zeros(everybody, dtype=bool),
-            alive=self._alive.copy(),
-            ended=np.zeros(self.copies, dtype=bool),
-        )
-        for copy in np.flatnonzero(self._alive.any(axis=1)).tolist():
-            self._instances[copy].step(action[copy], step, copy)
-        step.ended[:] = ~step.alive.any(axis=1)
-        self._observation, self._alive = step.observation, step.alive.copy()
-        return step
-
-    def close(self) -> None:
-        """Close all instances."""
-        for instance in self._instances:
-            instance.close()
-
-
-class _Instance:
+class _PettingZooInstance:
     """One copy: a foreign environment, whose results are all checked."""
 
+    shared_reward = False
+
     def __init__(
-        self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any]
+        self, factory: str, build: Callable[..., Any], arguments: Mapping[str, Any], *, copy: int
     ) -> None:
-        self._factory = factory
+        self._factory, self._copy = factory, copy
         self._steps = 0
-        with _blaming(factory, "cannot be used"):
+        with naming(factory, "cannot be used"):
             environment = build(**arguments)
             if not isinstance(environment, pettingzoo.ParallelEnv):
                 kind = type(environment).__name__
                 raise TypeError(f"{kind} is not a PettingZoo Parallel environment")
             self._environment = environment
-            self.agents = _agents(environment)
+            self._parts = _parts(environment)
+            self._state_space: Any = getattr(environment, "state_space", None)
+        self.agents = tuple(part.spec for part in self._parts)
+        self.state_size = None if self._state_space is None else utils.flatdim(self._state_space)
 
-    def reset(self, seed: int, observation: FloatArray) -> None:
-        """Start an episode and write the joint observation, shape (sum of sizes,)."""
+    def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
+        """See ``Instance.reset``."""
         self._steps = 0
-        with _blaming(self._factory, f"failed to reset with seed {seed}"):
-            seen, _ = self._environment.reset(seed=seed)
-            absent = [a.name for a in self.agents if a.name not in self._environment.agents]
+        with naming(self._factory, f"failed to reset with seed {seed}"):
+            observations, infos = self._environment.reset(seed=seed)
+            absent = [p.name for p in self._parts if p.name not in self._environment.agents]
             if absent:
                 raise ValueError(f"agents that join later are not supported: {absent}")
-            for agent in self.agents:
-                vector = pack_observation(agent.observation_space, seen[agent.name])
-                observation[agent.observation] = vector
+            shown = [(part, observations[part.name]) for part in self._parts]
+            vectors = [part.vector(observation) for part, observation in shown]
+            masks = [part.available(observation, infos) for part, observation in shown]
+        return np.concatenate(vectors), np.concatenate(masks)
 
-    def step(self, action: FloatArray, step: Step, copy: int) -> None:
-        """Advance, and write row ``copy`` of ``step``, whose ``alive`` marks the acting agents."""
+    def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
+        """See ``Instance.step``."""
         self._steps += 1
-        with _blaming(self._factory, f"failed in step {self._steps} of copy {copy}"):
-            acting = [(i, a) for i, a in enumerate(self.agents) if step.alive[copy, i]]
-            actions = {a.name: unpack_action(a.action_space, action[a.action]) for _, a in acting}
-            seen, rewards, terminated, truncated, _ = self._environment.step(actions)
-            for i, agent in acting:
-                name = agent.name
-                step.reward[copy, i] = rewards[name]
-                step.terminated[copy, i] = terminated[name]
-                step.alive[copy, i] = not (terminated[name] or truncated[name])
+        with naming(self._factory, f"failed in step {self._steps} of copy {self._copy}"):
+            acting = [(i, self._parts[i]) for i in np.flatnonzero(alive)]
+            actions = {p.name: unpack_action(p.action_space, action[p.action]) for _, p in acting}
+            observations, rewards, terminated, truncated, infos = self._environment.step(actions)
+            outcome = self._blank()
+            for i, part in acting:
+                name = part.name
+                outcome.reward[i] = rewards[name]
+                outcome.terminated[i] = terminated[name]
+                outcome.alive[i] = not (terminated[name] or truncated[name])
                 if not terminated[name]:
-                    vector = pack_observation(agent.observation_space, seen[name])
-                    step.observation[copy, agent.observation] = vector
-            if not np.isfinite(step.reward[copy]).all():
+                    outcome.observation[part.observation] = part.vector(observations[name])
+                if outcome.alive[i]:
+                    outcome.available[part.action] = part.available(observations[name], infos)
+            if not np.isfinite(outcome.reward).all():
                 raise ValueError("a reward is not finite")
+        return outcome
+
+    def _blank(self) -> CopyStep:
+        """Return an outcome without living agents, to be filled in."""
+        agents, last = len(self._parts), self._parts[-1]
+        return CopyStep(
+            observation=np.zeros(last.observation.stop, dtype=np.float32),
+            reward=np.zeros(agents),
+            terminated=np.zeros(agents, dtype=bool),
+            alive=np.zeros(agents, dtype=bool),
+            available=np.ones(last.action.stop, dtype=bool),
+        )
+
+    def state(self) -> FloatArray:
+        """See ``Instance.state``."""
+        with naming(self._factory, f"has no state after step {self._steps}"):
+            return pack_observation(self._state_space, self._environment.state())
 
     def close(self) -> None:
         """Close the foreign environment."""
@@ -157,37 +140,53 @@ class _Instance:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Agent:
+class _Part:
     """A foreign agent: its spaces, and its part of the packed arrays."""
 
     name: Any
     spec: AgentSpec
     observation_space: Space
     action_space: Space
+    masked: bool
+    """True if observations are dictionaries that hold the mask."""
     observation: slice
     action: slice
 
+    def vector(self, observation: Any) -> FloatArray:
+        """Return the agent's observation as a vector."""
+        own = observation["observation"] if self.masked else observation
+        return pack_observation(self.observation_space, own)
 
-def _agents(environment: Any) -> list[_Agent]:
-    agents: list[_Agent] = []
+    def available(self, observation: Any, infos: Mapping[Any, Any]) -> BoolArray:
+        """Return the actions that the agent may choose, as a vector."""
+        holder = observation if self.masked else infos.get(self.name) or {}
+        return pack_mask(self.action_space, holder.get(MASK))
+
+
+def _parts(environment: Any) -> list[_Part]:
+    parts: list[_Part] = []
     seen = acts = 0
     for name in environment.possible_agents:
         observations, actions = environment.observation_space(name), environment.action_space(name)
+        masked = isinstance(observations, spaces.Dict) and {*observations} == {"observation", MASK}
+        if masked:
+            observations = observations["observation"]
         spec = AgentSpec(
             name=str(name),
             observation_size=int(utils.flatdim(observations)),
             action=action_spec(actions),
             side=str(name).rstrip("0123456789").rstrip("_") or "team",
         )
-        agents.append(
-            _Agent(
+        parts.append(
+            _Part(
                 name=name,
                 spec=spec,
                 observation_space=observations,
                 action_space=actions,
+                masked=masked,
                 observation=slice(seen, seen + spec.observation_size),
                 action=slice(acts, acts + spec.action.size),
             )
         )
         seen, acts = seen + spec.observation_size, acts + spec.action.size
-    return agents
+    return parts

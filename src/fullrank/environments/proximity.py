@@ -9,11 +9,8 @@ at NaN is absent, and near no other.
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fullrank.common.types import BoolArray, IntArray
-
-Array = NDArray[np.float64]
+from fullrank.common.types import Array, BoolArray, IntArray
 
 COMPARED = 256 * 256
 """Pairs of a copy up to which all are compared."""
@@ -42,7 +39,7 @@ class Pairs(NamedTuple):
         copy, one, other = self.copy[kept], self.one[kept], self.other[kept]
         return Pairs(copy, one, other, self.relative[:, kept], self.distance[kept])
 
-    def tally(self, copies: int, points: int) -> IntArray:
+    def counts(self, copies: int, points: int) -> IntArray:
         """Number of pairs of each first point, shape (copies, points)."""
         counts = np.bincount(self.copy * points + self.one, minlength=copies * points)
         return counts.reshape(copies, points)
@@ -114,13 +111,13 @@ def _in_cells(one: Array, other: Array, reach: float) -> tuple[IntArray, IntArra
     key = (target // other.shape[2] * wide + cell[0]) * wide + cell[1]
     order = np.argsort(key, kind="stable")
     key, second = key[order], (target % other.shape[2])[order]
-    found = []
+    candidates = []
     for row in (-1, 0, 1):
         middle = (flat // one.shape[2] * wide + place[0] + row) * wide + place[1]
         start = np.searchsorted(key, middle - 1)
         counts = np.searchsorted(key, middle + 1, side="right") - start
-        found.append((np.repeat(flat, counts), second[runs(start, counts)]))
-    first, last = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        candidates.append((np.repeat(flat, counts), second[runs(start, counts)]))
+    first, last = (np.concatenate(parts) for parts in zip(*candidates, strict=True))
     ascending = np.lexsort((last, first))
     return first[ascending], last[ascending]
 
@@ -186,7 +183,7 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
     _, copies, points = one.shape
     copy, first = np.nonzero(np.isfinite(one[0]))
     shape = (len(copy), count)
-    found = Nearest(copy, first, np.full(shape, NOBODY), np.full(shape, np.inf))
+    result = Nearest(copy, first, np.full(shape, NOBODY), np.full(shape, np.inf))
     wanted = np.minimum(np.isfinite(other[0]).sum(axis=1), count)[:, None]
     looking = np.isfinite(one[0])
     _, extent = _box(one, other)
@@ -194,23 +191,23 @@ def _nearest_in_cells(one: Array, other: Array, count: int, limit: float) -> Nea
     while looking.any():
         reach = min(reach, limit)
         near = pairs(np.where(looking, one, np.nan), other, reach)
-        _keep(found, near, points)
-        enough = near.tally(copies, points) >= wanted
+        _keep(result, near, points)
+        enough = near.counts(copies, points) >= wanted
         looking &= ~(enough | (reach >= limit))
         reach *= 2
-    return found
+    return result
 
 
-def _keep(found: Nearest, near: Pairs, points: int) -> None:
+def _keep(result: Nearest, near: Pairs, points: int) -> None:
     """Write the nearest of the points with pairs; a copy has ``points`` of them."""
     squared = np.square(near.relative[0]) + np.square(near.relative[1])
     order = np.lexsort((near.other, squared, near.one, near.copy))
     rank = ranks(near)
-    kept = rank < found.which.shape[1]
-    rows = found.copy * points + found.one
+    kept = rank < result.which.shape[1]
+    rows = result.copy * points + result.one
     place = (np.searchsorted(rows, (near.copy * points + near.one)[kept]), rank[kept])
-    found.which[place] = near.other[order][kept]
-    found.squared[place] = squared[order][kept]
+    result.which[place] = near.other[order][kept]
+    result.squared[place] = squared[order][kept]
 
 
 def ranks(near: Pairs) -> IntArray:

@@ -6,7 +6,7 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, utils
 
-from fullrank.common.types import FloatArray
+from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import ActionSpec, AgentSpec, Continuous, Discrete
 
 Space = gymnasium.Space[Any]
@@ -77,3 +77,25 @@ def pack_observation(space: Space, observation: Any) -> FloatArray:
     if not np.isfinite(vector).all():
         raise ValueError("an observation is not finite")
     return vector
+
+
+def pack_mask(space: Space, mask: Any) -> BoolArray:
+    """Convert a foreign agent's action mask to a vector, shape (action size,).
+
+    Args:
+        space: The agent's action space, one that ``action_spec`` accepts.
+        mask: One entry per action, non-zero where available; None permits all. Masks of boxes are
+            ignored.
+
+    Raises:
+        ValueError: The mask has another shape than the actions, or permits none.
+    """
+    size = action_spec(space).size
+    if mask is None or not isinstance(space, gymnasium.spaces.Discrete):
+        return np.ones(size, dtype=bool)
+    available = np.asarray(mask, dtype=bool)
+    if available.shape != (size,):
+        raise ValueError(f"an action mask has shape {available.shape}, not ({size},)")
+    if not available.any():
+        raise ValueError("an action mask permits no action")
+    return available

@@ -1,6 +1,6 @@
 """Check that exported policies act like the run's own."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -9,7 +9,6 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
 from fullrank.export.policy import Play, Policy
-from fullrank.training.evaluation import Act
 
 OBSERVATIONS = 1000
 """Number of standard normal observations on which exported policies are tried."""
@@ -17,7 +16,13 @@ LIMIT = 1e-5
 """Largest difference that the order of summation can explain."""
 
 
-def check(policies: Sequence[Policy], exported: Sequence[Play], act: Act, *, seed: int) -> float:
+def check(
+    policies: Sequence[Policy],
+    exported: Sequence[Play],
+    act: Callable[[FloatArray], FloatArray],
+    *,
+    seed: int,
+) -> float:
     """Largest difference between exported policies and the run's on random observations.
 
     The difference is the larger of two: that of the outputs, and the margin by which an exported
@@ -26,7 +31,7 @@ def check(policies: Sequence[Policy], exported: Sequence[Play], act: Act, *, see
     Args:
         policies: The run's policies, by agent.
         exported: The policies as read back from their files.
-        act: The run's greedy joint actions.
+        act: The run's greedy joint actions where all actions are available.
         seed: Seed of the observations.
 
     Raises:

@@ -5,7 +5,7 @@ Fullrank; any other parameter keeps its own order. After ``bind`` a module reads
 so that broadcast parameters need no copy.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import pairwise
 
 import torch
@@ -46,29 +46,28 @@ def views(module: nn.Module, flat: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield each parameter with its view of a flat vector, shape (flat_size,)."""
     start, done = 0, set[int]()
     for part in module.modules():
-        own = [each for each in part.parameters(recurse=False) if id(each) not in done]
-        done.update(id(each) for each in own)
-        if isinstance(part, nn.Linear) and len(own) == 2:
+        parameters = [
+            parameter for parameter in part.parameters(recurse=False) if id(parameter) not in done
+        ]
+        done.update(id(parameter) for parameter in parameters)
+        if isinstance(part, nn.Linear) and len(parameters) == 2:
             matrix = flat[start : start + part.out_features * (part.in_features + 1)]
             matrix = matrix.view(part.out_features, part.in_features + 1)
             yield part.weight, matrix[:, :-1]
             yield part.bias, matrix[:, -1]
             start += matrix.numel()
         else:
-            for parameter in own:
+            for parameter in parameters:
                 yield parameter, flat[start : start + parameter.numel()].view_as(parameter)
                 start += parameter.numel()
 
 
-def bind(make: Callable[[], nn.Module], flat: Tensor) -> nn.Module:
-    """Build a module that reads its parameters from a flat vector."""
-    with torch.device("meta"):
-        module = make()
+def bind(module: nn.Module, flat: Tensor) -> None:
+    """Let a module read its parameters from a flat vector; its own are dropped."""
     bound = {parameter: nn.Parameter(view) for parameter, view in views(module, flat)}
     for part in module.modules():
         for name, parameter in list(part.named_parameters(recurse=False)):
             setattr(part, name, bound[parameter])
-    return module
 
 
 def write(module: nn.Module, flat: Tensor) -> None:

@@ -6,9 +6,9 @@ that were tried.
 """
 
 from fullrank.planning.candidates import Candidate, candidates
-from fullrank.planning.forecast import Forecast
 from fullrank.planning.observation import Observation
-from fullrank.planning.planner import Plan, Planner
+from fullrank.planning.plan import Forecast, Plan
+from fullrank.planning.planner import Planner
 from fullrank.planning.tuning import TUNING
 
 __all__ = ["TUNING", "Candidate", "Forecast", "Observation", "Plan", "Planner", "candidates"]

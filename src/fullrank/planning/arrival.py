@@ -6,8 +6,6 @@ from collections.abc import Callable
 from functools import lru_cache
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import structural_rank
 
 from fullrank.codes.analysis import decoded_variances, variance_ok
 from fullrank.codes.base import Code
@@ -151,6 +149,9 @@ def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = Non
     rows, units = matrix[order], matrix.shape[1]
     if target is not None:
         return _first(1, len(rows), lambda count: bool(determines(rows[:count], target)))
+    from scipy.sparse import csr_array  # large, and needed by plans only
+    from scipy.sparse.csgraph import structural_rank
+
     support = csr_array(rows)
     allowed = _first(units, len(rows), lambda count: structural_rank(support[:count]) == units)
     return _first(allowed, len(rows), lambda count: _full_rank(rows[:count]))

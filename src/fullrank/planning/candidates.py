@@ -6,10 +6,13 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from fullrank.codes import Code, codes, make_code
+import numpy as np
+
 from fullrank.codes.analysis import condition_statistics
-from fullrank.codes.targets import each_unit
+from fullrank.codes.base import Code, codes, make_code
+from fullrank.codes.targets import each_unit, rank_of
 from fullrank.common.errors import CodeError
+from fullrank.common.types import Matrix
 
 EXACT_CONDITION = 2.0**17
 """Bound on M kappa for an exact decode: M 2^-52 kappa |u| < 2^-36 with |u| <= 1/2, and a factor of
@@ -32,18 +35,36 @@ class Candidate:
         return ",".join([self.name, *(f"{key}={value}" for key, value in self.params.items())])
 
 
-@cache
-def candidates(*, rows: int, units: int, seed: int) -> tuple[Candidate, ...]:
+def candidates(
+    *, rows: int, units: int, seed: int, target: Matrix | None = None
+) -> tuple[Candidate, ...]:
     """All codes of these sizes that survive a loss and decode exactly after any they tolerate.
 
-    Families with a ``tolerance`` appear once for each rung of ``ladder``, the others once.
+    Families with a ``tolerance`` appear once for each rung of ``ladder`` that gives another code,
+    the others once.
+
+    Args:
+        rows: R.
+        units: M.
+        seed: Seed of the random constructions.
+        target: T that the codes have to recover; by default every unit.
     """
-    options = []
-    for name, params in _settings(rows - units):
-        code = _built(name, params, rows=rows, units=units, seed=seed)
+    wanted = each_unit(units) if target is None else target
+    return _candidates(rows, units, seed, np.asarray(wanted, np.float64).tobytes())
+
+
+@cache
+def _candidates(rows: int, units: int, seed: int, target: bytes) -> tuple[Candidate, ...]:
+    """Candidates by a key that is hashable: T is given as its entries."""
+    wanted = np.frombuffer(target).reshape(-1, units)
+    options: dict[str, Candidate] = {}
+    for name, params in _settings(rows - rank_of(wanted)):
+        code = _built(name, params, rows=rows, units=units, seed=seed, target=wanted)
         if code is not None and code.tolerance >= 1 and _is_exact(code):
-            options.append(Candidate(name=name, params=params, code=code))
-    return tuple(options)
+            parameters = codes.get(name).tolerating(code.tolerance) or {}
+            option = Candidate(name=name, params=parameters, code=code)
+            options.setdefault(option.label, option)
+    return tuple(options.values())
 
 
 def ladder(most: int) -> list[int]:
@@ -60,8 +81,6 @@ def ladder(most: int) -> list[int]:
 
 def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
     for name in codes:
-        if name == "auto":
-            continue
         family = codes.get(name)
         settings = [family.tolerating(losses) for losses in ladder(spare)]
         yield from ((name, params) for params in settings if params is not None)
@@ -69,13 +88,13 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
             yield name, {}
 
 
-def _built(name: str, params: dict[str, Any], *, rows: int, units: int, seed: int) -> Code | None:
+def _built(
+    name: str, params: dict[str, Any], *, rows: int, units: int, seed: int, target: Matrix
+) -> Code | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about conditions, which are tested here
         try:
-            return make_code(
-                name, rows=rows, units=units, seed=seed, target=each_unit(units), **params
-            )
+            return make_code(name, rows=rows, units=units, seed=seed, target=target, **params)
         except CodeError:
             return None
 

@@ -3,8 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from scipy.special import chdtrc, gammaincc, ndtr
-from scipy.stats import rankdata
 
 from fullrank.common.types import Times
 from fullrank.planning.tuning import TUNING
@@ -22,6 +20,8 @@ def rounds_since_change(recent: Sequence[tuple[float, float]], mean_s: float) ->
         recent: Rank of each round among its forecast, and its seconds; newest last.
         mean_s: Mean of the present forecast.
     """
+    from scipy.special import gammaincc, ndtr  # large, and needed by plans only
+
     rank, round_s = np.array(recent)[::-1].T  # newest first
     rank = np.clip(rank, TUNING.finest_rank, 1 - TUNING.finest_rank)
     count = np.arange(1, len(rank) + 1)
@@ -43,6 +43,9 @@ def iterations_since_pace_change(pace_s: Times) -> int:
         pace_s: Seconds a unit in K iterations of one code, newest last, nan where unobserved,
             shape (K, N).
     """
+    from scipy.special import chdtrc  # large, and needed by plans only
+    from scipy.stats import rankdata
+
     observed = np.isfinite(pace_s)[::-1]
     ranks = np.nan_to_num(rankdata(pace_s, axis=0, nan_policy="omit"))[::-1]
     total = observed.sum(axis=0)

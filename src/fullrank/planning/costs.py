@@ -9,9 +9,10 @@ from typing import Self
 
 import numpy as np
 
-from fullrank.algorithms import Problem
+from fullrank.algorithms.base import Problem
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES
+from fullrank.rounds.reports import report_bytes
 
 FLOAT32_BYTES = 4
 FLOAT64_BYTES = 8
@@ -43,6 +44,8 @@ class Payload:
     """P, entries of a coded vector, float64."""
     batch_entries: int = 0
     """B x row_size, entries of the minibatch, float32."""
+    report_bytes: int = DIGEST_BYTES
+    """Bytes of a unit's report."""
 
     @classmethod
     def of(cls, problem: Problem) -> Self:
@@ -52,6 +55,7 @@ class Payload:
             needs=problem.needs,
             vector_size=problem.vector_size,
             batch_entries=problem.data.batch_size * problem.row_size,
+            report_bytes=report_bytes(problem),
         )
 
     def traffic(self, matrix: Matrix) -> Traffic:
@@ -66,7 +70,7 @@ class Payload:
         return Traffic(
             parameters=FLOAT32_BYTES * (sent @ sizes),
             sample=np.full(rows, FLOAT32_BYTES * self.batch_entries),
-            digests=DIGEST_BYTES * combined.sum(axis=1),
+            digests=self.report_bytes * combined.sum(axis=1),
             coded=np.full(rows, FLOAT64_BYTES * self.vector_size),
         )
 

@@ -1,39 +1,16 @@
 """Forecasts of a code's round times: the simulator's model, applied to all scenarios at once."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.types import Times
 from fullrank.planning.arrival import arrivals_of
 from fullrank.planning.candidates import Candidate
 from fullrank.planning.cluster import Links
 from fullrank.planning.costs import Traffic
 from fullrank.planning.delay_model import Scenarios
 from fullrank.planning.link_model import arrival_times
-from fullrank.planning.tuning import TUNING
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Forecast:
-    """Round times of a candidate in K scenarios."""
-
-    label: str
-    round_s: Times
-    """Round time in each scenario, shape (K,)."""
-    mean_s: float
-    cautious_s: float
-    """One standard error above the mean: rare lateness may be less rare than it was observed."""
-
-    def rank(self, round_s: float) -> float:
-        """The share of scenarios quicker than a round, plus half the share of ties."""
-        quicker = self.round_s < round_s * (1.0 - TUNING.rank_tie)
-        not_longer = self.round_s <= round_s * (1.0 + TUNING.rank_tie)
-        return float((quicker.mean() + not_longer.mean()) / 2)
-
-    def __str__(self) -> str:
-        return f"{self.label} ({self.mean_s:.4g} s)"
+from fullrank.planning.plan import Forecast
 
 
 def forecast(

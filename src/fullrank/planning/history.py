@@ -17,25 +17,19 @@ class History:
 
     A code that waits for few learners cuts off lateness; iterations of a code that waited for more
     stay until rounds contradict them.
+
+    Attributes:
+        total: Number of all observations, also of forgotten ones.
+        earlier: Late cases of the iterations that have left the window.
     """
 
     def __init__(self) -> None:
         self._window: deque[Observation] = deque()
-        self._total = 0
+        self.total = 0
         self.earlier = EarlierCases()
 
     def __len__(self) -> int:
         return len(self._window)
-
-    @property
-    def total(self) -> int:
-        """Number of all observations, also of forgotten ones."""
-        return self._total
-
-    @property
-    def newest(self) -> Observation:
-        """The last observation."""
-        return self._window[-1]
 
     def append(self, observation: Observation) -> None:
         """Add an iteration; drop the oldest ones of the code with the most, if there are too many.
@@ -43,7 +37,7 @@ class History:
         The number is limited by ``Tuning.window`` and ``Tuning.window_returns``.
         """
         self._window.append(observation)
-        self._total += 1
+        self.total += 1
         returns = TUNING.window_returns // len(observation.learners)
         while len(self._window) > min(TUNING.window, max(TUNING.first, returns)):
             codes = self._codes()
@@ -57,7 +51,7 @@ class History:
     def _retire(self, index: int) -> None:
         observation = self._window[index]
         del self._window[index]
-        self.earlier.retire(observation, now=self._total - len(self._window) + index)
+        self.earlier.retire(observation, now=self.total - len(self._window) + index)
 
     def _codes(self) -> list[bytes]:
         """A key of each iteration's code: its loads."""

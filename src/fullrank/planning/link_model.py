@@ -47,7 +47,7 @@ def estimate_links(
     history: History, window: Window, unit_s: Times, learners: Sequence[LearnerId]
 ) -> Links:
     """The links that explain the overheads of the newest code."""
-    newest = history.newest
+    newest = history[-1]
     same = [
         index for index in range(len(history)) if np.array_equal(history[index].load, newest.load)
     ]

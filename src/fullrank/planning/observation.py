@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, codes, make_code
+from fullrank.codes.base import Code, codes, make_code
 from fullrank.common.types import IntArray, LearnerId, Matrix, Times
 from fullrank.planning.costs import Traffic
 from fullrank.runs.record import IterationRecord

@@ -3,33 +3,23 @@
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
-from fullrank.codes.families.auto import START, Auto
+from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
 from fullrank.common.types import LearnerId, Matrix
+from fullrank.config.auto_code import START, AutoCodeSettings
 from fullrank.planning.candidates import Candidate, candidates
 from fullrank.planning.change_detection import iterations_since_pace_change, rounds_since_change
 from fullrank.planning.cluster import Links
 from fullrank.planning.costs import Traffic
 from fullrank.planning.delay_model import Scenarios, completed_cases, scenarios, typical_unit_s
-from fullrank.planning.forecast import Forecast, forecast
+from fullrank.planning.forecast import forecast
 from fullrank.planning.history import History
 from fullrank.planning.link_model import FREE, estimate_links, transfer_times
 from fullrank.planning.observation import Observation
+from fullrank.planning.plan import Forecast, Plan
 from fullrank.planning.resampling import resample
 from fullrank.planning.tuning import TUNING
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """A chosen code, and the reason."""
-
-    candidate: Candidate
-    changed: bool
-    reason: str
-    forecasts: tuple[Forecast, ...] = ()
-    """Forecasts of all candidates, the quickest first; empty before ``Tuning.first`` iterations."""
 
 
 class Planner:
@@ -42,19 +32,21 @@ class Planner:
         moved: Bytes that each row of a matrix moves.
         using: Label of the candidate in use.
         max_variance: The run's limit, as in ``Arrivals``.
+        target: T that the codes have to recover; by default every unit.
     """
 
     def __init__(
         self,
-        auto: Auto,
+        auto: AutoCodeSettings,
         *,
         units: int,
         seed: int,
         moved: Callable[[Matrix], Traffic],
         using: str = f"cyclic,tolerance={START}",
         max_variance: float = math.inf,
+        target: Matrix | None = None,
     ) -> None:
-        self._units = units
+        self._units, self._target = units, target
         self._seed = seed
         self._moved = moved
         self._traffic_of: dict[Candidate, Traffic] = {}
@@ -83,8 +75,19 @@ class Planner:
         self._recent.clear()
 
     def plan(self, learners: Sequence[LearnerId]) -> Plan:
-        """The code of the next iterations, row r held by the r-th of the learners."""
-        options = candidates(rows=len(learners), units=self._units, seed=self._seed)
+        """The code of the next iterations, row r held by the r-th of the learners.
+
+        Raises:
+            CodeError: No code for so many learners survives a loss.
+        """
+        options = candidates(
+            rows=len(learners), units=self._units, seed=self._seed, target=self._target
+        )
+        if not options:
+            raise CodeError(
+                f"no code for {len(learners)} learners and {self._units} units survives a loss; "
+                "start more learners"
+            )
         current = next((option for option in options if option.label == self._using), options[0])
         self._forget_other_paces(learners)
         if len(self._history) < TUNING.first:

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.errors import InvalidContribution
+from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.episodes import Ends
 
 MOST_EXTRA = 2**20
 """Most tickets of a row beyond its first one: totals stay far below 2^63."""
@@ -105,8 +106,26 @@ class Tickets:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeDraw:
+    """Draw whole episodes with replacement from the newest ones."""
+
+    length: int
+    """Column of a row that holds the number of steps in an episode's last row, else 0."""
+    newest: int
+    """Number of episodes that may be drawn."""
+
+    def check(self, *, row_size: int) -> None:
+        """Raise ``InvalidContribution`` unless it is valid for rows of this size."""
+        if not (0 <= self.length < row_size and self.newest >= 1):
+            raise InvalidContribution(
+                f"sample.episodes: the {self.newest} newest by entry {self.length}, of rows of "
+                f"{row_size}"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Sample:
-    """A minibatch as a pure function: rows drawn with replacement from positions [tail, head)."""
+    """A minibatch as a pure function of the rows in [tail, head), drawn with replacement."""
 
     table: str
     seed: int
@@ -114,8 +133,11 @@ class Sample:
     tail: int
     head: int
     size: int
+    """Number of rows, or of episodes, in the minibatch."""
     priority: Priority | None = None
     """None: uniform sampling."""
+    episodes: EpisodeDraw | None = None
+    """None: single rows are drawn."""
 
     def positions(self, tickets: Tickets | None = None) -> IntArray:
         """Positions to gather, shape (size,), the same for every learner.
@@ -128,3 +150,23 @@ class Sample:
             return generator.integers(self.tail, self.head, size=self.size, dtype=np.int64)
         low, high = tickets.before(self.tail), tickets.before(self.head)
         return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
+
+    def episode_positions(self, ends: Ends) -> IntArray:
+        """Positions of all rows of the drawn episodes, one episode after the other.
+
+        Args:
+            ends: Episodes by position, up to the head.
+
+        Raises:
+            OutOfRange: No whole episode lies in the range.
+        """
+        assert self.episodes is not None
+        first, last = ends.whole(tail=self.tail, head=self.head, newest=self.episodes.newest)
+        if not len(first):
+            raise OutOfRange(f"no whole episode lies in [{self.tail}, {self.head})")
+        generator = stream(self.seed, "sample", self.iteration)
+        drawn = generator.integers(0, len(first), size=self.size, dtype=np.int64)
+        lengths = last[drawn] - first[drawn] + 1
+        before = np.cumsum(lengths) - lengths
+        positions: IntArray = np.arange(lengths.sum()) + np.repeat(first[drawn] - before, lengths)
+        return positions

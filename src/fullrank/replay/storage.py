@@ -7,8 +7,8 @@ import numpy as np
 from fullrank.common.types import FloatArray
 
 
-class Storage(Protocol):
-    """Slots for packed rows; position p lies in slot p mod (number of slots)."""
+class Slots(Protocol):
+    """Slots of packed rows; position p lies in slot p mod (number of slots)."""
 
     @property
     def rows(self) -> FloatArray:
@@ -22,6 +22,10 @@ class Storage(Protocol):
     def head(self) -> int:
         """One past the newest readable position."""
 
+
+class Storage(Slots, Protocol):
+    """Slots that this process fills."""
+
     def write(self, first: int, rows: FloatArray) -> None:
         """Fill the slots of positions from ``first`` on; readable rows do not change."""
 
@@ -29,7 +33,7 @@ class Storage(Protocol):
         """Make the positions [tail, head) readable, as durably as this storage can."""
 
 
-class Memory:
+class MemoryStorage:
     """Slots in the memory of the process.
 
     Args:

@@ -1,30 +1,17 @@
 """Contributions to one iteration: coded vectors by row, digests by learner."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.codes import Code, Decoder
+from fullrank.codes.base import Code
+from fullrank.codes.decoding.decoder import Decoder
 from fullrank.codes.decoding.single_unit_rows import SingleUnitRows
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
-from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex, Vector
-from fullrank.common.updates import DIGEST_BYTES, unit_digest
-
-Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
-"""The digest that each learner reported for each unit it computed, as ``report_of`` makes it."""
-
-
-def report_of(update: FloatArray, hashing: LinearHash | None) -> bytes:
-    """A learner's report of a unit: the digest, and where targets are sums the linear hash.
-
-    Args:
-        update: u_i, shape (P_i,), snapped.
-        hashing: The run's; None where every target is one unit.
-    """
-    digest = unit_digest(update)
-    return digest if hashing is None else digest + to_bytes(hashing.of(update))
+from fullrank.common.linear_hash import HASH_BYTES
+from fullrank.common.types import LearnerId, Matrix, UnitIndex, Vector
+from fullrank.common.updates import DIGEST_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,8 +72,8 @@ class Contributions:
         row, coded = offer.row, offer.coded
         if coded is not None:
             self._check(offer, coded)
-        own = self.coefficients(row) if row >= self.code.rows else None
-        self.decoder.offer(row=row, vector=coded, coefficients=own)
+        coefficients = self.coefficients(row) if row >= self.code.rows else None
+        self.decoder.offer(row=row, vector=coded, coefficients=coefficients)
         if coded is not None and self.code.recovers_units:
             self.single_units.add(row, self.coefficients(row), coded)
         self.offers[row] = offer
@@ -111,23 +98,12 @@ class Contributions:
                 f"the vector of row {offer.row} came without the linear hashes of units {unhashed}"
             )
 
-    def agreed(self) -> tuple[bytes, ...]:
-        """A report of each unit; empty where there is none."""
-        agreed = [b""] * self.code.units
-        for digests in self.reports.values():
-            for unit, report in digests.items():
-                agreed[unit] = report
-        return tuple(agreed)
-
-    def hashes(self) -> Words:
-        """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
-        missing = bytes(HASH_BYTES)
-        return np.stack([from_bytes(report[DIGEST_BYTES:] or missing) for report in self.agreed()])
-
     def without(self, learner: LearnerId) -> "Contributions":
         """The contributions of all other learners."""
         others = Contributions(self.code, sizes=self.sizes, grid=self.grid, added=self._added)
-        others.reports = {other: own for other, own in self.reports.items() if other != learner}
+        others.reports = {
+            other: digests for other, digests in self.reports.items() if other != learner
+        }
         for offer in self.offers.values():
             if offer.learner != learner:
                 others.add(offer)

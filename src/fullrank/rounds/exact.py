@@ -9,6 +9,7 @@ from fullrank.common.linear_hash import WORDS, LinearHash
 from fullrank.common.types import FloatArray
 from fullrank.rounds.contributions import Contributions
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
+from fullrank.rounds.reports import agreed
 from fullrank.rounds.verification import (
     checked_parity,
     contradicted_sums,
@@ -85,7 +86,7 @@ class ExactDecoding:
                 verdict=Verdict.INEXACT,
                 updates=updates,
                 digests=digests,
-                reports=contributions.agreed() if sums else digests,
+                reports=_reports(contributions, digests),
                 rows=contributions.senders,
                 error_bound=decoder.error_bound,
             )
@@ -105,6 +106,13 @@ def _committed(
         verdict=Verdict.COMMIT,
         updates=updates,
         digests=digests,
-        reports=digests if contributions.code.recovers_units else contributions.agreed(),
+        reports=_reports(contributions, digests),
         rows=contributions.senders,
     )
+
+
+def _reports(contributions: Contributions, digests: tuple[bytes, ...]) -> tuple[bytes, ...]:
+    """Return the digests where every target is a unit, else the reports of the learners."""
+    if contributions.code.recovers_units:
+        return digests
+    return agreed(contributions.reports, units=contributions.code.units)

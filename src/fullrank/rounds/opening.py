@@ -1,15 +1,8 @@
-"""Rounds with the decoding and the reports that a problem needs."""
+"""Rounds with the decoding that a problem needs."""
 
-from collections.abc import Callable
-from functools import partial
-
-from fullrank.algorithms import Problem
-from fullrank.codes import Code
-from fullrank.codes.targets import is_each_unit, target_sizes
-from fullrank.common.linear_hash import LinearHash
-from fullrank.common.types import FloatArray
-from fullrank.common.updates import unit_digest
-from fullrank.rounds.contributions import report_of
+from fullrank.algorithms.base import Problem
+from fullrank.codes.base import Code
+from fullrank.codes.targets import target_sizes
 from fullrank.rounds.exact import ExactDecoding
 from fullrank.rounds.least_squares import LeastSquaresDecoding
 from fullrank.rounds.round import Decoding, Round
@@ -29,10 +22,3 @@ def open_round(problem: Problem, iteration: int, code: Code, *, seed: int) -> Ro
         decoding = LeastSquaresDecoding(problem.data.max_variance)
     sizes = target_sizes(code.target, problem.unit_sizes)
     return Round(iteration, code, target_sizes=sizes, decoding=decoding)
-
-
-def reporter_of(problem: Problem, *, seed: int) -> Callable[[FloatArray], bytes]:
-    """The report that a learner makes of a unit: its digest, and for sums its linear hash."""
-    if problem.target is None or is_each_unit(problem.target):
-        return unit_digest
-    return partial(report_of, hashing=LinearHash(problem.vector_size, key=seed))

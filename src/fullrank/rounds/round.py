@@ -8,13 +8,14 @@ held to it by a test (docs/adr/0003). It knows no network, no clock and no threa
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Protocol
 
-from fullrank.codes import Code
+from fullrank.codes.base import Code
 from fullrank.codes.decoding.completion import completing_units
 from fullrank.common.types import LearnerId, UnitIndex, Vector
 from fullrank.common.updates import GRID
-from fullrank.rounds.contributions import Contributions, Offer, Reports
+from fullrank.rounds.contributions import Contributions, Offer
 from fullrank.rounds.decision import Decision
 from fullrank.rounds.exact import ExactDecoding
+from fullrank.rounds.reports import Reports
 
 
 class Decoding(Protocol):

@@ -9,8 +9,9 @@ from fullrank.codes.decoding.parity import FLOAT64, Parity, culprit
 from fullrank.common.linear_hash import Words, combine
 from fullrank.common.types import FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
-from fullrank.rounds.contributions import Contributions, Reports
+from fullrank.rounds.contributions import Contributions
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict
+from fullrank.rounds.reports import Reports, linear_hashes
 
 
 def digests_of(updates: FloatArray, sizes: Sequence[int]) -> tuple[bytes, ...]:
@@ -46,7 +47,12 @@ def contradiction(contributions: Contributions, digests: Sequence[bytes]) -> str
 def contradicted_sums(contributions: Contributions, hashes: Words) -> str | None:
     """Return how hashes of decoded sums, shape (K, 2), contradict the reported ones, or None."""
     target = contributions.code.target
-    wrong = np.flatnonzero((combine(target, contributions.hashes()) != hashes).any(axis=1))
+    wrong = np.flatnonzero(
+        (
+            combine(target, linear_hashes(contributions.reports, units=contributions.code.units))
+            != hashes
+        ).any(axis=1)
+    )
     if not len(wrong):
         return None
     return f"targets {wrong.tolist()} differ from what learners reported of their units"
@@ -90,7 +96,7 @@ def leave_one_out(
         if isinstance(outcome, Decoded) and outcome.verdict is Verdict.COMMIT
     }
     untried = [learner for learner, outcome in outcomes.items() if outcome.verdict is Verdict.WAIT]
-    agreed = all(len(each) == 1 for each in reported_digests(contributions.reports).values())
+    agreed = all(len(digests) == 1 for digests in reported_digests(contributions.reports).values())
     named = _contradicting(contributions) if agreed and not mended else None
     inexact = None if named is None else outcomes[named]
     if isinstance(inexact, Decoded) and inexact.verdict is Verdict.INEXACT:

@@ -17,15 +17,14 @@ from grpc_health.v1 import health
 from grpc_reflection.v1alpha import reflection
 
 from fullrank.common.errors import AccessDenied, Unauthenticated
-from fullrank.rpc.errors import statuses
+from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.limits import Limits, Refusal
 from fullrank.v1 import access_pb2 as pb
 
 log = logging.getLogger("fullrank.audit")
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-Behaviour: TypeAlias = Callable[[Any, Context], Any]
+Handler: TypeAlias = Callable[[Any, Context], Any]
 
 STANDARD = frozenset({health.SERVICE_NAME, reflection.SERVICE_NAME})
 """Services defined by gRPC, open to every role: they reveal nothing about a run."""
@@ -79,21 +78,21 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
             response_serializer=handler.response_serializer,
         )
 
-    def _guarded(self, method: str, behaviour: Behaviour) -> Behaviour:
+    def _guarded(self, method: str, handler: Handler) -> Handler:
         async def guarded(requests: Any, context: Context) -> Any:
             peer = context.peer()  # gRPC may have forgotten it when the call has ended
             now = asyncio.get_running_loop().time()
             if refusal := self._limits.begin(peer, now=now):
                 return await _refused(refusal, context)
             try:
-                return await self._admitted(method, behaviour, requests, context)
+                return await self._admitted(method, handler, requests, context)
             finally:
                 self._limits.end(peer)
 
         return guarded
 
     async def _admitted(
-        self, method: str, behaviour: Behaviour, requests: Any, context: Context
+        self, method: str, handler: Handler, requests: Any, context: Context
     ) -> Any:
         """The handler's answer, if the caller is admitted."""
         caller = None
@@ -106,10 +105,10 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
                 _audit(method, context, caller, outcome=f"refused: {error}")
                 raise
         if not _is_audited(method, caller):
-            return await _passed_on(behaviour, requests, context)
+            return await _passed_on(handler, requests, context)
         outcome = "OK"
         try:
-            return await _passed_on(behaviour, requests, context)
+            return await _passed_on(handler, requests, context)
         except BaseException as error:
             code = context.code()
             outcome = code.name if isinstance(code, grpc.StatusCode) else type(error).__name__
@@ -125,9 +124,9 @@ async def _refused(refusal: Refusal, context: Context) -> None:
     context.set_details(f"{refusal.reason} on one connection; call less often")
 
 
-async def _passed_on(behaviour: Behaviour, requests: Any, context: Context) -> Any:
+async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:
     """Run a handler of any kind; responses that it yields are written."""
-    outcome = behaviour(requests, context)
+    outcome = handler(requests, context)
     if not isasyncgen(outcome):
         return await outcome
     async for response in outcome:

@@ -2,20 +2,25 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias, TypeVar
 
 import grpc
+import numpy as np
 
 from fullrank import __version__
-from fullrank.common.errors import Overloaded, ServiceLost
+from fullrank.common.errors import NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.replay import TABLE
+from fullrank.replay.limits import MINIBATCH_BYTES
+from fullrank.replay.mapped_table import MappedTable
+from fullrank.replay.table import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler, chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
-from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.messages import run_term_message, sample_of
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.rpc.version import check_version
 from fullrank.v1 import common_pb2, replay_pb2
@@ -57,6 +62,22 @@ class ReplayClient:
         self._sampling = asyncio.Lock()
         self._samples: SamplesCall | None = None
         self._run_term = common_pb2.RunTerm()
+        self._mapped: MappedTable | None = None
+
+    async def map_table(self) -> None:
+        """Map the table's file; samples are then gathered from it instead of being sent.
+
+        Raises:
+            NotFound: This process cannot read the file, or the table is not in one.
+            ServiceLost: The service does not answer.
+        """
+        self._mapped = None
+        request = replay_pb2.LocateTableRequest(table=TABLE)
+        with translated(self._peer):
+            located = await self._stub.LocateTable(
+                request, timeout=self._deadline_s, wait_for_ready=True
+            )
+        self._mapped = MappedTable(Path(located.path), located.instance)
 
     async def open_table(
         self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
@@ -127,37 +148,70 @@ class ReplayClient:
         except TimeoutError:
             raise last from None
 
-    async def get_sample(self, sample: common_pb2.Sample, out: FloatArray) -> None:
-        """Fill ``out``, shape (size, row_size), with the minibatch.
+    async def get_sample(self, sample: common_pb2.Sample, *, row_size: int) -> FloatArray:
+        """Fetch a minibatch, shape (rows, row_size); ``size`` rows, or all rows of its episodes.
 
         One stream serves all samples of a learner, one after the other. An empty minibatch needs no
         request.
         """
         if not sample.size:
-            return
+            return np.empty((0, row_size), np.float32)
         async with self._sampling:
-            await self._insist(lambda: self._sampled(sample, out))
+            return await self._insist(lambda: self._sampled(sample, row_size))
 
-    async def _sampled(self, sample: common_pb2.Sample, out: FloatArray) -> None:
-        """Fill ``out``; after any error the next sample opens a new stream."""
+    async def _sampled(self, sample: common_pb2.Sample, row_size: int) -> FloatArray:
+        """Fetch a minibatch; after any error the next sample opens a new stream."""
         try:
-            await self._fill(sample, out)
+            return await self._fetch(sample, row_size)
         except BaseException:
             if self._samples is not None:
                 self._samples.cancel()
             self._samples = None
             raise
 
-    async def _fill(self, sample: common_pb2.Sample, out: FloatArray) -> None:
+    async def _fetch(self, sample: common_pb2.Sample, row_size: int) -> FloatArray:
+        mapped = self._mapped
+        if mapped is None:
+            return await self._receive(sample, row_size, await self._ask(sample))
+        response = await self._ask(sample, mapped=mapped.instance)
+        if response.HasField("chunk"):  # the service has opened the file anew
+            batch = await self._receive(sample, row_size, response)
+            with suppress(NotFound):
+                await self.map_table()
+            return batch
+        gathered = await asyncio.to_thread(mapped.gather, sample_of(sample))
+        if gathered is None:
+            gathered = await self._receive(sample, row_size, await self._ask(sample))
+        return gathered
+
+    async def _ask(
+        self, sample: common_pb2.Sample, *, mapped: bytes = b""
+    ) -> replay_pb2.GetSamplesResponse:
+        """Request a minibatch; returns the first response."""
         if self._samples is None:
             self._samples = self._stub.GetSamples(wait_for_ready=True)
-        await self._samples.write(replay_pb2.GetSamplesRequest(sample=sample))
-        assembler = Assembler(out, array_id=0)
+        await self._samples.write(replay_pb2.GetSamplesRequest(sample=sample, mapped=mapped))
+        return await self._next()
+
+    async def _next(self) -> replay_pb2.GetSamplesResponse:
+        response = await self._samples.read() if self._samples is not None else None
+        if not isinstance(response, replay_pb2.GetSamplesResponse):
+            raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
+        return response
+
+    async def _receive(
+        self, sample: common_pb2.Sample, row_size: int, response: replay_pb2.GetSamplesResponse
+    ) -> FloatArray:
+        """Assemble a minibatch from a response and those that follow it."""
+        rows = sample.size
+        if sample.HasField("episodes"):
+            rows = min(response.chunk.total, MINIBATCH_BYTES) // (4 * row_size)
+        batch = np.empty((rows, row_size), np.float32)
+        assembler = Assembler(batch, array_id=0)
+        assembler.add(response.chunk)
         while not assembler.complete:
-            response = await self._samples.read()
-            if not isinstance(response, replay_pb2.GetSamplesResponse):
-                raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
-            assembler.add(response.chunk)
+            assembler.add((await self._next()).chunk)
+        return batch
 
     async def close(self) -> None:
         """Close the channel."""

@@ -31,7 +31,7 @@ SAMPLE_CHUNK = GetSamplesResponse.DESCRIPTOR.fields_by_name["chunk"].number
 _DATA_TAG = bytes([Chunk.DESCRIPTOR.fields_by_name["data"].number << 3 | 2])
 
 
-class Field(NamedTuple):
+class EncodedField(NamedTuple):
     """An encoded field in two pieces, so that its data are copied once, into the message."""
 
     head: bytes
@@ -46,14 +46,18 @@ class Field(NamedTuple):
         return len(self.head) + len(self.data)
 
 
-def encode_chunks(array: NDArray[np.generic], *, array_id: int, field: int) -> Iterator[Field]:
+def encode_chunks(
+    array: NDArray[np.generic], *, array_id: int, field: int
+) -> Iterator[EncodedField]:
     """Chunks of ``array``, each encoded as field number ``field`` (below 16) of a message.
 
     They refer to the array's memory until they are joined.
     """
     for chunk, piece in _pieces(array, array_id=array_id):
         head = chunk.SerializeToString() + _DATA_TAG + _varint(len(piece))
-        yield Field(bytes([field << 3 | 2]) + _varint(len(head) + len(piece)) + head, piece.data)
+        yield EncodedField(
+            bytes([field << 3 | 2]) + _varint(len(head) + len(piece)) + head, piece.data
+        )
 
 
 def chunks(array: NDArray[np.generic], *, array_id: int) -> Iterator[Chunk]:
@@ -74,14 +78,14 @@ def _pieces(
         yield Chunk(array=array_id, offset=offset, total=len(data), crc32c=checksum), piece
 
 
-def joined(fields: Iterable[Field]) -> bytes:
+def joined(fields: Iterable[EncodedField]) -> bytes:
     """One message of the fields."""
     return b"".join(chain.from_iterable(fields))
 
 
-def bundle(fields: Iterable[Field]) -> Iterator[bytes]:
+def bundle(fields: Iterable[EncodedField]) -> Iterator[bytes]:
     """Join encoded fields into messages of about ``CHUNK_BYTES``."""
-    pending: list[Field] = []
+    pending: list[EncodedField] = []
     size = 0
     for field in fields:
         if pending and size + field.size > CHUNK_BYTES:

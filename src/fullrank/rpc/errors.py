@@ -3,12 +3,15 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import grpc
 from grpc import StatusCode
 
 from fullrank.common import errors
+
+Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
+"""Context of a call in its service: metadata, deadline and status."""
 
 STATUS: dict[type[errors.FullrankError], StatusCode] = {
     errors.ConfigError: StatusCode.FAILED_PRECONDITION,
@@ -51,7 +54,7 @@ def status_of(error: errors.FullrankError) -> StatusCode:
 
 
 @asynccontextmanager
-async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+async def statuses(context: Context) -> AsyncIterator[None]:
     """Wrap a handler: end the call with the status and message of a Fullrank error."""
     try:
         yield
@@ -66,13 +69,17 @@ async def statuses(context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator
 def translated(peer: str) -> Iterator[None]:
     """Wrap a call: raise Fullrank errors instead of ``grpc.RpcError``.
 
-    ``ServiceLost`` means that trying again may help.
+    ``ServiceLost`` means that trying again may help. A cancelled task gets its ``CancelledError``
+    in any case: where a call ends at that moment, gRPC raises the error of the call instead, and a
+    caller that tries again would do so for ever.
     """
     try:
         yield
     except asyncio.InvalidStateError:  # a write to a stream that the peer has ended
+        _check_task()
         raise errors.ServiceLost(f"{peer}: the stream has ended") from None
     except grpc.RpcError as error:
+        _check_task()
         code, details = error.code(), error.details() or error.code().name
         if code is StatusCode.FAILED_PRECONDITION and "version" in details:
             raise errors.VersionMismatch(f"{peer}: {details}") from None
@@ -83,6 +90,16 @@ def translated(peer: str) -> Iterator[None]:
                 f"{peer}: {code.name}: {details}", retry_after_s=_retry_after_s(error)
             ) from None
         raise _lost(peer, code, details) from None
+
+
+def _check_task() -> None:
+    """Raise ``CancelledError`` if the current task is cancelled; blocking calls have no task."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:
+        return
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError from None
 
 
 def _retry_after_s(error: grpc.RpcError) -> float:

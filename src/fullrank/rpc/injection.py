@@ -6,7 +6,8 @@ from typing import Any
 from google.protobuf.json_format import MessageToDict
 
 from fullrank.common.errors import ConfigError
-from fullrank.config import Fault, PluginSettings, fault_of
+from fullrank.config.faults import Fault, fault_of
+from fullrank.config.tree import PluginSettings
 from fullrank.v1 import straggler_pb2 as pb
 
 
@@ -40,7 +41,7 @@ def _whole(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _whole(value[key]) for key in sorted(value)}
     if isinstance(value, list):
-        return [_whole(each) for each in value]
+        return [_whole(element) for element in value]
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 

@@ -19,11 +19,12 @@ _TIMES = {
     "audited": "audited",
 }
 """Fields of a timeline, and the fields of a record that map learners to their values."""
-_SAME = (
-    *("iteration", "term", "epoch", "attempt", "code", "tolerance", "variant", "return_mean"),
-    *("collect_s", "round_s", "decodable_s", "decode_s", "exact", "condition", "error_bound"),
-    "variance",
-)
+_CONVERTED = {
+    *("rows", "side_returns", "received", "timelines", "update_digest", "quarantined"),
+    *("bytes_sent", "bytes_received"),
+}
+_SAME = tuple(name for name in pb.Iteration.DESCRIPTOR.fields_by_name if name not in _CONVERTED)
+"""Fields with the same value in a record and in its message."""
 
 
 def encode_iteration(record: IterationRecord) -> pb.Iteration:
@@ -46,7 +47,7 @@ def _known(values: Mapping[str, float | None]) -> dict[str, float]:
 
 
 def _timelines(record: IterationRecord) -> list[pb.Timeline]:
-    columns = {ours: getattr(record, theirs) for ours, theirs in _TIMES.items()}
+    columns = {field: getattr(record, name) for field, name in _TIMES.items()}
     late = frozenset(record.late)
     return [
         pb.Timeline(
@@ -61,13 +62,13 @@ def _timelines(record: IterationRecord) -> list[pb.Timeline]:
 def decode_iteration(message: pb.Iteration) -> IterationRecord:
     """A record from its message."""
     fields: dict[str, Any] = {name: _field(message, name) for name in _SAME}
-    fields |= {theirs: _column(message, ours) for ours, theirs in _TIMES.items()}
+    fields |= {name: _column(message, field) for field, name in _TIMES.items()}
     return IterationRecord(
         **fields,
         code_rows=message.rows,
         side_returns=dict(message.side_returns),
         received=tuple(message.received),
-        late=tuple(each.learner for each in message.timelines if each.late),
+        late=tuple(timeline.learner for timeline in message.timelines if timeline.late),
         update_digest=message.update_digest.hex(),
         quarantined=tuple(message.quarantined),
         bytes_sent=dict(message.bytes_sent),
@@ -82,5 +83,5 @@ def _field(message: Message, name: str) -> Any:
 
 
 def _column(message: pb.Iteration, name: str) -> dict[LearnerId, Any]:
-    found = {each.learner: _field(each, name) for each in message.timelines}
-    return {learner: value for learner, value in found.items() if value is not None}
+    values = {timeline.learner: _field(timeline, name) for timeline in message.timelines}
+    return {learner: value for learner, value in values.items() if value is not None}

@@ -1,16 +1,17 @@
-"""Samples and run terms as messages, and back."""
+"""Messages as the types of the library, and back."""
 
 from collections.abc import Iterable
 
 from fullrank.algorithms import Unit
-from fullrank.common.types import RunTerm
-from fullrank.replay import Priority, Sample
-from fullrank.v1 import common_pb2
+from fullrank.common.types import LearnerId, RunTerm
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.runs.events import Sent
+from fullrank.v1 import common_pb2, controller_pb2
 
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
     """A sample as a message."""
-    priority = sample.priority
+    priority, episodes = sample.priority, sample.episodes
     return common_pb2.Sample(
         table=sample.table,
         seed=sample.seed,
@@ -21,6 +22,9 @@ def sample_message(sample: Sample) -> common_pb2.Sample:
         priority=None
         if priority is None
         else common_pb2.Priority(first=priority.first, count=priority.count, gain=priority.gain),
+        episodes=None
+        if episodes is None
+        else common_pb2.EpisodeDraw(length=episodes.length, newest=episodes.newest),
     )
 
 
@@ -34,11 +38,16 @@ def sample_of(message: common_pb2.Sample) -> Sample:
         head=message.head,
         size=message.size,
         priority=_priority_of(message.priority) if message.HasField("priority") else None,
+        episodes=_episodes_of(message.episodes) if message.HasField("episodes") else None,
     )
 
 
 def _priority_of(message: common_pb2.Priority) -> Priority:
     return Priority(first=message.first, count=message.count, gain=message.gain)
+
+
+def _episodes_of(message: common_pb2.EpisodeDraw) -> EpisodeDraw:
+    return EpisodeDraw(length=message.length, newest=message.newest)
 
 
 def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:
@@ -54,3 +63,18 @@ def run_term_message(run_term: RunTerm) -> common_pb2.RunTerm:
 def run_term_of(message: common_pb2.RunTerm) -> RunTerm:
     """A run term from its message."""
     return RunTerm(message.run, message.term)
+
+
+def sent_event(header: controller_pb2.Coded, *, learner: LearnerId) -> Sent:
+    """The event that a learner is about to send the coded vector of a header."""
+    ids = header.ids
+    return Sent(
+        run=ids.run,
+        term=ids.term,
+        epoch=ids.epoch,
+        iteration=ids.iteration,
+        attempt=ids.attempt,
+        learner=learner,
+        row=header.row,
+        batch_digest=header.batch_digest.hex(),
+    )

@@ -54,7 +54,7 @@ def _ignore(lost: int) -> None:
 def _records(response: pb.WatchResponse, on_lost: Callable[[int], None]) -> list[IterationRecord]:
     if response.lost:
         on_lost(response.lost)
-    return [decode_iteration(each) for each in response.iterations]
+    return [decode_iteration(iteration) for iteration in response.iterations]
 
 
 def _policies(responses: Iterable[pb.GetPoliciesResponse]) -> Policies:

@@ -5,7 +5,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config import TlsSettings, read_config
+from fullrank.config.toml import read_config
+from fullrank.config.tree import TlsSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security

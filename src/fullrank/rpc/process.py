@@ -6,18 +6,24 @@ import ctypes
 import gc
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Barrier
+from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
-from fullrank.config import Resolved, RunConfig
+from fullrank.config.layers import Resolved
+from fullrank.config.tree import RunConfig
+from fullrank.sinks import MetricsSink
 
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_THRESHOLD = -1, -2, -3
 """Parameters of glibc's mallopt (malloc.h)."""
+
+Result = TypeVar("Result")
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 """Signals that stop a service."""
@@ -36,9 +42,11 @@ class Launch:
     replicas: int = 1
     """Learner processes to fork and supervise (learner only)."""
     until_finished: bool = False
-    """End with the run (learner only)."""
+    """End with the run (learner and local only)."""
     stop_with_stdin: bool = False
     """Stop when standard input closes, that is when the parent has died, however it did."""
+    observers: Sequence[MetricsSink] = ()
+    """Receivers of committed records beside the configured sinks (local only)."""
 
     @property
     def config(self) -> RunConfig:
@@ -64,20 +72,20 @@ def tune_process(launch: Launch) -> None:
         mallopt(M_TOP_PAD, 2**26)
 
 
-def run(serving: Coroutine[object, object, None]) -> None:
-    """Run a service to its end, with all its threads started at once.
+def run(serving: Coroutine[object, object, Result]) -> Result:
+    """Run a service to its end, with all its threads started at once; returns its result.
 
     asyncio starts another thread whenever calls happen to coincide, for hours.
     """
-    asyncio.run(_on_threads(serving))
+    return asyncio.run(_on_threads(serving))
 
 
-async def _on_threads(serving: Coroutine[object, object, None]) -> None:
+async def _on_threads(serving: Coroutine[object, object, Result]) -> Result:
     pool, started = ThreadPoolExecutor(THREADS), Barrier(THREADS)
     for _ in range(THREADS):
         pool.submit(started.wait)
     asyncio.get_running_loop().set_default_executor(pool)  # asyncio.run shuts it down
-    await serving
+    return await serving
 
 
 def ignore_signals() -> None:
@@ -92,10 +100,23 @@ def ignore_signals() -> None:
         atexit.register(signal.signal, number, signal.SIG_IGN)
 
 
+@contextmanager
+def signals_held() -> Iterator[None]:
+    """Hold stop signals back until the end of the context, where they take effect.
+
+    A process that is forked meanwhile holds its own back until its ``stop_event``.
+    """
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, STOPPING)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def stop_event(launch: Launch) -> asyncio.Event:
     """An event set by SIGTERM, SIGINT or, if asked for, by the end of standard input.
 
-    Further signals are ignored from then on.
+    Signals that were held back take effect now. Further signals are ignored once it is set.
     """
     event, loop = asyncio.Event(), asyncio.get_running_loop()
 
@@ -111,6 +132,7 @@ def stop_event(launch: Launch) -> asyncio.Event:
 
     for number in STOPPING:
         signal.signal(number, on_signal)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     if launch.stop_with_stdin:
         loop.add_reader(sys.stdin, on_signal)
     return event

@@ -8,7 +8,8 @@ import numpy as np
 
 from fullrank.algorithms import Unit
 from fullrank.common.types import JSON, LearnerId, Matrix
-from fullrank.config import RunConfig, from_toml
+from fullrank.config.toml import from_toml
+from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec
 from fullrank.rpc.codec import decode_agent
 from fullrank.v1 import controller_pb2
@@ -47,6 +48,8 @@ class LearnerStatus:
     quarantined: str
     """Reason of its quarantine; empty without one."""
     fingerprint: str
+    maps_table: bool
+    """True if it gathers minibatches from the mapped table; otherwise they are sent to it."""
 
     def activity(self, now: "RunStatus") -> str:
         """One word for the learner's activity, given the status of the run."""
@@ -91,7 +94,7 @@ class RunStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Forecast:
+class ForecastStatus:
     """The planner's forecast for a code."""
 
     code: str
@@ -101,12 +104,12 @@ class Forecast:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class PlanStatus:
     """The planner's last decision."""
 
     code: str
     reason: str
-    forecasts: tuple[Forecast, ...]
+    forecasts: tuple[ForecastStatus, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -121,7 +124,7 @@ class CodeInUse:
     certificate: str
     holders: dict[int, LearnerId]
     """Row to learner; rows of learners that left are missing."""
-    plan: Plan | None
+    plan: PlanStatus | None
     """None unless the code is chosen by measured times."""
 
 
@@ -155,15 +158,16 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
         caveats=tuple(message.caveats),
         learners=tuple(
             LearnerStatus(
-                learner=each.learner,
-                host=each.host,
-                rows=tuple(each.rows),
-                answered=each.answered,
-                silent_s=each.silent_s,
-                quarantined=each.quarantined,
-                fingerprint=each.fingerprint,
+                learner=status.learner,
+                host=status.host,
+                rows=tuple(status.rows),
+                answered=status.answered,
+                silent_s=status.silent_s,
+                quarantined=status.quarantined,
+                fingerprint=status.fingerprint,
+                maps_table=status.maps_table,
             )
-            for each in message.learners
+            for status in message.learners
         ),
     )
 
@@ -180,17 +184,17 @@ def decode_code(message: pb.GetCodeResponse) -> CodeInUse:
         matrix=matrix,
         tolerance=message.tolerance,
         certificate=message.certificate,
-        holders={each.row: each.learner for each in message.holders},
+        holders={holder.row: holder.learner for holder in message.holders},
         plan=_decode_plan(message.plan) if message.HasField("plan") else None,
     )
 
 
-def _decode_plan(message: pb.Plan) -> Plan:
+def _decode_plan(message: pb.Plan) -> PlanStatus:
     forecasts = tuple(
-        Forecast(code=each.code, mean_s=each.mean_s, cautious_s=each.cautious_s)
-        for each in message.forecasts
+        ForecastStatus(code=forecast.code, mean_s=forecast.mean_s, cautious_s=forecast.cautious_s)
+        for forecast in message.forecasts
     )
-    return Plan(code=message.code, reason=message.reason, forecasts=forecasts)
+    return PlanStatus(code=message.code, reason=message.reason, forecasts=forecasts)
 
 
 def decode_setup(message: pb.GetConfigurationResponse) -> Setup:

@@ -8,7 +8,7 @@ from typing import Self
 import grpc
 
 from fullrank.common.errors import ConfigError
-from fullrank.config import TlsSettings
+from fullrank.config.tree import TlsSettings
 from fullrank.rpc.certificates import CERTIFICATE, KEY, TRUSTED, examine, read, today
 from fullrank.rpc.identity import Identity, Role
 
@@ -84,12 +84,14 @@ class Security:
         """Trust with which to dial a server of this role; None for plain text."""
         if self.credentials is None:
             return None
-        own = self.credentials
+        credentials = self.credentials
         if self.sidecar and server is Role.CONTROLLER:
             server = Role.LEARNER
         return Trust(
-            credentials=grpc.ssl_channel_credentials(own.trusted, own.key, own.certificate),
-            server_name=Identity(run=own.identity.run, role=server).server_name,
+            credentials=grpc.ssl_channel_credentials(
+                credentials.trusted, credentials.key, credentials.certificate
+            ),
+            server_name=Identity(run=credentials.identity.run, role=server).server_name,
         )
 
     def listen(self, address: str) -> grpc.ServerCredentials | None:
@@ -99,9 +101,11 @@ class Security:
             ConfigError: It would be plain text beyond loopback, which is not allowed.
         """
         if self.credentials is not None:
-            own = self.credentials  # and callers must show theirs
+            credentials = self.credentials  # and callers must show theirs
             return grpc.ssl_server_credentials(
-                [(own.key, own.certificate)], own.trusted, require_client_auth=True
+                [(credentials.key, credentials.certificate)],
+                credentials.trusted,
+                require_client_auth=True,
             )
         if not self.allow_plaintext and not is_loopback(address):
             raise ConfigError(

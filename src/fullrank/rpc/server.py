@@ -105,9 +105,9 @@ def guarded_server(
         security: Credentials of the server.
         options: Options that override the defaults.
     """
-    own = security.credentials
+    credentials = security.credentials
     return grpc.aio.server(
-        interceptors=[Gatekeeper(own.identity if own else None)],
+        interceptors=[Gatekeeper(credentials.identity if credentials else None)],
         options=[*options, *OPTIONS],
         maximum_concurrent_rpcs=CALLS,
     )

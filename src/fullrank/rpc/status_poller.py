@@ -6,7 +6,7 @@ from typing import Self
 import grpc
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config import RunConfig
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.identity import Role

@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.common.errors import ConfigError, InvalidContribution
-from fullrank.config import Fault, PluginSettings
+from fullrank.config.faults import Fault
+from fullrank.config.tree import PluginSettings
 from fullrank.rpc.channel import open_blocking_channel
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role

@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load as load_arrays
 from safetensors.numpy import save as save_arrays
@@ -24,8 +25,7 @@ from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Arrays: TypeAlias = Mapping[str, Array]
+Arrays: TypeAlias = Mapping[str, NDArray[Any]]
 
 STATE = "state.safetensors"
 MANIFEST = "manifest.json"

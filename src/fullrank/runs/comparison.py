@@ -17,7 +17,7 @@ from fullrank.runs.statistics import bootstrap, interquartile_means
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sample:
+class RunResult:
     """Result of one run."""
 
     settings: Mapping[str, Hashable]
@@ -29,43 +29,45 @@ class Sample:
     """Mean return of the policies, by side."""
 
 
-def grouped(samples: Iterable[Sample]) -> list[list[Sample]]:
+def grouped(results: Iterable[RunResult]) -> list[list[RunResult]]:
     """Group runs with equal settings, in order of first appearance."""
-    groups: dict[frozenset[tuple[str, Hashable]], list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(frozenset(sample.settings.items()), []).append(sample)
+    groups: dict[frozenset[tuple[str, Hashable]], list[RunResult]] = {}
+    for result in results:
+        groups.setdefault(frozenset(result.settings.items()), []).append(result)
     return list(groups.values())
 
 
-def labels(groups: Sequence[Sequence[Sample]]) -> list[str]:
+def labels(groups: Sequence[Sequence[RunResult]]) -> list[str]:
     """Label of each group: the settings that not all groups share."""
     settings = [group[0].settings for group in groups]
-    keys = sorted({key for own in settings for key in own})
-    varying = [key for key in keys if len({own.get(key) for own in settings}) > 1]
-    return [", ".join(f"{key} = {own[key]}" for key in varying if key in own) for own in settings]
+    keys = sorted({key for table in settings for key in table})
+    varying = [key for key in keys if len({table.get(key) for table in settings}) > 1]
+    return [
+        ", ".join(f"{key} = {table[key]}" for key in varying if key in table) for table in settings
+    ]
 
 
-def centre(group: Sequence[Sample], side: str) -> Interval:
+def centre(group: Sequence[RunResult], side: str) -> Interval:
     """Interquartile mean of a side's return over the runs of a group, with its interval."""
-    return _over_runs([sample.returns[side] for sample in group])
+    return _over_runs([result.returns[side] for result in group])
 
 
-def difference(group: Sequence[Sample], base: Sequence[Sample], side: str) -> Interval | None:
+def difference(group: Sequence[RunResult], base: Sequence[RunResult], side: str) -> Interval | None:
     """Interquartile mean of the difference of a side's return from ``base``, seed by seed.
 
     None if the groups play different environments or have no seed in common.
     """
-    by_seed = {sample.seed: sample for sample in base if _task(sample) == _task(group[0])}
-    pairs = [(sample, by_seed[sample.seed]) for sample in group if sample.seed in by_seed]
-    differences = [sample.returns[side] - other.returns[side] for sample, other in pairs]
+    by_seed = {result.seed: result for result in base if _task(result) == _task(group[0])}
+    pairs = [(result, by_seed[result.seed]) for result in group if result.seed in by_seed]
+    differences = [result.returns[side] - other.returns[side] for result, other in pairs]
     return _over_runs(differences) if differences else None
 
 
-def _task(sample: Sample) -> Mapping[str, Hashable]:
+def _task(result: RunResult) -> Mapping[str, Hashable]:
     """Settings of the environment, but for its number of copies."""
     return {
         key: value
-        for key, value in sample.settings.items()
+        for key, value in result.settings.items()
         if key.startswith("environment.") and key != "environment.copies"
     }
 

@@ -23,6 +23,8 @@ class EvaluationRecord:
     """Return summed over all agents."""
     sides: Mapping[str, Interval]
     """Return of each side of the agents."""
+    win_rate: Interval | None = None
+    """Share of episodes won; None if the environment has no wins."""
 
     def superseded(self, begun: Mapping[int, int]) -> bool:
         """True if a later term resumed at or before the iteration, and so replaced the policies.
@@ -72,9 +74,11 @@ def from_facts(facts: JSON) -> EvaluationRecord:
     """
     trained = dict(facts["trained"])
     sides = {side: Interval(**interval) for side, interval in trained.pop("sides").items()}
+    win_rate = trained.pop("win_rate", None)
     return EvaluationRecord(
         iteration=facts["iteration"],
         term=facts.get("term", 0),
         returns=Interval(**trained),
         sides=sides,
+        win_rate=None if win_rate is None else Interval(**win_rate),
     )

@@ -2,9 +2,9 @@
 
 ``<directory>/000100-000002.journal`` holds the iterations from 100 on that the controller of term 2
 committed, one record each: JSON facts, and the updates if they are small enough. A controller opens
-a segment when it starts and after every checkpoint, and only appends to it. A record truncated by a
-crash was never acknowledged and is skipped. Inexact updates (``exact = false``) are stored at any
-size: they depend on the received rows and cannot be computed again.
+a segment with its first commit and after every checkpoint, and only appends to it. A record
+truncated by a crash was never acknowledged and is skipped. Inexact updates (``exact = false``) are
+stored at any size: they depend on the received rows and cannot be computed again.
 """
 
 import json
@@ -58,17 +58,14 @@ class Journal:
         term: Term of this controller, higher than that of every existing segment.
         first: The iteration that is committed next.
         confirm: Called before each write; raises if the term of this controller has ended.
-
-    Raises:
-        FullrankError: The directory cannot be written.
     """
 
     def __init__(
         self, directory: Path, *, term: int, first: int, confirm: Callable[[], None]
     ) -> None:
-        self._directory, self._term = directory, term
+        self._directory, self._term, self._first = directory, term, first
         self._confirm = confirm
-        self._file = self._open(first)
+        self._file: BinaryIO | None = None
 
     def _open(self, first: int) -> BinaryIO:
         return _opened(self._directory, term=self._term, first=first)
@@ -89,13 +86,16 @@ class Journal:
             FullrankError: The write failed or ``confirm`` raised; the iteration is not committed.
         """
         self._confirm()
+        if self._file is None:
+            self._file = self._open(self._first)
+        file = self._file
         stored = not reproducible or updates.nbytes <= UPDATE_BYTES
         record = _encode(iteration, facts, updates, stored=stored)
-        _writing(Path(self._file.name), lambda: _append(self._file, record))
+        _writing(Path(file.name), lambda: _append(file, record))
 
     def begin_segment(self, first: int, *, keep_from: int) -> None:
         """Start a new segment, and remove segments that end before ``keep_from``."""
-        if self._file.tell():
+        if self._file is not None and self._file.tell():
             self._file.close()
             self._file = self._open(first)
         segments = _segments(self._directory)
@@ -105,8 +105,9 @@ class Journal:
                 reach("journal.pruned")
 
     def close(self) -> None:
-        """Close the current segment."""
-        self._file.close()
+        """Close the current segment, if there is one."""
+        if self._file is not None:
+            self._file.close()
 
 
 def read(directory: Path, *, first: int) -> list[Entry]:
@@ -143,7 +144,7 @@ def supersede(directory: Path, *, term: int, first: int) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Survey:
+class SegmentSurvey:
     """Contents of a segment."""
 
     path: Path
@@ -156,14 +157,14 @@ class Survey:
     """Why reading stopped after them: cut short, as by a crash, or damaged; else empty."""
 
 
-def survey(directory: Path) -> list[Survey]:
+def survey(directory: Path) -> list[SegmentSurvey]:
     """Survey of every segment, in the order in which they were written."""
     surveys = []
     for segment in _segments(directory):
         reading = _Reading(segment.path)
         records = sum(1 for _ in reading)
         surveys.append(
-            Survey(
+            SegmentSurvey(
                 path=segment.path,
                 term=segment.term,
                 first=segment.first,

@@ -2,7 +2,7 @@
 
 from collections import defaultdict, deque
 from collections.abc import Callable
-from statistics import mean
+from statistics import fmean
 
 from fullrank.runs.record import IterationRecord
 
@@ -20,12 +20,14 @@ class Cells:
     def __init__(self) -> None:
         self._returns = _Mean()
         self._sides: dict[str, _Mean] = defaultdict(_Mean)
+        self._won = _Mean()
 
     def of(self, record: IterationRecord) -> tuple[str, ...]:
         """Cells of a record; the return is a mean over recent iterations that ended an episode."""
         self._returns.add(record.return_mean)
         for side, value in record.side_returns.items():
             self._sides[side].add(value)
+        self._won.add(None if record.win_rate is None else 100 * record.win_rate)
         return (
             str(record.iteration),
             self._return(),
@@ -37,9 +39,11 @@ class Cells:
         )
 
     def _return(self) -> str:
-        """Return of all agents, and of each side if there are several."""
-        sides = ", ".join(f"{side} {value}" for side, value in self._sides.items())
-        return f"{self._returns} ({sides})" if len(self._sides) > 1 else str(self._returns)
+        """Return of all agents, of each side if there are several, and share of wins if any."""
+        sides = self._sides.items() if len(self._sides) > 1 else ()
+        parts = [f"{side} {value}" for side, value in sides]
+        parts += [f"won {self._won} %"] if self._won else []
+        return f"{self._returns} ({', '.join(parts)})" if parts else str(self._returns)
 
 
 def _exactness(record: IterationRecord) -> str:
@@ -59,8 +63,11 @@ class _Mean:
         if value is not None:
             self._last.append(value)
 
+    def __bool__(self) -> bool:
+        return bool(self._last)
+
     def __str__(self) -> str:
-        return f"{mean(self._last):.1f}" if self._last else "-"
+        return f"{fmean(self._last):.1f}" if self._last else "-"
 
 
 class Lines:

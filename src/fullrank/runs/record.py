@@ -40,6 +40,9 @@ class IterationRecord:
     """Mean return of the episodes that ended, summed over agents; None if none ended."""
     side_returns: Mapping[str, float | None] = field(default_factory=dict)
     """Mean return of each side of the agents; empty if no episode ended."""
+    win_rate: float | None = None
+    """Share of the episodes that ended with a win; None if none ended or the environment has no
+    wins."""
     round_s: float
     """Time from the first assignment written to the updated parameters, seconds; journalling
     overlaps the collection of the next iteration's transitions."""
@@ -159,11 +162,14 @@ def scalars(record: IterationRecord | EvaluationRecord) -> dict[str, float]:
 
 
 def _played(record: EvaluationRecord) -> dict[str, float]:
-    intervals = {"mean": record.returns, **record.sides}
+    sides = {"mean": record.returns, **record.sides}
+    intervals = {("return", f"/{side}"): interval for side, interval in sides.items()}
+    if record.win_rate is not None:
+        intervals["win_rate", ""] = record.win_rate
     return {
-        f"{tag}/{side}": value
-        for side, interval in intervals.items()
-        for tag, value in zip(("return", "return_low", "return_high"), interval, strict=True)
+        f"{name}{end}{side}": value
+        for (name, side), interval in intervals.items()
+        for end, value in zip(("", "_low", "_high"), interval, strict=True)
     }
 
 
@@ -171,6 +177,7 @@ def _committed(record: IterationRecord) -> dict[str, float | None]:
     return {
         "return/mean": record.return_mean,
         **{f"return/{side}": value for side, value in record.side_returns.items()},
+        "win_rate": record.win_rate,
         "time/round_s": record.round_s,
         "time/collect_s": record.collect_s,
         "time/compute_s": max(record.compute_s.values(), default=None),

@@ -4,8 +4,10 @@ import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
@@ -113,7 +115,7 @@ def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
     return differing
 
 
-def _difference(one: checkpoint.Array | None, other: checkpoint.Array | None) -> str:
+def _difference(one: NDArray[Any] | None, other: NDArray[Any] | None) -> str:
     """Reason why two arrays differ; empty if their bits are equal."""
     if one is None or other is None:
         return f"only in the {'second' if one is None else 'first'}"

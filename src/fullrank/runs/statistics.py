@@ -5,7 +5,7 @@ from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import t, trim_mean
+from scipy.stats import norm, t, trim_mean
 
 from fullrank.common.seeding import stream
 from fullrank.common.types import Interval
@@ -58,3 +58,16 @@ def student(values: NDArray[np.float64], *, share: float = 0.95) -> Interval:
     mean, error = values.mean(), values.std(ddof=1) / np.sqrt(len(values))
     reach = error * t.ppf(0.5 + share / 2, len(values) - 1)
     return Interval(float(mean), float(mean - reach), float(mean + reach))
+
+
+def wilson(successes: NDArray[np.bool_], *, share: float = 0.95) -> Interval:
+    """Compute Wilson's score interval of a proportion, which is sound at 0 and 1 too.
+
+    Args:
+        successes: Independent outcomes, shape (n,), n at least 1.
+        share: Share of such intervals that contain the true proportion.
+    """
+    n, mean, z = len(successes), float(successes.mean()), float(norm.ppf(0.5 + share / 2))
+    centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
+    reach = z * np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
+    return Interval(mean, max(0.0, float(centre - reach)), min(1.0, float(centre + reach)))

@@ -1,5 +1,6 @@
 """Kinds of sinks, and the sinks of a run."""
 
+from abc import abstractmethod
 from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from fullrank.sinks.sink import Fanout, MetricsSink, Sink
 class SinkKind(Protocol):
     """Opens sinks of one kind."""
 
+    @abstractmethod
     def open(self, run_dir: Path, *, first_iteration: int, config: JSON) -> MetricsSink:
         """Open a sink for a run; the sink is opened, written and closed on its own thread.
 
@@ -44,7 +46,7 @@ class EvaluationSinkKind(Protocol):
         """
 
 
-sinks: Registry[SinkKind] = Registry("metrics sink", "fullrank.sinks")
+sinks: Registry[SinkKind] = Registry("metrics sink", "fullrank.sinks", interface=SinkKind)
 register = sinks.register
 
 

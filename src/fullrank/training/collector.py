@@ -10,11 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.algorithms import Actor, DataMode
+from fullrank.algorithms import Actor, Problem
 from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
+from fullrank.environments.capabilities import horizon_of, own_state_size
+from fullrank.training.episode_rollouts import EpisodeRollout
 from fullrank.training.evaluation import Evaluations
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
@@ -30,16 +32,18 @@ class Collector:
         make_environment: Makes an environment with the given number of copies.
         environment: Environment of the iterations; closed with the collector.
         actor: Selects actions, with the current policies.
-        data: Data mode; where learners collect, whole episodes are evaluated instead.
+        problem: Where it learns from whole episodes, every copy plays one in each iteration; where
+            learners collect, whole episodes are evaluated instead.
         seed: The run's seed.
-        steps: Steps of each copy in one iteration.
-        warmup: Transitions collected before the first iteration.
+        steps: Steps of each copy in one iteration, unless whole episodes are played.
+        warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.
-        layout: Layout of one transition.
-        warmup: Transitions collected before the first iteration; 0 where learners collect.
+        layout: Layout of one row.
+        warmup: Rows collected before the first iteration; 0 where learners collect.
+        state_size: Entries of the environment's global state; 0 if it has none.
     """
 
     def __init__(
@@ -47,7 +51,7 @@ class Collector:
         make_environment: Callable[[int], Environment],
         environment: Environment,
         actor: Actor,
-        data: DataMode,
+        problem: Problem,
         *,
         seed: int,
         steps: int,
@@ -56,17 +60,30 @@ class Collector:
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
         self._actor, self._seed, self._steps = actor, seed, steps
-        self.agents, self.layout = environment.agents, layout_of(environment.agents)
+        self._problem, data = problem, problem.data
+        self.agents = environment.agents
+        self.state_size = own_state_size(environment)
+        self.layout = problem.episodes or layout_of(environment.agents)
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
-        self._rollout: Rollout | Evaluations = (
-            Rollout(environment, actor, self.layout, seed=seed)
-            if data.batch_size
-            else Evaluations(environment, actor, self.layout, seed=seed, every=data.evaluate_every)
-        )
+        horizon = horizon_of(environment)
+        stagger = horizon if horizon and steps % horizon else 0
+        self._rollout = self._rollout_of(environment, seed=seed, stagger=stagger)
         self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
 
+    def _rollout_of(
+        self, environment: Environment, *, seed: int, stagger: int = 0
+    ) -> Rollout | EpisodeRollout | Evaluations:
+        """Choose the collection that the problem asks for."""
+        actor, episodes, data = self._actor, self._problem.episodes, self._problem.data
+        if episodes is not None:
+            return EpisodeRollout(environment, actor, episodes, seed=seed)
+        layout = layout_of(environment.agents)
+        if data.batch_size:
+            return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
+        return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)
+
     def warm_up(self) -> FloatArray:
-        """Collect the transitions before the first iteration, shape (warmup, row_size).
+        """Collect the rows before the first iteration, shape (warmup or more, row_size).
 
         The warm-up has separate environments, with initial states that differ from the run's.
         """
@@ -75,7 +92,9 @@ class Collector:
         environment = self._make_environment(self._warmup_copies)
         try:
             seed = derive(self._seed, "warm_up")
-            rollout = Rollout(environment, self._actor, self.layout, seed=seed)
+            rollout = self._rollout_of(environment, seed=seed)
+            if isinstance(rollout, EpisodeRollout):
+                return rollout.play(self.warmup, iteration=WARM_UP).rows
             steps = ceil(self.warmup / self._warmup_copies)
             return rollout.collect(steps, iteration=WARM_UP).rows[: self.warmup]
         finally:
@@ -96,7 +115,8 @@ class Collector:
         if self._last is not None and self._last[0] == resume_at:
             collected = self._last[1]
             sides = {f"side.{side}": value for side, value in collected.side_returns.items()}
-            ahead = {"rows": collected.rows, "returns": collected.returns, **sides}
+            wins = {} if collected.won is None else {"won": collected.won}
+            ahead = {"rows": collected.rows, "returns": collected.returns, **sides, **wins}
         parts = {"rollout": self._rollout.state(), "collected": ahead}
         return {
             f"{name}.{key}": array
@@ -115,7 +135,8 @@ class Collector:
         ahead = part(state, "collected")
         if ahead:
             sides = part(ahead, "side")
-            self._last = resume_at, Collected(ahead["rows"], ahead["returns"], sides)
+            collected = Collected(ahead["rows"], ahead["returns"], sides, ahead.get("won"))
+            self._last = resume_at, collected
 
     def close(self) -> None:
         """Close the environments."""

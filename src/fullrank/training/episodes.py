@@ -1,24 +1,30 @@
 """Episodes in the copies of an environment, and their returns."""
 
 from collections.abc import Sequence
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fullrank.common.types import FloatArray, IntArray
-from fullrank.environments.base import AgentSpec, Environment, Step
-
-Array: TypeAlias = NDArray[np.float64]
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
+from fullrank.environments.base import Environment, Step
+from fullrank.environments.capabilities import Contested, Masked, shares_reward
 
 
 class Episodes:
-    """Episodes in E copies; initially every copy awaits a reset."""
+    """Episodes in E copies; initially every copy awaits a reset.
+
+    Attributes:
+        observation: Current joint observations, shape (E, sum of observation sizes).
+        alive: Agents that act, shape (E, M).
+        ended: Copies whose episode ended in the last step, shape (E,).
+        earned: Sums of the rewards since the episodes began, shape (E, M).
+    """
 
     def __init__(self, environment: Environment) -> None:
         shape = (environment.copies, len(environment.agents))
         self._environment = environment
-        self._earned = np.zeros(shape)
+        self._masked = environment if isinstance(environment, Masked) else None
+        self._contested = environment if isinstance(environment, Contested) else None
+        self.earned: Array = np.zeros(shape)
         self.alive = np.ones(shape, dtype=bool)
         self.ended = np.ones(environment.copies, dtype=bool)
         size = sum(agent.observation_size for agent in environment.agents)
@@ -28,17 +34,21 @@ class Episodes:
         """Return the copies whose episode is over, ascending."""
         return np.flatnonzero(self.ended)
 
+    def available(self) -> BoolArray | None:
+        """Return the available actions, shape (E, sum of action sizes); None: all are."""
+        return None if self._masked is None else self._masked.available()
+
     def begin(self, copies: IntArray, seeds: Sequence[int]) -> None:
         """Reset the given copies, which start new episodes."""
         self.observation = self._environment.reset(seeds, copies.tolist())
-        self._earned[copies] = 0.0
+        self.earned[copies] = 0.0
         self.alive[copies] = True
         self.ended[copies] = False
 
     def advance(self, action: FloatArray) -> Step:
         """Step all copies and add up their rewards."""
         step = self._environment.step(action)
-        self._earned += step.reward
+        self.earned += step.reward
         self.observation, self.alive, self.ended = (
             step.observation,
             step.alive.copy(),
@@ -46,15 +56,25 @@ class Episodes:
         )
         return step
 
-    def earned(self) -> Array:
-        """Return the returns of episodes that ended in the last step, shape (ended copies, M)."""
-        return self._earned[self.ended]
+    def won(self) -> BoolArray:
+        """Return which of the episodes that ended in the last step were won, (ended copies,)."""
+        if self._contested is None:
+            return np.zeros(np.count_nonzero(self.ended), dtype=bool)
+        return self._contested.won()[self.ended]
 
 
-def by_side(agents: Sequence[AgentSpec], by_agent: Array) -> dict[str, Array]:
-    """Sum over the agents of each side, with sides in order of first appearance."""
-    sides = [agent.side for agent in agents]
-    return {
-        side: by_agent[:, [own == side for own in sides]].sum(axis=1)
-        for side in dict.fromkeys(sides)
+def team_returns(environment: Environment, by_agent: Array) -> tuple[Array, dict[str, Array]]:
+    """Return the returns of all agents together and of each side, in order of first appearance.
+
+    They are sums over the agents; a reward that all agents share counts once.
+
+    Args:
+        environment: Environment of the episodes.
+        by_agent: Returns of the agents, shape (episodes, M).
+    """
+    counted = slice(1) if shares_reward(environment) else slice(None)
+    sides = [agent.side for agent in environment.agents]
+    members = {side: [other == side for other in sides] for side in dict.fromkeys(sides)}
+    return by_agent[:, counted].sum(axis=1), {
+        side: by_agent[:, member][:, counted].sum(axis=1) for side, member in members.items()
     }

@@ -1,23 +1,35 @@
 """Evaluation of policies on whole episodes without exploration, and a random policy."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from itertools import count
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.algorithms import Player
 from fullrank.common.seeding import derive, stream
-from fullrank.common.types import FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, Environment
+from fullrank.environments.capabilities import Contested
 from fullrank.replay.layout import Layout
-from fullrank.training.episodes import Array, Episodes, by_side
+from fullrank.training.episodes import Episodes, team_returns
 from fullrank.training.rollouts import Collected
 
-Act: TypeAlias = Callable[[FloatArray], FloatArray]
-"""Maps joint observations (E, sum of observation sizes) to actions (E, sum of action sizes)."""
+
+class Act(Protocol):
+    """A policy of all agents."""
+
+    def __call__(
+        self, observation: FloatArray, available: BoolArray | None = None, /
+    ) -> FloatArray:
+        """Return joint actions, shape (E, sum of action sizes).
+
+        Args:
+            observation: Joint observations, shape (E, sum of observation sizes).
+            available: Permitted discrete actions, of the shape of the actions; None: all are.
+        """
 
 
 class Greedy:
@@ -37,19 +49,49 @@ class Greedy:
         for array in self._memory:
             array[copies] = 0.0
 
-    def __call__(self, observation: FloatArray) -> FloatArray:
+    def __call__(
+        self, observation: FloatArray, available: BoolArray | None = None, /
+    ) -> FloatArray:
         """Return greedy joint actions."""
-        action, self._memory = self._actor.act_greedily(observation, self._memory)
+        action, self._memory = self._actor.act_greedily(
+            observation, self._memory, available=available
+        )
         return action
 
 
+class Playing:
+    """Episodes in the copies of an environment, all agents of which one policy controls.
+
+    Args:
+        environment: Environment with any number of copies.
+        act: Policy; the memory of a ``Greedy`` one is cleared where episodes begin.
+    """
+
+    def __init__(self, environment: Environment, act: Act) -> None:
+        self.episodes = Episodes(environment)
+        self._act, self._copies = act, environment.copies
+
+    def begin(self, copies: IntArray, seeds: Sequence[int]) -> None:
+        """Reset the given copies, which start new episodes."""
+        if isinstance(self._act, Greedy):
+            self._act.begin(copies, self._copies)
+        self.episodes.begin(copies, seeds)
+
+    def advance(self) -> None:
+        """Step all copies."""
+        episodes = self.episodes
+        episodes.advance(self._act(episodes.observation, episodes.available()))
+
+
 class Evaluation(NamedTuple):
-    """Undiscounted returns of whole episodes, by ascending episode."""
+    """Undiscounted returns and wins of whole episodes, by ascending episode."""
 
     returns: Array
     """Returns summed over all agents, shape (episodes,)."""
     side_returns: dict[str, Array]
     """Returns summed over the agents of each side, shape (episodes,)."""
+    won: BoolArray | None = None
+    """True for episodes that were won, shape (episodes,); None if the environment has no wins."""
 
 
 def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
@@ -64,25 +106,27 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
         episodes: Number of episodes, at least 1.
         seed: Fixes the initial states.
     """
-    running = Episodes(environment)
+    playing = Playing(environment, act)
+    running = playing.episodes
     episode_of = np.zeros(environment.copies, dtype=np.int64)
     by_agent = np.zeros((episodes, len(environment.agents)))
+    won = np.zeros(episodes, dtype=bool)
     begun, open_episodes = 0, episodes
     while open_episodes:
         waiting = running.waiting()
         episode_of[waiting] = np.arange(begun, begun + waiting.size)  # surplus ones do not count
         if waiting.size:
-            if isinstance(act, Greedy):
-                act.begin(waiting, environment.copies)
             seeds = [derive(seed, "evaluation", number) for number in episode_of[waiting].tolist()]
-            running.begin(waiting, seeds)
+            playing.begin(waiting, seeds)
             begun += waiting.size
-        running.advance(act(running.observation))
+        playing.advance()
         ended = episode_of[running.ended]
         counted = ended < episodes
-        by_agent[ended[counted]] = running.earned()[counted]
+        by_agent[ended[counted]] = running.earned[running.ended][counted]
+        won[ended[counted]] = running.won()[counted]
         open_episodes -= int(counted.sum())
-    return Evaluation(by_agent.sum(axis=1), by_side(environment.agents, by_agent))
+    returns, sides = team_returns(environment, by_agent)
+    return Evaluation(returns, sides, won if isinstance(environment, Contested) else None)
 
 
 def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:
@@ -92,22 +136,33 @@ def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: 
 
 
 def random_actions(agents: Sequence[AgentSpec], *, seed: int) -> Act:
-    """Return the random policy: uniform over one-hot vectors, or uniform in the range.
+    """Return the random policy: uniform over available one-hot vectors, or uniform in the range.
 
     The draws of the n-th call are keyed by (seed, "random_action", n).
     """
     low, high, offsets, choices = _action_tables(agents)
     calls = count()
 
-    def act(observation: FloatArray) -> FloatArray:
+    def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
         generator = stream(seed, "random_action", next(calls))
         copies = len(observation)
         action = generator.uniform(low, high, size=(copies, len(low))).astype(np.float32)
-        picked = generator.integers(0, choices, size=(copies, len(choices)))
+        masks = _masks(available, offsets, choices)
+        counts = np.stack([mask.sum(axis=1) for mask in masks], axis=1) if masks else choices
+        picked = generator.integers(0, counts, size=(copies, len(choices)))
+        for part, mask in enumerate(masks):  # from the index among available actions
+            picked[:, part] = (mask.cumsum(axis=1) <= picked[:, part, None]).sum(axis=1)
         np.put_along_axis(action, offsets + picked, 1.0, axis=1)
         return action
 
     return act
+
+
+def _masks(available: BoolArray | None, offsets: IntArray, choices: IntArray) -> list[BoolArray]:
+    """Return the available actions of each one-hot part; none where all are available."""
+    if available is None:
+        return []
+    return [available[:, start : start + n] for start, n in zip(offsets, choices, strict=True)]
 
 
 def _action_tables(agents: Sequence[AgentSpec]) -> tuple[Array, Array, IntArray, IntArray]:
@@ -164,7 +219,7 @@ class Evaluations:
             self._environment.copies,
             derive(self._seed, "evaluations", iteration),
         )
-        return Collected(self._nothing, played.returns, played.side_returns)
+        return Collected(self._nothing, played.returns, played.side_returns, played.won)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Return no arrays: evaluations are independent of one another."""

@@ -13,10 +13,14 @@ from numpy.typing import NDArray
 from fullrank.algorithms import Player
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
-from fullrank.common.types import FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import Environment
+from fullrank.environments.capabilities import Contested, permitted_actions
 from fullrank.replay.layout import Layout
-from fullrank.training.episodes import Array, Episodes, by_side
+from fullrank.training.episodes import Episodes, team_returns
+
+STAGGER = -2
+"""Iteration number that keys the exploration before the first iteration of staggered episodes."""
 
 
 class Collected(NamedTuple):
@@ -28,19 +32,40 @@ class Collected(NamedTuple):
     """Return of each finished episode, summed over all agents, in order of ending, shape (n,)."""
     side_returns: dict[str, Array]
     """Returns of the same episodes, summed over the agents of each side."""
+    won: BoolArray | None = None
+    """True for those of the same episodes that were won; None if the environment has no wins."""
+
+    @property
+    def win_rate(self) -> float | None:
+        """Return the share of episodes that were won; None without wins or finished episodes."""
+        return None if self.won is None or not self.won.size else float(self.won.mean())
 
 
 class Rollout:
     """Collect transitions with the current policies; episodes continue from call to call.
 
     Episode k of copy c starts from the seed derived from (seed, "episode", c, k).
+
+    Args:
+        environment: Environment of the episodes.
+        player: Selects the actions.
+        layout: Layout of one transition.
+        seed: Fixes the initial states.
+        stagger: Length of an episode over which the starts of the copies are spread, so that about
+            equally many episodes end in every step; 0 starts all copies together.
     """
 
     def __init__(
-        self, environment: Environment, player: Player, layout: Layout, *, seed: int
+        self,
+        environment: Environment,
+        player: Player,
+        layout: Layout,
+        *,
+        seed: int,
+        stagger: int = 0,
     ) -> None:
         self._environment, self._player, self._layout = environment, player, layout
-        self._seed = seed
+        self._seed, self._stagger = seed, stagger
         self._finished = np.zeros(environment.copies, dtype=np.int64)
         self._steps = np.zeros(environment.copies, dtype=np.int64)
         self._actions: list[FloatArray] = []
@@ -54,14 +79,21 @@ class Rollout:
             steps: Steps of each copy.
             iteration: Keys the exploration (-1 for the warm-up).
         """
+        if self._stagger and not self._actions and not self._finished.any():
+            self._spread()
         copies, episodes = self._environment.copies, self._episodes
         rows = np.empty((steps, copies, self._layout.row_size), dtype=np.float32)
-        earned = []
+        earned, won = [], []
         for step in range(steps):
             self._begin()
             observation, alive = episodes.observation, episodes.alive
             action, self._memory = self._player.act(
-                observation, self._memory, iteration=iteration, step=step, alive=alive
+                observation,
+                self._memory,
+                iteration=iteration,
+                step=step,
+                alive=alive,
+                available=episodes.available(),
             )
             outcome = episodes.advance(action)
             self._layout.pack(
@@ -74,10 +106,32 @@ class Rollout:
                 out=rows[step],
             )
             self._keep(action)
-            earned.append(episodes.earned())
-        by_agent = np.concatenate(earned)
-        sides = by_side(self._environment.agents, by_agent)
-        return Collected(rows.reshape(steps * copies, -1), by_agent.sum(axis=1), sides)
+            earned.append(episodes.earned[episodes.ended])
+            won.append(episodes.won())
+        returns, sides = team_returns(self._environment, np.concatenate(earned))
+        wins = np.concatenate(won) if isinstance(self._environment, Contested) else None
+        return Collected(rows.reshape(steps * copies, -1), returns, sides, wins)
+
+    def _spread(self) -> None:
+        """Begin the run with copy c in step c * stagger // E of its first episode.
+
+        The transitions of these steps are not collected.
+        """
+        copies = self._environment.copies
+        self._steps = np.arange(copies, dtype=np.int64) * self._stagger // copies
+        for step in range(steps := int(self._steps.max())):
+            self._start(np.flatnonzero((self._steps == steps - step) | self._episodes.ended))
+            action, self._memory = self._player.act(
+                self._episodes.observation,
+                self._memory,
+                iteration=STAGGER,
+                step=step,
+                alive=self._episodes.alive,
+                available=self._episodes.available(),
+            )
+            self._episodes.advance(action)
+            self._actions.append(action)
+        self._episodes.ended[:] = self._steps == 0
 
     def _keep(self, action: FloatArray) -> None:
         """Count the step, and keep the actions since the oldest running episode began."""
@@ -149,11 +203,15 @@ class Rollout:
     def _repeat(self) -> None:
         """Replay the kept actions; each copy is reset at the first step of its running episode.
 
-        Before that its steps are arbitrary, because all copies are stepped together.
+        Before that its steps are arbitrary, because all copies are stepped together: its kept
+        actions belong to an earlier episode, and need not be available.
         """
         episodes, steps = self._episodes, len(self._actions)
         for number, action in enumerate(self._actions):
             left = steps - number
             self._start(np.flatnonzero((self._steps == left) | episodes.ended))
+            available = episodes.available()
+            if available is not None:
+                action = permitted_actions(self._environment.agents, action, available)
             episodes.advance(action)
         episodes.ended[:] = self._steps == 0

@@ -14,7 +14,8 @@ from blake3 import blake3
 from fullrank.algorithms import Algorithm
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import DIGEST_BYTES
-from fullrank.replay import TABLE, Priority, Sample
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
+from fullrank.replay.table import TABLE
 
 
 class Trainer:
@@ -33,15 +34,21 @@ class Trainer:
         self._seed, self._priority = seed, priority
 
     def sample(self, iteration: int, *, tail: int, head: int) -> Sample:
-        """Return the iteration's sample over the transitions from ``tail`` to ``head``."""
+        """Return the iteration's sample over the rows from ``tail`` to ``head``."""
+        problem = self.algorithm.problem
+        episodes = None
+        if problem.episodes is not None:
+            newest = problem.data.newest_episodes
+            episodes = EpisodeDraw(length=problem.episodes.length, newest=newest)
         return Sample(
             table=TABLE,
             seed=self._seed,
             iteration=iteration,
             tail=tail,
             head=head,
-            size=self.algorithm.problem.data.batch_size,
+            size=problem.data.batch_size,
             priority=self._priority,
+            episodes=episodes,
         )
 
     def apply(self, targets: FloatArray) -> None:

@@ -9,7 +9,7 @@ from fullrank.algorithms import Gradients, Problem
 from fullrank.codes import support
 from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest
-from fullrank.rounds.opening import reporter_of
+from fullrank.rounds.reports import reporter_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

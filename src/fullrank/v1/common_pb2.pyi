@@ -126,6 +126,7 @@ class Sample(_message.Message):
     HEAD_FIELD_NUMBER: _builtins.int
     SIZE_FIELD_NUMBER: _builtins.int
     PRIORITY_FIELD_NUMBER: _builtins.int
+    EPISODES_FIELD_NUMBER: _builtins.int
     table: _builtins.str
     seed: _builtins.int
     iteration: _builtins.int
@@ -134,10 +135,14 @@ class Sample(_message.Message):
     head: _builtins.int
     """One past the newest position that may be drawn; acknowledged to the collector."""
     size: _builtins.int
-    """Transitions in the minibatch."""
+    """Transitions, or episodes, in the minibatch."""
     @_builtins.property
     def priority(self) -> Global___Priority:
         """Sampling weights; unset for uniform sampling."""
+
+    @_builtins.property
+    def episodes(self) -> Global___EpisodeDraw:
+        """Set if whole episodes are drawn; the minibatch then holds their rows, one after the other."""
 
     def __init__(
         self,
@@ -149,14 +154,41 @@ class Sample(_message.Message):
         head: _builtins.int = ...,
         size: _builtins.int = ...,
         priority: Global___Priority | None = ...,
+        episodes: Global___EpisodeDraw | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["priority", b"priority"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "priority", b"priority"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["head", b"head", "iteration", b"iteration", "priority", b"priority", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["episodes", b"episodes", "head", b"head", "iteration", b"iteration", "priority", b"priority", "seed", b"seed", "size", b"size", "table", b"table", "tail", b"tail"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Sample: _TypeAlias = Sample  # noqa: Y015
+
+@_typing.final
+class EpisodeDraw(_message.Message):
+    """Episodes are drawn with replacement from the newest ones whose rows all lie in [tail, head)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LENGTH_FIELD_NUMBER: _builtins.int
+    NEWEST_FIELD_NUMBER: _builtins.int
+    length: _builtins.int
+    """Entry of a row that holds the episode's number of steps in its last row, 0 in its other rows."""
+    newest: _builtins.int
+    """Number of episodes that may be drawn, at least 1."""
+    def __init__(
+        self,
+        *,
+        length: _builtins.int = ...,
+        newest: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["length", b"length", "newest", b"newest"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EpisodeDraw: _TypeAlias = EpisodeDraw  # noqa: Y015
 
 @_typing.final
 class Priority(_message.Message):

@@ -204,6 +204,7 @@ class Welcome(_message.Message):
     AGENTS_FIELD_NUMBER: _builtins.int
     REPLAY_ADDRESS_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
+    STATE_SIZE_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -216,6 +217,8 @@ class Welcome(_message.Message):
     """Secret that proves the lease: only the holder of the stream may speak for the learner, not
     every process that knows its index.
     """
+    state_size: _builtins.int
+    """Entries of the environment's global state; 0 if it has none."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
@@ -230,10 +233,11 @@ class Welcome(_message.Message):
         agents: _abc.Iterable[Global___Agent] | None = ...,
         replay_address: _builtins.str = ...,
         lease: _builtins.bytes = ...,
+        state_size: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "replay_address", b"replay_address", "run", b"run", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -330,12 +334,15 @@ class Ready(_message.Message):
     FINGERPRINT_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
     STABLE_FIELD_NUMBER: _builtins.int
+    MAPS_TABLE_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
     """Numeric identity of the learner: kernels, instruction set, torch, threads, device."""
     stable: _builtins.bool
     """Every unit had the same digest at all widths and positions. A learner for which this is false
     is never assigned a row.
     """
+    maps_table: _builtins.bool
+    """The learner gathers its minibatches from the table's file, which it has mapped."""
     @_builtins.property
     def probe(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
         """Digest of each unit of the probe, computed at several widths and positions. Learners of one
@@ -348,10 +355,11 @@ class Ready(_message.Message):
         fingerprint: _builtins.str = ...,
         probe: _abc.Iterable[_builtins.bytes] | None = ...,
         stable: _builtins.bool = ...,
+        maps_table: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "probe", b"probe", "stable", b"stable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "maps_table", b"maps_table", "probe", b"probe", "stable", b"stable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -676,6 +684,7 @@ class LearnerStatus(_message.Message):
     ANSWERED_FIELD_NUMBER: _builtins.int
     SILENT_S_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
+    MAPS_TABLE_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -687,6 +696,8 @@ class LearnerStatus(_message.Message):
     """Seconds since its last message or heartbeat."""
     domain: _builtins.str
     """The failure domain that the learner named."""
+    maps_table: _builtins.bool
+    """It gathers its minibatches from the table's file; otherwise they are sent to it."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -702,10 +713,11 @@ class LearnerStatus(_message.Message):
         answered: _builtins.bool = ...,
         silent_s: _builtins.float = ...,
         domain: _builtins.str = ...,
+        maps_table: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -164,6 +164,7 @@ class Iteration(_message.Message):
     BYTES_SENT_FIELD_NUMBER: _builtins.int
     BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
     VARIANCE_FIELD_NUMBER: _builtins.int
+    WIN_RATE_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -197,6 +198,10 @@ class Iteration(_message.Message):
     variance: _builtins.float
     """If learners draw samples of their own: predicted variance of the updates, mean over the units,
     relative to that of a single learner's update. Such an iteration is never exact.
+    """
+    win_rate: _builtins.float
+    """Share of the episodes that ended with a win; absent if none ended or the environment has no
+    wins.
     """
     @_builtins.property
     def side_returns(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
@@ -247,10 +252,11 @@ class Iteration(_message.Message):
         bytes_sent: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         bytes_received: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         variance: _builtins.float | None = ...,
+        win_rate: _builtins.float | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "return_mean", b"return_mean", "variance", b"variance"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "return_mean", b"return_mean", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "side_returns", b"side_returns", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "side_returns", b"side_returns", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
@@ -262,6 +268,8 @@ class Iteration(_message.Message):
     _WhichOneofArgType__return_mean: _TypeAlias = _typing.Literal["_return_mean", b"_return_mean"]  # noqa: Y015
     _WhichOneofReturnType__variance: _TypeAlias = _typing.Literal["variance"]  # noqa: Y015
     _WhichOneofArgType__variance: _TypeAlias = _typing.Literal["_variance", b"_variance"]  # noqa: Y015
+    _WhichOneofReturnType__win_rate: _TypeAlias = _typing.Literal["win_rate"]  # noqa: Y015
+    _WhichOneofArgType__win_rate: _TypeAlias = _typing.Literal["_win_rate", b"_win_rate"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__condition) -> _WhichOneofReturnType__condition | None: ...
     @_typing.overload
@@ -272,6 +280,8 @@ class Iteration(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__return_mean) -> _WhichOneofReturnType__return_mean | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__variance) -> _WhichOneofReturnType__variance | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__win_rate) -> _WhichOneofReturnType__win_rate | None: ...
 
 Global___Iteration: _TypeAlias = Iteration  # noqa: Y015
 

@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\x8c\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x9b\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.ChunkJ\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"8\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\"7\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk2\x8f\x02\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18\x66ullrank/v1/replay.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\x8c\x01\n\x10OpenTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x10\n\x08row_size\x18\x02 \x01(\r\x12\x10\n\x08\x63\x61pacity\x18\x03 \x01(\x04\x12\x0c\n\x04head\x18\x04 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0f\n\x07version\x18\x06 \x01(\t\"@\n\x11OpenTableResponse\x12\x0c\n\x04tail\x18\x01 \x01(\x04\x12\x0c\n\x04head\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\t\"\x9b\x01\n\rAppendRequest\x12\r\n\x05table\x18\x01 \x01(\t\x12\x16\n\x0e\x66irst_position\x18\x02 \x01(\x04\x12&\n\x08run_term\x18\x05 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12!\n\x05\x63hunk\x18\x06 \x01(\x0b\x32\x12.fullrank.v1.ChunkJ\x04\x08\x03\x10\x04J\x04\x08\x04\x10\x05R\x04rowsR\x06\x63rc32c\"0\n\x0e\x41ppendResponse\x12\x0c\n\x04head\x18\x01 \x01(\x04\x12\x10\n\x08repeated\x18\x02 \x01(\x04\"#\n\x12LocateTableRequest\x12\r\n\x05table\x18\x01 \x01(\t\"5\n\x13LocateTableResponse\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x10\n\x08instance\x18\x02 \x01(\x0c\"H\n\x11GetSamplesRequest\x12#\n\x06sample\x18\x01 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x0e\n\x06mapped\x18\x02 \x01(\x0c\"7\n\x12GetSamplesResponse\x12!\n\x05\x63hunk\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.Chunk2\xeb\x02\n\rReplayService\x12S\n\tOpenTable\x12\x1d.fullrank.v1.OpenTableRequest\x1a\x1e.fullrank.v1.OpenTableResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01\x12L\n\x06\x41ppend\x12\x1a.fullrank.v1.AppendRequest\x1a\x1b.fullrank.v1.AppendResponse\"\x07\x8a\xb5\x18\x03\n\x01\x01(\x01\x12Z\n\x0bLocateTable\x12\x1f.fullrank.v1.LocateTableRequest\x1a .fullrank.v1.LocateTableResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02\x12[\n\nGetSamples\x12\x1e.fullrank.v1.GetSamplesRequest\x1a\x1f.fullrank.v1.GetSamplesResponse\"\x08\x8a\xb5\x18\x04\n\x02\x01\x02(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_REPLAYSERVICE'].methods_by_name['OpenTable']._serialized_options = b'\212\265\030\003\n\001\001'
   _globals['_REPLAYSERVICE'].methods_by_name['Append']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['Append']._serialized_options = b'\212\265\030\003\n\001\001'
+  _globals['_REPLAYSERVICE'].methods_by_name['LocateTable']._loaded_options = None
+  _globals['_REPLAYSERVICE'].methods_by_name['LocateTable']._serialized_options = b'\212\265\030\004\n\002\001\002'
   _globals['_REPLAYSERVICE'].methods_by_name['GetSamples']._loaded_options = None
   _globals['_REPLAYSERVICE'].methods_by_name['GetSamples']._serialized_options = b'\212\265\030\004\n\002\001\002'
   _globals['_OPENTABLEREQUEST']._serialized_start=120
@@ -48,10 +50,14 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_APPENDREQUEST']._serialized_end=484
   _globals['_APPENDRESPONSE']._serialized_start=486
   _globals['_APPENDRESPONSE']._serialized_end=534
-  _globals['_GETSAMPLESREQUEST']._serialized_start=536
-  _globals['_GETSAMPLESREQUEST']._serialized_end=592
-  _globals['_GETSAMPLESRESPONSE']._serialized_start=594
-  _globals['_GETSAMPLESRESPONSE']._serialized_end=649
-  _globals['_REPLAYSERVICE']._serialized_start=652
-  _globals['_REPLAYSERVICE']._serialized_end=923
+  _globals['_LOCATETABLEREQUEST']._serialized_start=536
+  _globals['_LOCATETABLEREQUEST']._serialized_end=571
+  _globals['_LOCATETABLERESPONSE']._serialized_start=573
+  _globals['_LOCATETABLERESPONSE']._serialized_end=626
+  _globals['_GETSAMPLESREQUEST']._serialized_start=628
+  _globals['_GETSAMPLESREQUEST']._serialized_end=700
+  _globals['_GETSAMPLESRESPONSE']._serialized_start=702
+  _globals['_GETSAMPLESRESPONSE']._serialized_end=757
+  _globals['_REPLAYSERVICE']._serialized_start=760
+  _globals['_REPLAYSERVICE']._serialized_end=1123
 # @@protoc_insertion_point(module_scope)

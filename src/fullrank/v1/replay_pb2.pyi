@@ -149,20 +149,67 @@ class AppendResponse(_message.Message):
 Global___AppendResponse: _TypeAlias = AppendResponse  # noqa: Y015
 
 @_typing.final
+class LocateTableRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TABLE_FIELD_NUMBER: _builtins.int
+    table: _builtins.str
+    def __init__(
+        self,
+        *,
+        table: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["table", b"table"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateTableRequest: _TypeAlias = LocateTableRequest  # noqa: Y015
+
+@_typing.final
+class LocateTableResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    INSTANCE_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """Absolute path in the service's file system; empty if the table is in memory."""
+    instance: _builtins.bytes
+    """The id that the file holds since the service opened it: proof of having found the same file."""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        instance: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["instance", b"instance", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LocateTableResponse: _TypeAlias = LocateTableResponse  # noqa: Y015
+
+@_typing.final
 class GetSamplesRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SAMPLE_FIELD_NUMBER: _builtins.int
+    MAPPED_FIELD_NUMBER: _builtins.int
+    mapped: _builtins.bytes
+    """The id of the file that the learner has mapped; empty if it has none or asks for the rows."""
     @_builtins.property
     def sample(self) -> _common_pb2.Sample: ...
     def __init__(
         self,
         *,
         sample: _common_pb2.Sample | None = ...,
+        mapped: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sample", b"sample"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["sample", b"sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mapped", b"mapped", "sample", b"sample"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -44,6 +44,11 @@ class ReplayServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
                 _registered_method=True)
+        self.LocateTable = channel.unary_unary(
+                '/fullrank.v1.ReplayService/LocateTable',
+                request_serializer=fullrank_dot_v1_dot_replay__pb2.LocateTableRequest.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_replay__pb2.LocateTableResponse.FromString,
+                _registered_method=True)
         self.GetSamples = channel.stream_stream(
                 '/fullrank.v1.ReplayService/GetSamples',
                 request_serializer=fullrank_dot_v1_dot_replay__pb2.GetSamplesRequest.SerializeToString,
@@ -84,10 +89,20 @@ class ReplayServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def LocateTable(self, request, context):
+        """Tell where the table's file lies, for learners that can open it: they gather minibatches from
+        it themselves. Waits for the controller to open the table; NOT_FOUND if it does not.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def GetSamples(self, request_iterator, context):
         """Send the minibatches of one learner, one after the other over one stream: for each request the
-        chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
-        acknowledged yet waits for it.
+        chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
+        A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
+        are there, in one response without a chunk, and gathers them; if the service has opened the file
+        anew since, it sends the chunks.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
@@ -111,6 +126,11 @@ def add_ReplayServiceServicer_to_server(servicer, server):
                     servicer.Append,
                     request_deserializer=fullrank_dot_v1_dot_replay__pb2.AppendRequest.FromString,
                     response_serializer=fullrank_dot_v1_dot_replay__pb2.AppendResponse.SerializeToString,
+            ),
+            'LocateTable': grpc.unary_unary_rpc_method_handler(
+                    servicer.LocateTable,
+                    request_deserializer=fullrank_dot_v1_dot_replay__pb2.LocateTableRequest.FromString,
+                    response_serializer=fullrank_dot_v1_dot_replay__pb2.LocateTableResponse.SerializeToString,
             ),
             'GetSamples': grpc.stream_stream_rpc_method_handler(
                     servicer.GetSamples,
@@ -172,6 +192,33 @@ class ReplayService(object):
             '/fullrank.v1.ReplayService/Append',
             fullrank_dot_v1_dot_replay__pb2.AppendRequest.SerializeToString,
             fullrank_dot_v1_dot_replay__pb2.AppendResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def LocateTable(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/fullrank.v1.ReplayService/LocateTable',
+            fullrank_dot_v1_dot_replay__pb2.LocateTableRequest.SerializeToString,
+            fullrank_dot_v1_dot_replay__pb2.LocateTableResponse.FromString,
             options,
             channel_credentials,
             insecure,

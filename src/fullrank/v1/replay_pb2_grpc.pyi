@@ -53,10 +53,16 @@ class ReplayServiceStub:
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
+    LocateTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]
+    """Tell where the table's file lies, for learners that can open it: they gather minibatches from
+    it themselves. Waits for the controller to open the table; NOT_FOUND if it does not.
+    """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
     """Send the minibatches of one learner, one after the other over one stream: for each request the
-    chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
-    acknowledged yet waits for it.
+    chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
+    A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
+    are there, in one response without a chunk, and gathers them; if the service has opened the file
+    anew since, it sends the chunks.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
@@ -90,10 +96,16 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
+    LocateTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]  # type: ignore[assignment]
+    """Tell where the table's file lies, for learners that can open it: they gather minibatches from
+    it themselves. Waits for the controller to open the table; NOT_FOUND if it does not.
+    """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """Send the minibatches of one learner, one after the other over one stream: for each request the
-    chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
-    acknowledged yet waits for it.
+    chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
+    A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
+    are there, in one response without a chunk, and gathers them; if the service has opened the file
+    anew since, it sends the chunks.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
@@ -138,14 +150,26 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def LocateTable(
+        self,
+        request: _replay_pb2.LocateTableRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.LocateTableResponse, _abc.Awaitable[_replay_pb2.LocateTableResponse]]:
+        """Tell where the table's file lies, for learners that can open it: they gather minibatches from
+        it themselves. Waits for the controller to open the table; NOT_FOUND if it does not.
+        """
+
+    @_abc_1.abstractmethod
     def GetSamples(
         self,
         request_iterator: _MaybeAsyncIterator[_replay_pb2.GetSamplesRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
         """Send the minibatches of one learner, one after the other over one stream: for each request the
-        chunks of its minibatch (`array` = 0, float32, size x row_size). A sample whose head is not
-        acknowledged yet waits for it.
+        chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
+        A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
+        are there, in one response without a chunk, and gathers them; if the service has opened the file
+        anew since, it sends the chunks.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,

@@ -30,7 +30,7 @@ def simulated(seed: int) -> Outcome:
 
 
 @pytest.mark.parametrize("seed", range(0, 40, 4))
-def test_runs_keep_every_promise_whatever_befalls_them(seed: int) -> None:
+def test_runs_keep_every_promise_under_all_faults(seed: int) -> None:
     for outcome in map(simulated, range(seed, seed + 4)):
         assert not outcome.violations, outcome
 
@@ -41,14 +41,14 @@ def test_a_schedule_is_its_seed() -> None:
     assert len(first.faults) > 1
 
 
-def found_out(seeds: range) -> set[str]:
+def violated_by(seeds: range) -> set[str]:
     """Names of the invariants that some simulated runs break."""
     return {line.partition(":")[0] for seed in seeds for line in simulated(seed).violations}
 
 
 def test_a_journal_that_forgets_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Journal, "append", lambda self, *args, **keywords: None)
-    assert "nothing is forgotten" in found_out(range(12))
+    assert "nothing is forgotten" in violated_by(range(12))
 
 
 def test_a_controller_that_forgets_where_replay_stood_is_found_out(
@@ -56,20 +56,20 @@ def test_a_controller_that_forgets_where_replay_stood_is_found_out(
 ) -> None:
     restore = Driver._restore
 
-    async def elsewhere(self: Driver, head: int, journalled: Sequence[StoredIteration]) -> None:
+    async def restore_ahead(self: Driver, head: int, journalled: Sequence[StoredIteration]) -> None:
         await restore(self, head + 1, journalled)
 
-    monkeypatch.setattr(Driver, "_restore", elsewhere)
-    assert "exact" in found_out(range(12))
+    monkeypatch.setattr(Driver, "_restore", restore_ahead)
+    assert "exact" in violated_by(range(12))
 
 
 def test_samples_of_learners_own_that_pass_for_exact_are_found_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Decoded, "exact", True)
-    assert found_out(range(12)) == {"exact"}
+    assert violated_by(range(12)) == {"exact"}
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dispatcher, "assign_rows", lambda opened, eligible, units: {})
-    assert "live" in found_out(range(12))
+    assert "live" in violated_by(range(12))

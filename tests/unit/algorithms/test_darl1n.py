@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import linear, relu
 
-from fullrank.algorithms import Algorithm, World, algorithms, world_of
+from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms, environment_spec
 from fullrank.algorithms.darl1n import DARL1N
 from fullrank.codes import make_code, support
 from fullrank.codes.decoding.least_squares import least_squares
@@ -19,7 +19,7 @@ from fullrank.environments import make_environment
 from fullrank.environments.neighbour_samples import Samples, from_episodes, from_resets
 from fullrank.environments.neighbourhood import make_neighbourhood
 from fullrank.networks.fused.mlp import Mlp
-from fullrank.networks.fused.neighbour_policies import MOST, act_individually
+from fullrank.networks.fused.neighbour_sampler import MOST, act_individually
 from fullrank.networks.fused.network_group import NetworkGroup
 from fullrank.networks.parameters import GroupedParameters
 
@@ -36,11 +36,11 @@ def make(
 ) -> Algorithm:
     config = DARL1N(batch_size=batch, hidden=16, clip_norm=1e6, samples=samples)
     team = make_environment(environment, agents=agents, copies=1).agents
-    world = World(
+    spec = EnvironmentSpec(
         agents=tuple(team),
         neighbourhoods=lambda: make_neighbourhood(environment, agents=agents, **params),
     )
-    return config.make(world, seed=0, device="cpu")
+    return config.make(spec, seed=0, device="cpu")
 
 
 def up(who: IntArray, observation: FloatArray) -> FloatArray:
@@ -187,7 +187,9 @@ def test_an_environment_without_local_interaction_is_refused() -> None:
     config = algorithms.build("darl1n")
     agents = make_environment("cooperative_navigation", agents=3, copies=1).agents
     with pytest.raises(ConfigError, match="cooperative_navigation has no neighbour interaction"):
-        config.problem(world_of(agents, environment="cooperative_navigation", count=3, params={}))
+        config.problem(
+            environment_spec(agents, environment="cooperative_navigation", count=3, params={})
+        )
 
 
 def test_it_evaluates_now_and_then_or_not_at_all() -> None:
@@ -202,8 +204,8 @@ def independent(
         batch_size=batch, hidden=16, clip_norm=clip_norm, samples=samples, data="independent"
     )
     team = make_environment("ising", agents=9, copies=1).agents
-    world = world_of(team, environment="ising", count=9, params={})
-    return config.make(world, seed=0, device="cpu")
+    environment = environment_spec(team, environment="ising", count=9, params={})
+    return config.make(environment, seed=0, device="cpu")
 
 
 def of_row(algorithm: Algorithm, row: int, units: Sequence[UnitIndex]) -> dict[UnitIndex, bytes]:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from fullrank.algorithms import World
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.autograd import AutogradGradients, Networks
 from fullrank.algorithms.base import layout_of
@@ -33,11 +33,11 @@ def minibatch(size: int) -> FloatArray:
     return rows
 
 
-def readable(config: ActorCritic, world: World) -> AutogradGradients:
+def readable(config: ActorCritic, environment: EnvironmentSpec) -> AutogradGradients:
     """The losses by autograd, at the parameters that the hand-written kernel starts from."""
-    fused = config.make(world, seed=SEED, device="cpu")
-    nets = Networks(lambda agent: config.networks(world, agent), fused.parameters)  # type: ignore[arg-type]
-    return config.autograd(world, nets, seed=SEED, device=torch.device("cpu"))
+    fused = config.make(environment, seed=SEED, device="cpu")
+    nets = Networks(lambda agent: config.networks(environment, agent), fused.parameters)  # type: ignore[arg-type]
+    return config.autograd(environment, nets, seed=SEED, device=torch.device("cpu"))
 
 
 @pytest.mark.parametrize("clip_norm", [0.5, 1e3])
@@ -46,11 +46,13 @@ def test_the_fused_kernel_computes_the_losses_that_the_algorithm_states(
     kind: type[MADDPG], clip_norm: float
 ) -> None:
     config = kind(batch_size=100, hidden=33, ddpg_sides=("lone",), clip_norm=clip_norm)
-    world, rows = World(agents=AGENTS), minibatch(100)
+    environment, rows = EnvironmentSpec(agents=AGENTS), minibatch(100)
     fused = dict(
-        config.make(world, seed=SEED, device="cpu").gradients.compute(rows, range(4), iteration=3)
+        config.make(environment, seed=SEED, device="cpu").gradients.compute(
+            rows, range(4), iteration=3
+        )
     )
-    stated = dict(readable(config, world).compute(rows, range(4), iteration=3))
+    stated = dict(readable(config, environment).compute(rows, range(4), iteration=3))
     for agent in range(4):
         scale = np.abs(stated[agent]).max()
         assert scale > 1e-3
@@ -62,12 +64,12 @@ def test_the_fused_kernel_computes_the_losses_that_the_algorithm_states(
 def test_the_fused_kernel_of_darl1n_computes_its_losses(samples: str, data: str) -> None:
     config = DARL1N(batch_size=40, hidden=20, samples=samples, data=data)  # type: ignore[arg-type]
     agents = make_environment("food_collection", agents=4, copies=1).agents
-    world = World(
+    environment = EnvironmentSpec(
         agents=tuple(agents), neighbourhoods=lambda: make_neighbourhood("food_collection", agents=4)
     )
     nothing = np.empty((0, layout_of(agents).row_size), np.float32)
-    fused = config.make(world, seed=SEED, device="cpu").gradients
-    stated = config.readable(world, seed=SEED, device="cpu")
+    fused = config.make(environment, seed=SEED, device="cpu").gradients
+    stated = config.readable(environment, seed=SEED, device="cpu")
     for row in (0, 1):
         kernel = dict(fused.compute(nothing, range(4), iteration=3, row=row))
         losses = dict(stated.compute(nothing, range(4), iteration=3, row=row))

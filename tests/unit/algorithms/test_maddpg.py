@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from fullrank.algorithms import Algorithm, World, algorithms
+from fullrank.algorithms import Algorithm, EnvironmentSpec, algorithms
+from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
 from fullrank.common.errors import ConfigError
@@ -21,7 +22,7 @@ def team(agents: int = 2, *, relaxed: bool = True) -> tuple[AgentSpec, ...]:
 
 def make(specs: tuple[AgentSpec, ...], *, seed: int = 0, **params: float) -> Algorithm:
     config = MADDPG(**{"batch_size": 64, "hidden": 16, **params})  # type: ignore[arg-type]
-    return config.make(World(agents=specs), seed=seed, device="cpu")
+    return config.make(EnvironmentSpec(agents=specs), seed=seed, device="cpu")
 
 
 def view(algorithm: Algorithm, role: str) -> FloatArray:
@@ -52,13 +53,16 @@ def test_an_unknown_parameter_names_the_nearest() -> None:
 
 def test_a_side_that_nobody_plays_for_cannot_learn_by_ddpg() -> None:
     config = MADDPG(ddpg_sides=("taem",))
-    for build in (config.problem, lambda world: config.make(world, seed=0, device="cpu")):
+    for build in (
+        config.problem,
+        lambda environment: config.make(environment, seed=0, device="cpu"),
+    ):
         with pytest.raises(ConfigError, match="no agent plays for 'taem'; did you mean 'team'"):
-            build(World(agents=team()))
+            build(EnvironmentSpec(agents=team()))
 
 
 def test_ddpg_needs_nothing_of_the_other_agents() -> None:
-    problem = MADDPG(ddpg_sides=("team",), hidden=16).problem(World(agents=team(4)))
+    problem = MADDPG(ddpg_sides=("team",), hidden=16).problem(EnvironmentSpec(agents=team(4)))
     for unit in range(4):
         needed = [problem.sections[section] for section in problem.needs(unit)]
         assert {section.owner for section in needed} == {unit}
@@ -67,22 +71,27 @@ def test_ddpg_needs_nothing_of_the_other_agents() -> None:
 
 
 def test_a_mean_field_critic_grows_with_observations_alone() -> None:
-    worlds = {agents: World(agents=team(agents)) for agents in (3, 4)}
+    environments = {agents: EnvironmentSpec(agents=team(agents)) for agents in (3, 4)}
     config = MFAC(hidden=16)
-    sizes = {agents: config.problem(world).unit_sizes[0] for agents, world in worlds.items()}
+    sizes = {
+        agents: config.problem(environment).unit_sizes[0]
+        for agents, environment in environments.items()
+    }
     assert sizes[4] - sizes[3] == 16 * 4
 
 
 def test_an_unknown_device_is_refused() -> None:
     with pytest.raises(ConfigError, match="tpu"):
-        MADDPG().make(World(agents=team()), seed=0, device="tpu")
+        MADDPG().make(EnvironmentSpec(agents=team()), seed=0, device="tpu")
 
 
-def test_defaults_are_the_papers() -> None:
+def test_defaults_are_the_papers_but_for_sizes_and_the_target_rate() -> None:
     config = MADDPG()
-    assert (config.batch_size, config.hidden, config.learning_rate) == (1024, 64, 0.01)
-    assert (config.discount, config.target_rate, config.clip_norm) == (0.95, 0.01, 0.5)
+    assert (config.batch_size, config.hidden, config.target_rate) == (256, 128, 0.02)
+    assert (config.learning_rate, config.discount, config.clip_norm) == (0.01, 0.95, 0.5)
     assert config.logit_penalty == 1e-3
+    paper = Hyperparameters()
+    assert (paper.batch_size, paper.hidden, paper.target_rate) == (1024, 64, 0.01)
 
 
 def test_targets_start_equal_and_agents_start_different() -> None:
@@ -149,7 +158,7 @@ def bandit(actions: FloatArray, generator: np.random.Generator) -> FloatArray:
 @pytest.mark.parametrize("kind", [MADDPG, MFAC])
 def test_training_learns_which_action_pays(kind: type[MADDPG], layers: int) -> None:
     config = kind(batch_size=64, hidden=16, hidden_layers=layers)
-    algorithm = config.make(World(agents=team()), seed=0, device="cpu")
+    algorithm = config.make(EnvironmentSpec(agents=team()), seed=0, device="cpu")
     generator = np.random.default_rng(0)
     observation = generator.standard_normal((64, 8), dtype=np.float32)
     for iteration in range(150):

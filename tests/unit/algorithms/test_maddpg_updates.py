@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fullrank.algorithms import Algorithm, World
+from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.algorithms.mfac import MFAC
 from fullrank.common.seeding import stream
@@ -163,7 +163,7 @@ MIXED = (
 def updates_of(
     config: MADDPG, specs: Sequence[AgentSpec], batch: FloatArray, *, iteration: int
 ) -> tuple[dict[UnitIndex, FloatArray], Reference]:
-    algorithm = config.make(World(agents=tuple(specs)), seed=3, device="cpu")
+    algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=3, device="cpu")
     updates = dict(algorithm.gradients.compute(batch, range(len(specs)), iteration=iteration))
     return updates, Reference(algorithm, config, specs, seed=3)
 
@@ -227,8 +227,8 @@ def test_transitions_in_which_the_agent_did_not_act_do_not_count() -> None:
 
 @pytest.mark.parametrize("specs", [DISCRETE, MIXED], ids=["equal", "mixed"])
 def test_one_iteration_equals_torch_adam_and_polyak_averaging(specs: tuple[AgentSpec, ...]) -> None:
-    config = MADDPG(batch_size=64, hidden=16)
-    algorithm = config.make(World(agents=tuple(specs)), seed=3, device="cpu")
+    config = MADDPG(batch_size=64, hidden=16, target_rate=0.01)
+    algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=3, device="cpu")
     parameters, targets, optimisers = {}, {}, {}
     for unit in range(len(algorithm.problem.units)):
         online = [

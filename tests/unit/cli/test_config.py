@@ -23,7 +23,7 @@ def test_the_effective_tree_is_printed_with_all_plug_in_defaults(fullrank: Comma
     config = from_toml(output)
     assert config.seed == 5
     assert config.code.params["tolerance"] == 0
-    assert config.algorithm.params["batch_size"] == 1024
+    assert config.algorithm.params["batch_size"] == 256
 
 
 def test_what_is_printed_configures_the_same_run(fullrank: Command, tmp_path: Path) -> None:

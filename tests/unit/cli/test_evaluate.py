@@ -3,11 +3,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from fullrank.config import load, to_toml
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import save
+from fullrank.runs.evaluations import read_evaluations
+from fullrank.runs.record import scalars
+from fullrank.runs.statistics import wilson
+from fullrank.training.evaluation import Evaluation
 
 OPTIONS: dict[str, Any] = {
     "iterations": 2,
@@ -48,6 +53,21 @@ def test_it_plays_trained_and_random_policies_on_the_same_states(
     assert (facts["environment"], facts["variant"]) == ("cooperative_navigation", "openai")
     for policy in ("trained", "random"):
         assert facts[policy]["low"] < facts[policy]["mean"] < facts[policy]["high"] < 0
+
+
+def test_a_contest_has_a_win_rate_with_its_interval(
+    run_dir: Path, evaluate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ones = np.ones(4)
+    played = Evaluation(ones, {"team": ones}, np.array([True, True, True, False]))
+    monkeypatch.setattr("fullrank.cli.evaluate.play", lambda *_, **__: played)
+    shown = evaluate(str(run_dir), "--episodes", "4")
+    assert "win rate in %" in shown
+    assert "75.0 [30.1, 95.4]" in shown
+    evaluate(str(run_dir), "--episodes", "4", "--follow", "--patience", "0")
+    (record,) = read_evaluations(run_dir)
+    assert record.win_rate == wilson(np.array([True, True, True, False]))
+    assert scalars(record)["win_rate"] == 0.75
 
 
 def test_equal_seeds_play_equal_episodes(run_dir: Path, evaluate: Callable[..., str]) -> None:

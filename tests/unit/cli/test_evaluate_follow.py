@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from fullrank.cli import sources
 from fullrank.cli.plot import draw
 from fullrank.cli.policies import Trained, Version
-from fullrank.cli.sources import Checkpoints
+from fullrank.cli.sources import CheckpointPolicies
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import Interval
 from fullrank.runs import checkpoint
@@ -46,16 +46,16 @@ def after_look(monkeypatch: pytest.MonkeyPatch) -> Callable[[int, Callable[[], N
     """``after_look(n, act)`` calls ``act`` after the n-th check for newer policies."""
     planned: dict[int, Callable[[], None]] = {}
     looks = 0
-    newer = Checkpoints.newer
+    newer = CheckpointPolicies.newer
 
-    def look(self: Checkpoints, than: Version) -> Trained | None:
+    def look(self: CheckpointPolicies, than: Version) -> Trained | None:
         nonlocal looks
         found = newer(self, than)
         looks += 1
         planned.pop(looks, lambda: None)()
         return found
 
-    monkeypatch.setattr(Checkpoints, "newer", look)
+    monkeypatch.setattr(CheckpointPolicies, "newer", look)
     monkeypatch.setattr(sources, "LONGEST_PAUSE_S", 0.0)
     return planned.__setitem__
 

@@ -10,6 +10,7 @@ from fullrank.cli.policies import trained
 from fullrank.common.types import JSON, FloatArray
 from fullrank.config import read_config
 from fullrank.environments import make_environment
+from fullrank.environments.capabilities import available_of
 from fullrank.export import tensors
 from fullrank.training.evaluation import Greedy
 
@@ -66,6 +67,7 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
             "environment__agents": 0,
             "environment__max_cycles": 7,
         },
+        {"environment__name": "switch_riddle", "environment__days": 5},
     ],
 )
 def test_the_example_plays_an_episode_as_the_run_does(
@@ -86,7 +88,7 @@ def _return_of_an_episode(run: Path) -> float:
     environment = make_environment(task.name, agents=task.agents, copies=1, **task.params)
     observation, earned, ended = environment.reset([0], [0]), 0.0, False
     while not ended:
-        step = environment.step(act(observation))
+        step = environment.step(act(observation, available_of(environment)))
         observation, ended = step.observation, bool(step.ended[0])
         earned += float(step.reward.sum())
     return earned

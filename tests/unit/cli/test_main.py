@@ -124,6 +124,8 @@ def test_every_exit_code_is_documented() -> None:
         for name, each in vars(errors).items()
         if isinstance(each, type) and issubclass(each, FullrankError) and "exit_code" in vars(each)
     }
-    rows = re.findall(r"^\| (\d+) \| ([^|]*) \|", EXIT_CODES.read_text(), flags=re.MULTILINE)
+    rows = re.findall(
+        r"^\* \*\*(\d+)\*\*(?: \((.*?)\))?:", EXIT_CODES.read_text(), flags=re.MULTILINE
+    )
     documented = {(int(code), name) for code, names in rows for name in re.findall(r"\w+", names)}
     assert raised <= documented

@@ -8,9 +8,12 @@ import pytest
 from fullrank.config import load, to_toml
 from fullrank.planning.cluster import read_regime
 from fullrank.runs.record import to_line
+from fullrank_faultlab.simulation import toy_algorithm
 
 from .conftest import Command
 from .test_plot import record
+
+assert toy_algorithm  # importing it registers the algorithms
 
 
 def configure(run: Path, *overrides: str) -> None:
@@ -56,6 +59,19 @@ def test_no_code_is_quick_where_the_noise_makes_everybody_be_waited_for(
         facts = json.loads(fullrank("codes", "plan", str(run), "--json").output)
         quickest.append(min(facts["expected_s"].values()))
     assert quickest[0] < 0.9 < quickest[1]
+
+
+def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
+    fullrank: Command, run: Path
+) -> None:
+    found = {}
+    for algorithm in ("toy", "summed_toy"):
+        configure(run, f"algorithm.name={algorithm}", "environment.agents=3")
+        found[algorithm] = json.loads(fullrank("codes", "plan", str(run), "--json").output)
+    added = set(found["summed_toy"]["expected_s"]) - set(found["toy"]["expected_s"])
+    assert added == {"fractional,tolerance=1", "fractional,tolerance=3"}
+    quickest = [min(facts["expected_s"].values()) for facts in found.values()]
+    assert quickest[1] <= quickest[0]
 
 
 def test_a_regime_is_played_and_explained(fullrank: Command) -> None:

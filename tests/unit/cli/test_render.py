@@ -3,18 +3,23 @@
 import json
 import sys
 from pathlib import Path
+from typing import cast
 
 import av
 import numpy as np
 import pytest
 from PIL import Image, ImageSequence
 
+from fullrank.algorithms import Player
+from fullrank.algorithms.base import Memory
 from fullrank.cli.drawing import Moment, frames
 from fullrank.cli.render import play
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.rover_tower import RoverTower
 from fullrank.environments.particle.scene import Scene
-from fullrank.training.evaluation import random_actions
+from fullrank.training.evaluation import Greedy, random_actions
 
 from .conftest import Command, finished
 
@@ -80,6 +85,32 @@ def test_the_episode_drawn_is_the_one_that_eval_plays(
     played = fullrank("eval", str(chase), "--episodes", "1", "--no-random", "--json").output
     sides = json.loads(played)["trained"]["sides"]
     assert seen[-1].earned == pytest.approx({side: sides[side]["mean"] for side in sides})
+
+
+class Remembering:
+    """An actor that counts its steps in its memory and does nothing."""
+
+    def __init__(self) -> None:
+        self.steps: list[float] = []
+
+    def memory(self, copies: int) -> Memory:
+        return (np.zeros((copies, 1), np.float32),)
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray | None = None
+    ) -> tuple[FloatArray, Memory]:
+        (steps,) = memory
+        self.steps += steps[:, 0].tolist()
+        return np.zeros((len(observation), 15), np.float32), (steps + 1,)
+
+
+def test_an_actor_keeps_its_memory_through_the_episode_drawn() -> None:
+    environment = CooperativeNavigation(horizon=4).make(agents=3, copies=1)
+    actor = Remembering()
+    for _ in range(2):
+        moments = list(play(environment, Greedy(cast(Player, actor)), seed=1))
+    assert len(moments) == 5
+    assert actor.steps == [0, 1, 2, 3] * 2
 
 
 @pytest.mark.parametrize(

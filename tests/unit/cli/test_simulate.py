@@ -5,6 +5,10 @@ from typing import Any
 
 import pytest
 
+from fullrank_faultlab.simulation import toy_algorithm
+
+assert toy_algorithm  # importing it registers the algorithm
+
 
 @pytest.fixture
 def run(fullrank: Any) -> Callable[..., str]:
@@ -42,6 +46,24 @@ def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
     assert "ldpc" not in json.loads(run("--learners", "5", "--agents", "3", "--json"))
 
 
+SUM = ("--set", "algorithm.name=summed_toy")
+
+
+def test_codes_recover_what_the_configured_algorithm_asks_for(run: Callable[..., str]) -> None:
+    sizes = ("--learners", "6", "--agents", "4", "--stragglers", "3", "--delay", "9", "--json")
+    each, summed = json.loads(run(*sizes)), json.loads(run(*sizes, *SUM))
+    assert set(summed) - set(each) == {"fractional"}
+    two = ("--code", "fractional,tolerance=2")
+    assert json.loads(run(*sizes, *SUM, *two))[two[1]]["received_mean"] <= 4
+    assert "fractional with 6 rows does not recover each of 4 units" in run(*sizes, *two)
+
+
+def test_fewer_learners_than_units_simulate_their_sum(run: Callable[..., str]) -> None:
+    sizes = ("--learners", "3", "--agents", "8", "--json")
+    assert list(json.loads(run(*sizes, *SUM))) == ["fractional"]
+    assert json.loads(run(*sizes)) == {}
+
+
 def test_a_bandwidth_makes_the_configured_algorithm_cost_its_bytes(
     run: Callable[..., str],
 ) -> None:
@@ -59,7 +81,7 @@ def test_delay_models_are_set_as_in_a_run(run: Callable[..., str]) -> None:
     assert found["mds"]["median_s"] > 9
 
 
-def test_learners_with_samples_of_their_own_are_waited_for_until_it_is_quiet(
+def test_learners_with_samples_of_their_own_are_waited_for_until_the_variance_is_low(
     run: Callable[..., str],
 ) -> None:
     darl1n = ("--set", "environment.name=food_collection", "--set", "algorithm.name=darl1n")

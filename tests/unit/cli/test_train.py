@@ -9,6 +9,9 @@ import pytest
 
 from fullrank.cli import train
 from fullrank.rpc.run_status import RunState
+from fullrank_faultlab.simulation import toy_algorithm
+
+assert toy_algorithm  # importing it registers the algorithm
 
 
 @pytest.mark.parametrize("inside", ["file/run", "/proc/nothing/run"])
@@ -47,6 +50,32 @@ def test_impossible_sizes_are_one_line_and_leave_nothing(
     outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
     assert outcome == (2, "", f"fullrank: {complaint}\n")
     assert not (tmp_path / "run").exists()
+
+
+SUM = ("--set", "algorithm.name=summed_toy", "--agents", "4", "--code", "fractional")
+
+
+@pytest.mark.parametrize(
+    ("words", "begins"),
+    [
+        ((*SUM, "--learners", "3"), True),
+        (("--agents", "4", "--code", "fractional", "--learners", "3"), False),
+        ((*SUM, "--set", "algorithm.groups=2", "--learners", "3"), False),
+    ],
+)
+def test_a_code_of_sums_is_refused_unless_it_recovers_the_target_of_the_algorithm(
+    words: tuple[str, ...],
+    begins: bool,
+    tmp_path: Path,
+    fullrank: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[Path] = []
+    monkeypatch.setattr(train, "_run", lambda path, config, local: begun.append(path))
+    outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
+    assert (outcome.code == 0) is begins, outcome
+    assert begun == [tmp_path / "run"] * begins
+    assert (tmp_path / "run").exists() is begins
 
 
 class Heard:

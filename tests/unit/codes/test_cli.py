@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from fullrank.cli.codes import app
-from fullrank.codes import codes
 from fullrank.common.errors import ConfigError
+from fullrank.config.auto_code import code_choices
 
 RUN = CliRunner()
 
@@ -20,11 +20,11 @@ def output(*words: str) -> str:
 
 def test_list_names_every_code_with_its_parameters() -> None:
     listed = {family["name"]: family for family in json.loads(output("list", "--json"))}
-    assert set(listed) == set(codes)
+    assert set(listed) == set(code_choices)
     assert listed["cyclic"]["parameters"] == {"tolerance": 1}
     assert listed["mds"]["summary"].startswith("Maximum distance separable")
     text = output("list")
-    assert all(name in text for name in codes)
+    assert all(name in text for name in code_choices)
 
 
 def test_show_prints_matrix_load_and_tolerance() -> None:

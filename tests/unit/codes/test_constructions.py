@@ -25,7 +25,7 @@ def test_uncoded_is_the_identity_above_empty_rows() -> None:
     ("rows", "units", "copies", "tolerance"),
     [(15, 8, [2] * 7 + [1], 0), (15, 10, [2] * 5 + [1] * 5, 0), (9, 4, [3, 2, 2, 2], 1)],
 )
-def test_replication_deals_round_robin(
+def test_replication_assigns_round_robin(
     rows: int, units: int, copies: list[int], tolerance: int
 ) -> None:
     code = make_code("replication", rows=rows, units=units)

@@ -1,10 +1,12 @@
 """Registries: one new file, or one entry point, makes a class known by name."""
 
 import sys
+from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -135,3 +137,31 @@ def test_build_passes_parameters() -> None:
 def test_a_far_word_gets_the_whole_list() -> None:
     assert nearest("zzz", ["b", "a"]) == "; known: a, b"
     assert nearest("zzz", []) == "; there are none"
+
+
+class Shape(Protocol):
+    @abstractmethod
+    def area(self) -> float: ...
+
+    @abstractmethod
+    def scaled(self, by: float) -> "Shape": ...
+
+    def corners(self) -> int:
+        return 0
+
+
+@pytest.mark.parametrize("base", [Shape, object])
+def test_a_class_without_a_method_of_the_interface_is_refused(base: type) -> None:
+    registry: Registry[Shape] = Registry("shape", interface=Shape)
+    members = {"area": lambda self: 1.0, "corners": lambda self: 0}
+    registry.register("blob")(type("Blob", (base,), members))
+    with pytest.raises(ConfigError, match=r"the shape 'blob' \(.*Blob\) has no method 'scaled'"):
+        registry.build("blob")
+
+
+def test_a_registry_also_has_the_classes_of_its_base() -> None:
+    more: Registry[Circle] = Registry("circle", base=circles())
+    more.register("dot")(Circle)
+    assert list(more) == ["circle", "dot"]
+    assert more.build("circle", radius=1.0) == Circle(radius=1.0)
+    assert "dot" not in set(circles())

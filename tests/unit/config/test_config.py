@@ -1,32 +1,22 @@
-"""Configuration: order of layers, errors with key, value and origin, and lossless TOML."""
+"""Configuration: order of layers, and errors with key, value and origin."""
 
 import subprocess
 import sys
-import warnings
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from fullrank.codes import codes, make_code
-from fullrank.common.errors import CodeError, ConfigError, VersionMismatch
-from fullrank.common.registry import Registry
+from fullrank.common.errors import ConfigError
 from fullrank.config import (
     PluginSettings,
-    Resolved,
     RunConfig,
     as_tables,
-    config_digest,
-    from_toml,
     load,
-    to_toml,
 )
 from fullrank.config import plugins as module
 from fullrank.config.renames import RENAMED
-from fullrank.wiring import code_of
+from fullrank.environments.base import Environment, make_environment
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -46,8 +36,17 @@ def test_the_promised_defaults() -> None:
     config = RunConfig()
     assert (config.environment.name, config.environment.agents) == ("cooperative_navigation", 3)
     assert (config.code.name, config.algorithm.name) == ("cyclic", "maddpg")
-    assert (config.environment.copies, config.collect.steps, config.collect.lag) == (4, 25, 0)
-    assert (config.collect.warmup, config.iterations) == (25_600, 2000)
+    assert (config.environment.copies, config.collect.steps, config.collect.lag) == (100, 1, 0)
+    assert (config.collect.warmup, config.iterations) == (25_600, 12_000)
+
+
+@pytest.mark.parametrize("name", ["mpe2.simple_spread_v3:parallel_env", "pettingzoo", "gymnasium"])
+def test_environments_of_separate_copies_have_few_of_them_by_default(name: str) -> None:
+    config = load(environ={}, overrides=[f"environment.name={name}"]).config
+    assert (config.environment.copies, config.collect.steps) == (4, 25)
+    given = ["environment.copies=7", "collect.steps=3"]
+    config = load(environ={}, overrides=[f"environment.name={name}", *given]).config
+    assert (config.environment.copies, config.collect.steps) == (7, 3)
 
 
 def test_later_layers_win_and_say_so(tmp_path: Path) -> None:
@@ -201,55 +200,6 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         load(tmp_path / "gone.toml")
 
 
-VALUES = st.recursive(
-    st.booleans() | st.integers(-(2**62), 2**62) | st.floats(allow_nan=False) | st.text(),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
-    max_leaves=5,
-)
-PARAMS = st.dictionaries(st.text().filter(lambda key: key != "name"), VALUES, max_size=4)
-
-
-@given(PARAMS, st.floats(0.001, 1e12), st.text())
-def test_written_toml_reads_back_equal(
-    params: dict[str, Any], deadline_s: float, name: str
-) -> None:
-    default = RunConfig()
-    config = replace(
-        default,
-        code=PluginSettings(name=name, params=params),
-        replay=replace(default.replay, deadline_s=deadline_s),
-    )
-    assert from_toml(to_toml(config)) == config
-
-
-def test_the_written_tree_is_complete() -> None:
-    text = to_toml(RunConfig())
-    for key in ("seed = 0", "[metrics]", 'sinks = ["tensorboard"]', 'device = "auto"', "lag = 0"):
-        assert key in text.splitlines()
-
-
-def digest(*overrides: str) -> str:
-    return config_digest(load(overrides=overrides).config)
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["seed=1", "environment.agents=4", "algorithm.batch_size=7", "collect.lag=1",
-     "replay.capacity=30000", "replay.capacity_bytes=30000", "sampling.method=prioritised"],
-)  # fmt: skip
-def test_what_decides_the_committed_bits_decides_the_digest(override: str) -> None:
-    assert digest(override) != digest()
-
-
-@pytest.mark.parametrize(
-    "override",
-    ["code.name=mds", "learners=9", "stragglers.k=1", "replay.address=a:1", "iterations=9",
-     "controller.deadline_s=5", "checkpoint.every=3"],
-)  # fmt: skip
-def test_what_leaves_the_committed_bits_alone_leaves_the_digest_alone(override: str) -> None:
-    assert digest(override) == digest()
-
-
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -281,141 +231,21 @@ def test_every_renamed_setting_exists() -> None:
         assert not key or key in tables[section]
 
 
-@pytest.mark.parametrize("version", ["2", '"1"', "0", "true"])
-def test_a_configuration_of_another_format_is_refused(version: str, tmp_path: Path) -> None:
-    text = to_toml(RunConfig()).replace("format = 1", f"format = {version}", 1)
-    with pytest.raises(VersionMismatch, match=r"config.toml has format .*, .* up to 1"):
-        from_toml(text)
-    with pytest.raises(VersionMismatch, match=r"run.toml has format"):
-        load(written(tmp_path, text))
-
-
-def test_a_configuration_without_a_format_is_read() -> None:
-    assert from_toml(to_toml(RunConfig()).replace("format = 1\n", "")) == RunConfig()
-
-
-@pytest.mark.parametrize("agents", range(1, 13))
-@pytest.mark.parametrize("name", list(codes))
-def test_by_default_there_are_the_learners_that_the_code_needs(name: str, agents: int) -> None:
-    chosen = [f"code.name={name}", f"environment.agents={agents}"]
-    resolved = load(overrides=chosen).size()
-    assert resolved.origin["learners"] == f"default: {name} with {agents} agents"
-    with warnings.catch_warnings(action="ignore"):
-        code = make_code(name, rows=resolved.config.learners, units=agents)
-    assert code.rows >= agents
-    sure = name not in ("uncoded", "ldgm", "random_sparse")  # the last two depend on the draw
-    assert code.tolerance >= 1 or not sure
-
-
-def test_learners_follow_the_tolerance_asked_for() -> None:
-    overrides = ["environment.agents=8", "code.tolerance=3"]
-    assert load(overrides=overrides).size().config.learners == 11
-    given = load(overrides=[*overrides, "learners=15"]).size()
-    assert (given.config.learners, given.origin["learners"]) == (15, "--set")
-
-
-def test_learners_follow_the_number_of_agents_of_an_environment_that_has_its_own() -> None:
-    factory = "tests.unit.environments.test_pettingzoo:Counting"
-    resolved = load(overrides=[f"environment.name={factory}", "code.tolerance=2"]).size()
-    assert (resolved.config.learners, resolved.config.environment.agents) == (5, 0)
-    assert resolved.origin["learners"] == "default: cyclic with 3 agents"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            ("learners=4", "environment.agents=8"),
-            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
-            "--agents, or a lower code.tolerance",
-        ),
-        (
-            ("learners=4", "environment.agents=8", "code.name=mds"),
-            "mds needs learners >= agents: 4 < 8; use --learners 9 or fewer --agents",
-        ),
-        (
-            ("learners=9", "environment.agents=8", "code.name=ldpc"),
-            "ldpc has no code with rows = 9, units = 8; for 9 rows there are (M=6, w=3, gamma=1), "
-            "(M=4, w=3, gamma=2), (M=2, w=3, gamma=3); each learner has a row: use --learners 10",
-        ),
-    ],
-)
-def test_impossible_sizes_are_refused_with_the_way_out(
-    overrides: tuple[str, ...], message: str
+@pytest.mark.parametrize("sizes", [(), ("learners=6",)])
+def test_an_environment_that_counts_its_agents_is_made_once(
+    sizes: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = load(overrides=overrides).size().config
-    with pytest.raises(CodeError) as refused:
-        code_of(config, units=8)
-    assert str(refused.value) == message
+    environments = []
 
+    def make(name: str, **settings: Any) -> Environment:
+        environments.append(make_environment(name, **settings))
+        return environments[-1]
 
-@dataclass(frozen=True, kw_only=True)
-class Sized:
-    """A plug-in for these tests."""
-
-    size: int = 4
-    rate: float = 0.5
-    widths: tuple[int, ...] = (64, 64)
-    label: str | None = None
-
-    def __post_init__(self) -> None:
-        if self.size < 0:
-            raise ConfigError(f"sized: size must not be negative, got {self.size}")
-
-
-@pytest.fixture
-def sized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Registries with ``sized`` alone, and the real delay models."""
-    registry: Registry[Sized] = Registry("thing", "fullrank.common.errors")
-    registry.register("sized")(Sized)
-    tables = {"code": registry, "algorithm": registry, "environment": registry}
-    monkeypatch.setattr(module, "_REGISTRIES", dict(module._REGISTRIES) | tables)
-
-
-def checked(*overrides: str) -> Resolved:
-    names = [f"{table}.name=sized" for table in ("algorithm", "environment", "code")]
-    return load(overrides=["learners=4", *names, *overrides]).check()
-
-
-@pytest.mark.usefixtures("sized")
-class TestCheck:
-    """``Resolved.check`` against the registered classes."""
-
-    def test_parameters_are_completed_with_defaults(self) -> None:
-        resolved = checked("code.size=2")
-        expected = {"size": 2, "rate": 0.5, "widths": [64, 64]}
-        assert resolved.config.code.params == expected
-        assert (resolved.origin["code.size"], resolved.origin["code.rate"]) == ("--set", "default")
-
-    def test_a_completed_tree_is_stable(self) -> None:
-        config = checked("algorithm.widths=[32]", "algorithm.rate=1").config
-        assert from_toml(to_toml(config)) == config
-        assert load(overrides=()).config != config
-        assert Resolved(config=config, origin={}).check().config == config
-
-    @pytest.mark.parametrize(
-        ("override", "message"),
-        [
-            ("code.siz=2", "thing 'sized' has no parameter 'siz'; did you mean 'size'?"),
-            ("code.size=2.5", "code.size = 2.5 in --set: must be a valid integer"),
-            ("code.widths=3", "code.widths = 3 in --set: must be a valid array"),
-            ("code.size=-1", "sized: size must not be negative, got -1"),
-            ("code.name=size", "unknown thing 'size'; did you mean 'sized'?"),
-            ("stragglers.name=fixedk", "unknown delay model 'fixedk'; did you mean 'fixed_k'?"),
-        ],
-    )
-    def test_a_wrong_parameter_gets_one_clear_line(self, override: str, message: str) -> None:
-        with pytest.raises(ConfigError) as caught:
-            checked(override)
-        assert str(caught.value) == message
-
-    def test_more_stragglers_than_learners_are_refused(self) -> None:
-        with pytest.raises(ConfigError, match="k = 5 stragglers need at least 5 learners"):
-            checked("stragglers.name=fixed_k", "stragglers.k=5")
-
-    def test_arguments_of_a_factory_are_left_to_it(self) -> None:
-        resolved = checked("environment.name=some.module:make", "environment.size=x")
-        assert resolved.config.environment.params == {"size": "x"}
+    monkeypatch.setattr(module, "make_environment", make)
+    factory = "tests.unit.environments.test_pettingzoo:Counting"
+    sized = load(overrides=[f"environment.name={factory}", *sizes]).size()
+    assert sized.agents() == 3
+    assert len(environments) == 1
 
 
 def test_reading_a_configuration_does_not_import_torch() -> None:

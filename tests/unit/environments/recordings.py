@@ -7,8 +7,8 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-Array: TypeAlias = np.ndarray[Any, Any]
-Recording: TypeAlias = Mapping[str, Array]
+AnyArray: TypeAlias = np.ndarray[Any, Any]
+Recording: TypeAlias = Mapping[str, AnyArray]
 
 HERE = Path(__file__).parents[2] / "golden"
 FOLDERS = [HERE, *(Path(folder) for folder in [os.environ.get("FULLRANK_GOLDEN")] if folder)]

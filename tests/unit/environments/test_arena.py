@@ -16,9 +16,9 @@ from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.grassland import Grassland
 from fullrank.training.evaluation import random_actions
 
-TASKS = ("food_collection", "grassland", "adversarial_battle")
+from .recordings import AnyArray
 
-Array = np.ndarray[Any, Any]
+TASKS = ("food_collection", "grassland", "adversarial_battle")
 
 
 def stand(arena: Arena, agents: list[tuple[float, float]], food: list[tuple[float, float]]) -> None:
@@ -29,10 +29,10 @@ def stand(arena: Arena, agents: list[tuple[float, float]], food: list[tuple[floa
     arena.crowd.food[:, 0] = np.array(food).T
 
 
-def rest(arena: Arena) -> Array:
+def rest(arena: Arena) -> AnyArray:
     """Rewards of one step without actions."""
     nothing = np.tile(np.eye(5, dtype=np.float32)[0], (arena.copies, len(arena.agents)))
-    reward: Array = arena.step(nothing).reward[0]
+    reward: AnyArray = arena.step(nothing).reward[0]
     return reward
 
 
@@ -84,7 +84,7 @@ def test_an_impossible_contest_names_its_rule(name: str) -> None:
 def test_any_world_plays_alike_with_comparisons_and_with_cells(
     name: str, agents: int, params: dict[str, Any]
 ) -> None:
-    def play() -> list[Array]:
+    def play() -> list[AnyArray]:
         arena = make_environment(name, agents=agents, copies=2, **params)
         seen = [arena.reset([1, 2], [0, 1])]
         act = random_actions(arena.agents, seed=3)
@@ -103,8 +103,8 @@ def test_any_world_plays_alike_with_comparisons_and_with_cells(
     ("agents", "d", "half_width"), [(3, 0.15, 1.0), (6, 0.2, 1.5), (24, 0.3, 2.5), (48, 0.35, 3.0)]
 )
 def test_worlds_grow_as_the_authors_do(agents: int, d: float, half_width: float) -> None:
-    plan = FoodCollection().plan(agents)
-    assert (plan.traits.sight[0, 0], plan.half_width, plan.food) == (d, half_width, agents)
+    layout = FoodCollection().layout(agents)
+    assert (layout.traits.sight[0, 0], layout.half_width, layout.food) == (d, half_width, agents)
 
 
 def test_walls_stop_bodies_and_not_their_velocity() -> None:
@@ -140,7 +140,7 @@ def test_agents_start_at_rest_unless_they_are_to_start_moving() -> None:
         arena = Grassland(moving_start=moving).make(agents=8, copies=3)
         arena.reset([1, 2, 3], [0, 1, 2])
         assert arena.crowd.velocity.any() == moving
-        assert (np.abs(arena.crowd.velocity) <= 1 + arena.plan.half_width).all()
+        assert (np.abs(arena.crowd.velocity) <= 1 + arena.layout.half_width).all()
 
 
 def test_an_extra_step_is_one_more() -> None:

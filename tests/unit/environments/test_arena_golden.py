@@ -13,7 +13,7 @@ from fullrank.environments.arena.environment import Arena
 from fullrank.environments.arena.food_collection import FoodCollection
 from fullrank.environments.arena.grassland import Grassland
 
-from .recordings import HERE, Array, Recording, load, recordings
+from .recordings import HERE, AnyArray, Recording, load, recordings
 
 TASKS: Mapping[str, type[ArenaConfig]] = {
     "food_collection": FoodCollection,
@@ -40,7 +40,7 @@ def arena_of(path: Path, data: Recording) -> Arena:
     return arena
 
 
-def compare_observations(observed: Array, data: Recording, step: int) -> None:
+def compare_observations(observed: AnyArray, data: Recording, step: int) -> None:
     """Compare the step's recorded observations with joint rows of shape (E, M D)."""
     row = data["obs_row"][:, step]
     expected = data["obs"][row[row >= 0]].astype(np.float32)
@@ -56,19 +56,19 @@ def test_every_recorded_size_is_replayed() -> None:
 @pytest.mark.parametrize("path", EPISODES, ids=lambda path: path.stem)
 def test_defaults_are_the_reference_s(path: Path) -> None:
     data = load(path)
-    plan = arena_of(path, data).plan
-    assert plan.half_width == data["half_width"]
-    assert plan.food == data["init_landmark"].shape[1]
-    assert plan.observation_size == data["obs"].shape[2]
-    np.testing.assert_array_equal(plan.traits.size[0], data["agent_size"])
-    np.testing.assert_array_equal(plan.traits.max_speed[0], data["agent_max_speed"])
+    layout = arena_of(path, data).layout
+    assert layout.half_width == data["half_width"]
+    assert layout.food == data["init_landmark"].shape[1]
+    assert layout.observation_size == data["obs"].shape[2]
+    np.testing.assert_array_equal(layout.traits.size[0], data["agent_size"])
+    np.testing.assert_array_equal(layout.traits.max_speed[0], data["agent_max_speed"])
     np.testing.assert_array_equal(
-        plan.traits.acceleration[0], np.nan_to_num(data["agent_accel"], nan=5.0)
+        layout.traits.acceleration[0], np.nan_to_num(data["agent_accel"], nan=5.0)
     )
     adversary = data["agent_adversary"].astype(bool)
-    np.testing.assert_array_equal(plan.traits.adversary[0], adversary)
+    np.testing.assert_array_equal(layout.traits.adversary[0], adversary)
     sight = np.where(adversary, data["sight_adversary"], data["sight_good"])
-    np.testing.assert_array_equal(plan.traits.sight[0], sight)
+    np.testing.assert_array_equal(layout.traits.sight[0], sight)
     assert {FOOD.size} == {*data["landmark_size"]}
 
 

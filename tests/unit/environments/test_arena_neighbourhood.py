@@ -16,7 +16,7 @@ from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from fullrank.environments.arena.window import some
 from fullrank.environments.neighbourhood import Neighbourhood, make_neighbourhood
 
-from .recordings import Array, Recording, load, recordings
+from .recordings import AnyArray, Recording, load, recordings
 from .test_arena_golden import TASKS
 
 TRANSITIONS = recordings(*(f"darl1n_{task}_*_neighbor" for task in TASKS))
@@ -44,7 +44,7 @@ def recorded(path: Path, data: Recording) -> tuple[Arena, ArenaNeighbourhood]:
     return arena, ArenaNeighbourhood(task, agents=agents)
 
 
-def everybody(here: Neighbourhood, values: Array, agents: int) -> Array:
+def by_agent(here: Neighbourhood, values: AnyArray, agents: int) -> AnyArray:
     """Values per slot as values per agent, 0 for absent agents, shape (S, M, ...)."""
     result = np.zeros((len(values), agents, *values.shape[2:]), values.dtype)
     row, slot = np.nonzero(here.agent >= 0)
@@ -62,18 +62,18 @@ def test_transitions_equal_the_reference_s(path: Path) -> None:
     )
     central = np.eye(agents, dtype=bool)[data["agent_id"]]
     acting = data["acting"].astype(bool)
-    np.testing.assert_array_equal(everybody(here, here.acting, agents), acting)
-    neighbour = everybody(here, here.neighbour, agents)
+    np.testing.assert_array_equal(by_agent(here, here.acting, agents), acting)
+    neighbour = by_agent(here, here.neighbour, agents)
     np.testing.assert_array_equal(neighbour, data["neighbor"].astype(bool) | central)
-    first = everybody(here, here.observation, agents)
+    first = by_agent(here, here.observation, agents)
     expected = np.where(acting[..., None], data["init_obs"], 0)
     np.testing.assert_array_equal(first, expected.astype(np.float32))
     action = np.take_along_axis(data["action"], here.agent[..., None].clip(0), axis=1)
     after = local.step(action)
     seen = data["obs_mask"].astype(bool)
-    np.testing.assert_array_equal(everybody(here, after.neighbour, agents), seen)
+    np.testing.assert_array_equal(by_agent(here, after.neighbour, agents), seen)
     expected = np.where(seen[..., None], data["obs"], 0).astype(np.float32)
-    np.testing.assert_array_equal(everybody(here, after.observation, agents), expected)
+    np.testing.assert_array_equal(by_agent(here, after.observation, agents), expected)
     np.testing.assert_allclose(after.reward, data["reward"], rtol=0, atol=1e-12)
 
 
@@ -132,14 +132,14 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(
 
 
 def check_next_neighbours(
-    arena: Arena, here: Neighbourhood, found: Array, agent: Array, copy: Array
+    arena: Arena, here: Neighbourhood, found: AnyArray, agent: AnyArray, copy: AnyArray
 ) -> None:
     """The slots contain all neighbours in the whole world."""
     position = arena.crowd.position
     for sample in range(len(agent)):
         offset = position[:, copy[sample]] - position[:, copy[sample], agent[sample], None]
         away = np.sqrt(np.square(offset[0]) + np.square(offset[1]))
-        sight = arena.plan.traits.sight[0, agent[sample]]
+        sight = arena.layout.traits.sight[0, agent[sample]]
         assert here.agent[sample][found[sample]].tolist() == np.flatnonzero(away <= sight).tolist()
 
 
@@ -154,7 +154,7 @@ def test_where_no_food_is_near_none_is_seen() -> None:
 
 
 def test_equal_generators_start_equal_samples_which_step_to_equal_ends() -> None:
-    def sample(seed: int) -> list[Array]:
+    def sample(seed: int) -> list[AnyArray]:
         local = make_neighbourhood("grassland", agents=12, adversary_distance=0.3)
         generator = np.random.default_rng(seed)
         here = local.start(np.arange(12), generator=generator)
@@ -177,7 +177,7 @@ def test_samples_are_those_of_a_reset_world() -> None:
     arena.reset(range(2000), range(2000))
     agent = np.arange(2000) % 20
 
-    def statistics(here: Neighbourhood) -> Array:
+    def statistics(here: Neighbourhood) -> AnyArray:
         action = np.zeros((*here.agent.shape, 5), dtype=np.float32)
         after = local.step(action)
         row = np.arange(2000)

@@ -10,7 +10,7 @@ from fullrank.environments.lattice.grid import NOBODY
 from fullrank.environments.lattice.ising import Ising, aligned
 from fullrank.environments.lattice.wireless import Wireless, chosen, reachable
 
-from .recordings import HERE, Array, Recording, load, recordings
+from .recordings import HERE, AnyArray, Recording, load, recordings
 
 ISING = recordings("darl1n_ising_m[0-9]", "darl1n_ising_m[0-9][0-9]")
 WIRELESS = recordings("wireless_3x3_z*")
@@ -40,7 +40,7 @@ def test_spins_equal_the_reference(path: Path) -> None:
     assert step.ended.all()
 
 
-def chances(data: Recording, episode: int) -> Iterator[Array]:
+def chances(data: Recording, episode: int) -> Iterator[AnyArray]:
     """Draws of the reference: no number where none was needed, and bits of arrival."""
     success, arrived = data["success_draw"][episode], data["arrival_draw"][episode]
     return iter(np.stack([np.nan_to_num(success, nan=0.5), 1.0 - arrived], axis=-1))
@@ -51,7 +51,7 @@ def test_packets_equal_the_reference(path: Path) -> None:
     data = load(path)
     copies, steps, _ = data["action"].shape
     choice = np.searchsorted(CUTS, data["action"])
-    replayed: list[list[Array]] = []
+    replayed: list[list[AnyArray]] = []
     for episode in range(copies):  # each has access points of its own
         uplink = Wireless(deadline=int(data["deadline"])).make(agents=9, copies=1)
         uplink.state[0] = data["init_packets"][episode]

@@ -16,15 +16,15 @@ from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood
 from fullrank.environments.lattice.wireless import Uplink
 from fullrank.environments.neighbourhood import Neighbourhood, make_neighbourhood
 
-from .recordings import Array, load, recordings
+from .recordings import AnyArray, load, recordings
 
 TRANSITIONS = recordings("darl1n_ising_*_neighbor")
 
 
-class Told(np.random.Generator):
+class FixedGenerator(np.random.Generator):
     """A generator that returns given numbers."""
 
-    def __init__(self, values: Array) -> None:
+    def __init__(self, values: AnyArray) -> None:
         super().__init__(np.random.PCG64(0))
         self._values = values
 
@@ -33,7 +33,7 @@ class Told(np.random.Generator):
         return self._values
 
 
-def spread(here: Neighbourhood, values: Array, agents: int) -> Array:
+def spread(here: Neighbourhood, values: AnyArray, agents: int) -> AnyArray:
     """Values per slot as values per agent, 0 for absent agents, shape (S, M, ...)."""
     result = np.zeros((len(values), agents, *values.shape[2:]), values.dtype)
     row, slot = np.nonzero(here.agent >= 0)
@@ -81,8 +81,8 @@ def test_an_agent_s_transition_is_that_of_the_whole_team(name: str, side: int, s
     if isinstance(lattice, Uplink):
         lattice.chances = [iter([chance[0]]), iter([chance[1]])]
     slots = local.around(lattice, agent, copy, generator=generator).agent
-    told = cast("np.random.Generator", Told(chance[copy[:, None], slots]))
-    here = local.around(lattice, agent, copy, generator=told)
+    generator = cast("np.random.Generator", FixedGenerator(chance[copy[:, None], slots]))
+    here = local.around(lattice, agent, copy, generator=generator)
     row, slot = np.nonzero(here.acting)
     who = here.agent[row, slot]
     np.testing.assert_array_equal(here.observation[row, slot], before[copy[row], who])

@@ -16,7 +16,7 @@ from fullrank.environments.particle.predator_prey import PredatorPrey
 from fullrank.environments.particle.rover_tower import Guidance, RoverTower
 from fullrank.environments.particle.speaker_listener import SpeakerListener, Talk
 
-from .recordings import HERE, Array, Recording, load, recordings
+from .recordings import HERE, AnyArray, Recording, load, recordings
 
 TASKS = {
     "mpe_simple_spread": 3,
@@ -98,27 +98,27 @@ def inject(environment: ParticleEnvironment, data: Recording) -> None:
         environment.message[:] = data["init_comm"][:, towers:].transpose(1, 2, 0)
 
 
-def movers(data: Recording) -> Array:
+def movers(data: Recording) -> AnyArray:
     return np.flatnonzero(data["agent_movable"])
 
 
-def movers_first(data: Recording) -> Array:
+def movers_first(data: Recording) -> AnyArray:
     """Order of the agents' bodies in the world."""
     return np.concatenate([movers(data), np.flatnonzero(data["agent_movable"] == 0)])
 
 
-def joint(by_agent: Array, lengths: Array) -> Array:
+def joint(by_agent: AnyArray, lengths: AnyArray) -> AnyArray:
     """Joint rows, shape (E, sum of lengths), from padded values per agent, shape (E, M, D)."""
     parts = [by_agent[:, agent, :length] for agent, length in enumerate(lengths)]
     return np.concatenate(parts, axis=1)
 
 
-def action_lengths(data: Recording) -> Array:
+def action_lengths(data: Recording) -> AnyArray:
     everything = np.full(data["action"].shape[2], data["action"].shape[3])
     return data.get("action_len", everything)
 
 
-def observation_lengths(data: Recording) -> Array:
+def observation_lengths(data: Recording) -> AnyArray:
     everything = np.full(data["obs"].shape[1], data["obs"].shape[2])
     return data.get("obs_len", everything)
 

@@ -12,6 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
 from fullrank.environments import Discrete as Choice
+from fullrank.environments.capabilities import state_of
 
 
 class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
@@ -30,6 +31,8 @@ class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
         late: bool = False,
         reward: float = 1.0,
         received: list[dict[str, Any]] | None = None,
+        masks: Callable[[int], Any] | None = None,
+        state: Callable[[int], Any] | None = None,
     ) -> None:
         self.possible_agents = ["red_0", "red_1", "blue_0"]
         self.agents: list[str] = []
@@ -39,6 +42,19 @@ class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self._last_step = dict(zip(self.possible_agents, last_step, strict=True))
         self._truncate, self._late, self._reward = truncate, late, reward
         self._received = [] if received is None else received
+        self._masks, self._state = masks, state
+        if state is not None:
+            self.state_space = Box(-np.inf, np.inf, np.shape(state(0)))
+
+    def _infos(self) -> dict[str, Any]:
+        masks = self._masks
+        return {
+            a: {} if masks is None else {"action_mask": masks(self._steps)} for a in self.agents
+        }
+
+    def state(self) -> Any:
+        assert self._state is not None
+        return self._state(self._steps)
 
     def observation_space(self, agent: str) -> gymnasium.Space[Any]:
         return self._observation_space
@@ -49,7 +65,7 @@ class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
     def reset(self, seed: int | None = None, options: Any = None) -> Any:
         self._steps = 0
         self.agents = self.possible_agents[: 2 if self._late else 3]
-        return {a: self._observation(0) for a in self.agents}, {a: {} for a in self.agents}
+        return {a: self._observation(0) for a in self.agents}, self._infos()
 
     def step(self, actions: dict[str, Any]) -> Any:
         assert set(actions) == set(self.agents)
@@ -61,7 +77,7 @@ class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
         self.agents = [a for a in acted if not over[a]]
         ends = (never, over) if self._truncate else (over, never)
         seen = {a: self._observation(self._steps) for a in acted}
-        return seen, dict.fromkeys(acted, self._reward), *ends, {a: {} for a in acted}
+        return seen, dict.fromkeys(acted, self._reward), *ends, self._infos()
 
 
 def raises_at_two(**_: Any) -> Counting:
@@ -101,7 +117,8 @@ MPE = [
 def test_the_adapter_shows_what_the_environment_does(
     module: str, arguments: dict[str, Any]
 ) -> None:
-    direct = pytest.importorskip(module).parallel_env(max_cycles=6, **arguments)
+    package = pytest.importorskip(module, reason="needs the extra mpe")
+    direct = package.parallel_env(max_cycles=6, **arguments)
     adapted = make_environment(f"{module}:parallel_env", copies=2, max_cycles=6, **arguments)
     names = direct.possible_agents
     sizes = [agent.action.size for agent in adapted.agents]
@@ -109,6 +126,7 @@ def test_the_adapter_shows_what_the_environment_does(
     seen, _ = direct.reset(seed=5)
     observation = adapted.reset([4, 5], [0, 1])
     np.testing.assert_array_equal(np.concatenate([seen[a] for a in names]), observation[1])
+    np.testing.assert_array_equal(state_of(adapted, observation)[1], direct.state())
     for t in range(6):
         actions: dict[str, Any] = {}
         packed = []
@@ -125,6 +143,7 @@ def test_the_adapter_shows_what_the_environment_does(
         assert step.reward[1].tolist() == [reward[a] for a in names]
         assert step.terminated[1].tolist() == [terminated[a] for a in names]
         assert step.ended.tolist() == [t == 5] * 2
+        np.testing.assert_array_equal(state_of(adapted, observation)[1], direct.state())
         assert not np.array_equal(step.observation[0], step.observation[1])
 
 
@@ -180,6 +199,51 @@ def test_actions_reach_the_environment_in_its_own_terms() -> None:
     assert list(received[1].values()) == [7, 8, 9]
 
 
+def parity(steps: int) -> Any:
+    """Alternately permit actions 0 and 1 of two."""
+    return np.array([steps % 2 == 0, steps % 2 == 1], dtype=np.int8)
+
+
+@pytest.mark.parametrize("inside", [True, False], ids=["observation", "infos"])
+def test_action_masks_are_read_from_observations_or_infos(inside: bool) -> None:
+    seen = Box(-np.inf, np.inf, (2,))
+    nested = Dict({"observation": seen, "action_mask": Box(0, 1, (2,), np.int8)})
+
+    def both(steps: int) -> Any:
+        return {"observation": np.full(2, steps, np.float32), "action_mask": parity(steps)}
+
+    within = {"observation_space": nested, "observation": both}
+    environment = counting(last_step=(1, 3, 3), **(within if inside else {"masks": parity}))
+    assert [agent.observation_size for agent in environment.agents] == [2, 2, 2]
+    environment.reset([0], [0])
+    assert environment.available().tolist() == [[True, False] * 3]
+    step = environment.step(np.array([[1, 0] * 3], dtype=np.float32))
+    assert step.observation.tolist() == [[0, 0, 1, 1, 1, 1]]
+    # red_0 is gone: action 0 stands for its no-op
+    assert environment.available().tolist() == [[True, False, False, True, False, True]]
+    with pytest.raises(EnvironmentFailed, match="red_1 of copy 0 chose action 0, which is not"):
+        environment.step(np.array([[1, 0] * 3], dtype=np.float32))
+
+
+def test_without_masks_every_action_is_available() -> None:
+    environment = counting(copies=2)
+    environment.reset([0, 1], [0, 1])
+    assert environment.available().shape == (2, 6)
+    assert environment.available().all()
+
+
+def test_a_state_space_makes_the_state_known() -> None:
+    environment = counting(copies=2, state=lambda steps: np.full((2, 2), steps, np.float32))
+    environment.reset([0, 1], [0, 1])
+    environment.step(still(environment))
+    assert environment.state_size == 4
+    assert environment.state().tolist() == [[1.0] * 4] * 2
+    stateless = counting()
+    observation = stateless.reset([0], [0])
+    assert stateless.state_size == observation.shape[1]
+    np.testing.assert_array_equal(stateless.state(), observation)
+
+
 @pytest.mark.parametrize(
     ("factory", "arguments", "told"),
     [
@@ -194,6 +258,8 @@ def test_actions_reach_the_environment_in_its_own_terms() -> None:
         (f"{HERE}:Counting", {"reward": np.nan}, "failed in step 1 of copy 0: .*reward"),
         (f"{HERE}:Counting", {"observation": lambda _: np.array([0, np.inf])}, "not finite"),
         (f"{HERE}:Counting", {"observation": lambda _: np.zeros((1, 2))}, r"shape \(1, 2\), not"),
+        (f"{HERE}:Counting", {"masks": lambda _: np.ones(3)}, r"mask has shape \(3,\), not \(2,\)"),
+        (f"{HERE}:Counting", {"masks": lambda _: np.zeros(2)}, "permits no action"),
     ],
 )
 def test_a_fault_is_one_line_that_names_the_factory(

@@ -3,7 +3,6 @@
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 from fullrank.environments import proximity
 from fullrank.environments.proximity import NOBODY, Nearest, Pairs, nearest, pairs, ranks
 
-Array = np.ndarray[Any, Any]
+from .recordings import AnyArray
 
 
 @contextmanager
@@ -25,7 +24,7 @@ def cells_only() -> Iterator[None]:
 
 
 @st.composite
-def crowds(draw: st.DrawFn) -> tuple[Array, Array]:
+def crowds(draw: st.DrawFn) -> tuple[AnyArray, AnyArray]:
     """Two sets of points in some copies, some of them absent, some in one place."""
     copies, one, other = (draw(st.integers(1, most)) for most in (3, 12, 12))
     generator = np.random.default_rng(draw(st.integers(0, 2**32)))
@@ -39,7 +38,7 @@ def crowds(draw: st.DrawFn) -> tuple[Array, Array]:
     return points[:, :, :one], points[:, :, one:]
 
 
-def brute_force(one: Array, other: Array, reach: Array) -> list[tuple[int, int, int]]:
+def brute_force(one: AnyArray, other: AnyArray, reach: AnyArray) -> list[tuple[int, int, int]]:
     return [
         (copy, first, second)
         for copy in range(one.shape[1])
@@ -56,7 +55,7 @@ def listed(found: Pairs) -> list[tuple[int, int, int]]:
 
 @given(crowd=crowds(), reach=st.sampled_from([0.0, 1e-3, 0.25, 1.0, 3.0, 100.0]))
 def test_cells_and_comparisons_find_the_pairs_that_brute_force_finds(
-    crowd: tuple[Array, Array], reach: float
+    crowd: tuple[AnyArray, AnyArray], reach: float
 ) -> None:
     one, other = crowd
     limits = np.where(np.arange(one.shape[2]) % 2, reach, reach / 3) * np.ones(one.shape[1:])
@@ -68,7 +67,7 @@ def test_cells_and_comparisons_find_the_pairs_that_brute_force_finds(
 
 @given(crowd=crowds(), count=st.integers(1, 5), limit=st.sampled_from([np.inf, 0.5, 0.0]))
 def test_cells_and_comparisons_find_the_same_nearest(
-    crowd: tuple[Array, Array], count: int, limit: float
+    crowd: tuple[AnyArray, AnyArray], count: int, limit: float
 ) -> None:
     one, other = crowd
     compared = nearest(one, other, count, limit=limit)
@@ -79,7 +78,7 @@ def test_cells_and_comparisons_find_the_same_nearest(
     check_nearest(compared, one, other, limit)
 
 
-def check_nearest(found: Nearest, one: Array, other: Array, limit: float) -> None:
+def check_nearest(found: Nearest, one: AnyArray, other: AnyArray, limit: float) -> None:
     somewhere = np.argwhere(np.isfinite(one[0]))
     np.testing.assert_array_equal(np.stack([found.copy, found.one], axis=1), somewhere)
     for (copy, first), which in zip(somewhere.tolist(), found.which, strict=True):
@@ -92,7 +91,7 @@ def check_nearest(found: Nearest, one: Array, other: Array, limit: float) -> Non
 
 @given(crowd=crowds(), d=st.floats(0, 3), data=st.data())
 def test_only_potential_neighbours_become_neighbours(
-    crowd: tuple[Array, Array], d: float, data: st.DataObject
+    crowd: tuple[AnyArray, AnyArray], d: float, data: st.DataObject
 ) -> None:
     """Proposition 1 of [DARL1N]: dist <= d + 2 epsilon before, where no agent moves by more."""
     before, _ = crowd
@@ -107,7 +106,7 @@ def test_only_potential_neighbours_become_neighbours(
 
 @given(crowd=crowds(), d=st.floats(0, 3))
 def test_everybody_is_its_own_neighbour_and_neighbours_are_mutual(
-    crowd: tuple[Array, Array], d: float
+    crowd: tuple[AnyArray, AnyArray], d: float
 ) -> None:
     points, _ = crowd
     found = set(listed(pairs(points, points, d)))
@@ -117,7 +116,7 @@ def test_everybody_is_its_own_neighbour_and_neighbours_are_mutual(
 
 
 @given(crowd=crowds())
-def test_ranks_count_the_pairs_of_each_first_point(crowd: tuple[Array, Array]) -> None:
+def test_ranks_count_the_pairs_of_each_first_point(crowd: tuple[AnyArray, AnyArray]) -> None:
     near = pairs(*crowd, 1.0)
     count: dict[tuple[int, int], int] = {}
     expected = []

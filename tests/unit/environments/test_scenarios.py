@@ -17,8 +17,6 @@ from fullrank.environments.particle.speaker_listener import SpeakerListener
 
 COMPETITIVE = ("predator_prey", "physical_deception", "keep_away")
 
-Array = np.ndarray[Any, Any]
-
 
 def stand(environment: Any, *positions: tuple[float, float]) -> None:
     """Put the bodies of copy 0 at rest at the given positions."""

@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.runs.event_log import (
+from fullrank.runs.event_history import EventHistory
+from fullrank.runs.events import (
     Acknowledged,
     Assigned,
     Began,
     Committed,
     EpochBegan,
     Event,
-    History,
     Joined,
     Published,
     Reopened,
@@ -33,12 +33,12 @@ def term(number: int) -> list[Event]:
     """A controller that commits a few iterations and is killed."""
     first = (number - 1) * EACH
     began = Began(run="r", term=number, known=first, resumes_at=first)
-    dealt = EpochBegan(term=number, epoch=0, matrix=((1.0, 0.0), (0.0, 1.0)))
+    epoch_began = EpochBegan(term=number, epoch=0, matrix=((1.0, 0.0), (0.0, 1.0)))
     joined = [Joined(term=number, learner=learner) for _, learner in ROWS]
     return [
         began,
         *joined,
-        dealt,
+        epoch_began,
         *(e for i in range(first, first + EACH) for e in round_(number, i)),
     ]
 
@@ -83,10 +83,10 @@ def stored_in(number: int) -> list[Event]:
     ]
 
 
-def lives() -> list[History]:
+def histories_by_term() -> list[EventHistory]:
     """A run, a piece for each term."""
     return [
-        History(
+        EventHistory(
             controller=term(number),
             replay=stored_in(number),
             learners={f"learner-{j}": learner_of(j, number) for _, j in ROWS},
@@ -95,20 +95,20 @@ def lives() -> list[History]:
     ]
 
 
-def found_in(pieces: list[History]) -> list[str]:
+def found_in(pieces: list[EventHistory]) -> list[str]:
     checker = Checker(REFERENCE)
     return [line for piece in pieces for line in checker.check(piece)]
 
 
 @given(cuts=st.lists(st.integers(0, 14 * TERMS), max_size=6))
 def test_a_sound_run_has_no_violation_however_it_is_cut(cuts: list[int]) -> None:
-    whole = [event for piece in lives() for event in piece.controller]
+    whole = [event for piece in histories_by_term() for event in piece.controller]
     ends = [*sorted(cuts), len(whole)]
     parts = [whole[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    replay = [event for piece in lives() for event in piece.replay]
-    pieces = [History(controller=part) for part in parts]
+    replay = [event for piece in histories_by_term() for event in piece.replay]
+    pieces = [EventHistory(controller=part) for part in parts]
     assert found_in([replace(pieces[0], replay=replay), *pieces[1:]]) == []
-    assert found_in(lives()) == []
+    assert found_in(histories_by_term()) == []
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ def test_a_sound_run_has_no_violation_however_it_is_cut(cuts: list[int]) -> None
 def test_what_breaks_late_is_named(
     place: int, kind: type[Event], fields: dict[str, object], said: str
 ) -> None:
-    pieces = lives()
+    pieces = histories_by_term()
     events = list(pieces[place].controller)
     first = next(index for index, event in enumerate(events) if isinstance(event, kind))
     events[first] = replace(events[first], **fields)  # type: ignore[arg-type]
@@ -133,23 +133,23 @@ def test_what_breaks_late_is_named(
 
 
 def test_terms_that_committed_nothing_do_not_make_it_forget_what_was_committed_before() -> None:
-    pieces = lives()[:3]
+    pieces = histories_by_term()[:3]
     idle = [Began(run="r", term=number, known=9, resumes_at=9) for number in (4, 5, 6)]
     forgetful = Began(run="r", term=7, known=8, resumes_at=8)
-    pieces += [History(controller=[began]) for began in (*idle, forgetful)]
+    pieces += [EventHistory(controller=[began]) for began in (*idle, forgetful)]
     assert found_in(pieces) == ["nothing is forgotten: term 7 knew 8 iterations of 9 committed"]
 
 
 def test_replay_that_lost_what_it_acknowledged_long_ago_is_found_out() -> None:
-    lost = History(replay=[Reopened(table="t", head=70)])
-    assert found_in([*lives(), lost]) == [
+    lost = EventHistory(replay=[Reopened(table="t", head=70)])
+    assert found_in([*histories_by_term(), lost]) == [
         "acknowledged is kept: table t: head 70 after 72 was stored"
     ]
 
 
 def test_it_remembers_no_more_after_many_terms_than_after_two() -> None:
     checker, sizes = Checker(REFERENCE), []
-    for piece in lives():
+    for piece in histories_by_term():
         checker.check(piece)
         remembered = checker.retained
         sizes.append(

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from fullrank.runs.event_log import (
+from fullrank.runs.event_history import EventHistory
+from fullrank.runs.events import (
     Acknowledged,
     Added,
     Assigned,
@@ -13,7 +14,6 @@ from fullrank.runs.event_log import (
     Committed,
     EpochBegan,
     Event,
-    History,
     Joined,
     Left,
     Published,
@@ -53,7 +53,7 @@ def iteration(number: int, *, term: int, culprit: int | None = None) -> list[Eve
     ]
 
 
-def sound() -> History:
+def sound() -> EventHistory:
     """Two terms; the second repeats iterations that the first had journalled but not logged."""
     first: list[Event] = [Began(run="r", term=1, known=0, resumes_at=0)]
     first += [Joined(term=1, learner=j) for j in range(3)]
@@ -69,7 +69,7 @@ def sound() -> History:
         Stored(table="t", first=8, head=12),
     ]
     learners = {f"learner-{j}": history_of(j) for j in (0, 2)}
-    return History(controller=[*first, *second], replay=replay, learners=learners)
+    return EventHistory(controller=[*first, *second], replay=replay, learners=learners)
 
 
 def history_of(learner: int) -> list[Event]:
@@ -94,16 +94,16 @@ def history_of(learner: int) -> list[Event]:
 def test_a_sound_history_has_no_violation() -> None:
     assert violations(sound()) == []
     assert violations(sound(), reference=REFERENCE) == []
-    assert violations(History(), reference=()) == []
+    assert violations(EventHistory(), reference=()) == []
 
 
-def controller(change: Callable[[list[Event]], None]) -> History:
+def controller(change: Callable[[list[Event]], None]) -> EventHistory:
     events = list(sound().controller)
     change(events)
     return replace(sound(), controller=events)
 
 
-def changed(kind: type[Event], number: int, **fields: object) -> History:
+def changed(kind: type[Event], number: int, **fields: object) -> EventHistory:
     """The sound history with other fields in the controller's ``number``-th event of a kind."""
 
     def change(events: list[Event]) -> None:
@@ -113,17 +113,17 @@ def changed(kind: type[Event], number: int, **fields: object) -> History:
     return controller(change)
 
 
-def with_replay(*events: Event) -> History:
+def with_replay(*events: Event) -> EventHistory:
     return replace(sound(), replay=[*sound().replay, *events])
 
 
-def with_sent(**fields: object) -> History:
+def with_sent(**fields: object) -> EventHistory:
     events = history_of(2)
     events[3] = replace(events[3], **fields)  # type: ignore[arg-type]
     return replace(sound(), learners={**sound().learners, "learner-2": events})
 
 
-def quarantined(*, rejoined: bool) -> History:
+def quarantined(*, rejoined: bool) -> EventHistory:
     def change(events: list[Event]) -> None:
         place = next(place for place, each in enumerate(events) if isinstance(each, Committed))
         events[place] = committed(0, term=1, culprit=1)
@@ -134,7 +134,7 @@ def quarantined(*, rejoined: bool) -> History:
     return controller(change)
 
 
-def recoded(*, unit: int) -> History:
+def recoded(*, unit: int) -> EventHistory:
     """Learner 0 computes a unit alone, in a row that C does not have."""
 
     def change(events: list[Event]) -> None:
@@ -174,10 +174,10 @@ def test_rows_that_were_added_count_with_those_of_the_code() -> None:
             controller(lambda events: events.insert(-1, events[-1])),
             "published once it is durable: iteration 2 was published twice",
         ),
-        (changed(Committed, 0, epoch=1), "rows have full rank: iteration 0: epoch 1 was never"),
-        (changed(Committed, 0, rows=((0, 0),)), "rows have full rank: iteration 0: rows [0]"),
+        (changed(Committed, 0, epoch=1), "rows span the target: iteration 0: epoch 1 was never"),
+        (changed(Committed, 0, rows=((0, 0),)), "rows span the target: iteration 0: rows [0]"),
         (changed(Committed, 0, rows=((0, 0), (9, 1))), "rows [0, 9] have rank 1"),
-        (recoded(unit=0), "rows have full rank: iteration 0: rows [0, 3] have rank 1"),
+        (recoded(unit=0), "rows span the target: iteration 0: rows [0, 3] have rank 1"),
         (changed(Committed, 0, rows=((0, 0), (1, 1), (1, 1))), "a row was used twice"),
         (changed(Committed, 0, rows=((0, 0), (1, 2))), "learner 2 never held row 1"),
         (with_sent(row=1), "used is what was sent: iteration 2: learner 2 never sent row 2"),
@@ -190,12 +190,12 @@ def test_rows_that_were_added_count_with_those_of_the_code() -> None:
         (changed(Acknowledged, 1, head=13), "position 12 was acknowledged and never stored"),
     ],
 )
-def test_a_violation_is_named(history: History, said: str) -> None:
+def test_a_violation_is_named(history: EventHistory, said: str) -> None:
     found = violations(history)
     assert any(said in line for line in found), found
 
 
-def test_a_deposed_controller_may_end_the_iteration_that_it_was_writing() -> None:
+def test_a_superseded_controller_may_end_the_iteration_that_it_was_writing() -> None:
     def late(events: list[Event]) -> None:
         began = next(each for each in reversed(events) if isinstance(each, Began))
         place = events.index(began)
@@ -255,7 +255,7 @@ def test_what_was_taken_back_may_be_committed_as_something_else(taken_back: bool
         *iteration(1, term=2),
         *iteration(2, term=2),
     ]
-    found = violations(History(controller=[*first, *back, *second]), reference=REFERENCE)
+    found = violations(EventHistory(controller=[*first, *back, *second]), reference=REFERENCE)
     if taken_back:
         assert found == []
     else:
@@ -263,3 +263,25 @@ def test_what_was_taken_back_may_be_committed_as_something_else(taken_back: bool
             "nothing is forgotten",
             "one digest an iteration",
         ]
+
+
+@pytest.mark.parametrize(("second", "enough"), [(2, True), (1, False)])
+def test_committed_rows_need_to_span_the_sum_alone_where_it_is_the_target(
+    second: int, enough: bool
+) -> None:
+    summed = EpochBegan(
+        term=1,
+        epoch=0,
+        matrix=((1.0, 1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 0.0, 1.0)),
+        target=((1.0, 1.0, 1.0),),
+    )
+
+    def change(events: list[Event]) -> None:
+        for place, event in enumerate(events):
+            if isinstance(event, EpochBegan):
+                events[place] = replace(summed, term=event.term)
+            elif isinstance(event, Committed):
+                events[place] = replace(event, rows=((0, 0), (second, second)))
+
+    found = violations(controller(change))
+    assert any("span the target" in line for line in found) is not enough, found

@@ -8,7 +8,7 @@ import pytest
 from tests.registries import shipped
 
 from fullrank.codes import codes
-from fullrank.common.errors import Corrupted
+from fullrank.common.errors import ConfigError, Corrupted
 from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig, load
 from fullrank.local import LocalRun
@@ -33,20 +33,29 @@ def config(**settings: Any) -> RunConfig:
 
 
 @pytest.mark.parametrize(
-    ("code", "learners"),
+    ("groups", "code", "learners"),
     [
-        (code, learners)
+        (groups, code, learners)
+        for groups in (1, 2)
         for code in shipped(codes)
         for learners in (5, 6, 8)
         if code != "ldpc" or learners == 6  # ldpc exists for some sizes only
     ],
 )
-def test_a_sum_has_the_bits_of_the_centralised_run_by_every_code(code: str, learners: int) -> None:
-    coded = LocalRun(config(**{"code.name": code, "learners": learners}))
-    plain = LocalRun(config(), coded=False)
+def test_sums_have_the_bits_of_the_centralised_run_by_every_code(
+    groups: int, code: str, learners: int
+) -> None:
+    sums = {"environment.agents": 4, "algorithm.groups": groups}
+    coded = LocalRun(config(**sums, **{"code.name": code, "learners": learners}))
+    plain = LocalRun(config(**sums), coded=False)
     committed = [each.update_digest for each in coded.train()]
     assert committed == [each.update_digest for each in plain.train()]
     assert coded.parameter_digest() == plain.parameter_digest()
+
+
+def test_units_that_form_no_equal_groups_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"algorithm\.groups = 2 does not divide 3 units"):
+        LocalRun(config(**{"environment.agents": 3, "algorithm.groups": 2}))
 
 
 def test_a_sum_needs_one_row_of_each_group_of_fractional() -> None:

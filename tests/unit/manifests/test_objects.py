@@ -59,7 +59,7 @@ def test_selectors_hit_the_pods_of_their_workload_alone(overlay: str) -> None:
             assert workloads[name].spec["selector"] == selector
 
 
-def test_no_more_learners_are_disturbed_at_a_time_than_the_code_tolerates(overlay: str) -> None:
+def test_no_more_learners_are_disrupted_at_a_time_than_the_code_tolerates(overlay: str) -> None:
     learner = workloads_of(overlay)["learner"]
     (budget,) = (
         b["spec"] for b in objects_of(overlay, BUDGET) if b["metadata"]["name"] == "learner"

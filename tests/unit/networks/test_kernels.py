@@ -64,13 +64,13 @@ def test_a_kernel_whose_bits_depend_on_the_company_is_not_chosen(
 ) -> None:
     real = Kernel.shared_product
 
-    def fickle(
+    def depends_on_company(
         self: Kernel, weights: torch.Tensor, inputs: torch.Tensor, out: torch.Tensor
     ) -> None:
         real(self, weights, inputs, out)
         out += 1e-5 * (len(weights) == 5)
 
-    monkeypatch.setattr(Kernel, "shared_product", fickle)
+    monkeypatch.setattr(Kernel, "shared_product", depends_on_company)
     monkeypatch.setattr(kernels, "_prefers_onednn", lambda: True)
     monkeypatch.setattr(kernels, "is_float32", lambda kernel: True)
     monkeypatch.setattr(kernels, "is_steady", kernels.is_steady.__wrapped__)

@@ -129,11 +129,11 @@ def groups(
     )
 
 
-def test_agents_of_one_shape_share_a_cohort() -> None:
+def test_agents_of_one_shape_share_a_network_group() -> None:
     assert [group.agents for group in groups()] == [(0, 2, 3), (1,)]
 
 
-def test_agents_with_local_critics_have_a_cohort_of_their_own() -> None:
+def test_agents_with_local_critics_have_a_network_group_of_their_own() -> None:
     shared, local, other = groups(
         critic_inputs=(
             CriticInput.CENTRALISED,

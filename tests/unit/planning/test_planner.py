@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 from tests.unit.planning.worlds import late, planned, regime
 
-from fullrank.codes.families.auto import Auto
 from fullrank.common.types import Matrix
+from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.planning import TUNING, Observation, Planner, candidates
 from fullrank.planning.costs import Traffic
 
@@ -97,7 +97,7 @@ def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
 
 
 def test_stopped_learners_are_planned_around() -> None:
-    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free)
     observe(planner, stopped=set(), iterations=20)
     assert planner.plan(range(6)).candidate.params["tolerance"] == 1
     observe(planner, stopped={0, 1}, iterations=40)
@@ -106,13 +106,13 @@ def test_stopped_learners_are_planned_around() -> None:
 
 
 def test_learners_that_join_are_planned_for() -> None:
-    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free)
     observe(planner, stopped=set(), iterations=20)
     assert planner.plan(range(7)).candidate.code.rows == 7
 
 
 def test_nothing_is_chosen_before_enough_was_seen() -> None:
-    planner = Planner(Auto(), units=3, seed=0, moved=free)
+    planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free)
     observe(planner, stopped=set(), iterations=3)
     plan = planner.plan(range(6))
     assert (plan.candidate.label, plan.changed, plan.forecasts) == ("cyclic,tolerance=1", False, ())

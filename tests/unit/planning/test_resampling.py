@@ -19,7 +19,7 @@ def past(delay_s: Times) -> Scenarios:
     )
 
 
-def test_chance_lateness_is_dealt_anew_and_stays_joint() -> None:
+def test_chance_lateness_is_drawn_anew_and_stays_joint() -> None:
     delay_s = np.zeros((100, 8))
     for row in delay_s:
         row[RNG.choice(8, 2, replace=False)] = 5.0

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.algorithms import World
+from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.codes import Code, make_code, support
 from fullrank.common.errors import ConfigError, NotDecodable
@@ -245,8 +245,8 @@ def test_thousands_of_learners_are_simulated(name: str, params: dict[str, Any], 
 
 def test_a_payload_is_what_the_algorithm_moves() -> None:
     environment = make_environment("cooperative_navigation", copies=1)
-    world = World(agents=tuple(environment.agents))
-    problem = MADDPG(hidden=16, batch_size=64).problem(world)
+    spec = EnvironmentSpec(agents=tuple(environment.agents))
+    problem = MADDPG(hidden=16, batch_size=64).problem(spec)
     cluster = Cluster(payload=Payload.of(problem))
     uncoded = make_code("uncoded", rows=4, units=3)
     rounds = simulate(cluster, uncoded, NoDelay(), iterations=1, seed=0)

@@ -1,9 +1,9 @@
 """Planned runs in virtual time."""
 
-from fullrank.codes.families.auto import Auto
+from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.planning.cluster import Regime
 from fullrank.planning.costs import Payload
-from fullrank.planning.simulation import PlannedRun, play_planned
+from fullrank.planning.planned_run import PlannedRun, play_planned
 
 
 def regime(**keys: object) -> Regime:
@@ -23,7 +23,7 @@ def planned(*regimes: Regime, iterations: int = 120, seed: int = 0) -> PlannedRu
     return play_planned(
         lambda iteration: regimes[min(iteration // each, len(regimes) - 1)],
         Payload(),
-        auto=Auto(),
+        auto=AutoCodeSettings(),
         iterations=iterations,
         seed=seed,
     )

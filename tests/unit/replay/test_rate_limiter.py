@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.replay import Memory, RateLimiter, Table
+from fullrank.replay import MemoryStorage, RateLimiter, Table
 
 CAPACITY = 5
 
@@ -16,7 +16,10 @@ def test_a_run_fills_its_table_before_anybody_samples() -> None:
 @given(st.lists(st.integers(0, CAPACITY)))
 def test_whatever_is_admitted_every_row_is_sampled_from_before_it_goes(steps: list[int]) -> None:
     """Step 0 is a sample of the whole table; others append that many rows, if admitted."""
-    table, limiter = Table(Memory(CAPACITY, 1), capacity=CAPACITY), RateLimiter(window=CAPACITY)
+    table, limiter = (
+        Table(MemoryStorage(CAPACITY, 1), capacity=CAPACITY),
+        RateLimiter(window=CAPACITY),
+    )
     table.append(0, np.zeros((CAPACITY, 1), np.float32))
     limiter.sampled(table.head)
     offered = table.head

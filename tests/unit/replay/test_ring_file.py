@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import Corrupted, InvalidContribution, StorageFailed, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.replay import RingFile, Table, limits
+from fullrank.replay.file_format import CRC, HEADER, sealed
 
 CAPACITY, ROW_SIZE, LONGEST, SECTOR = 7, 3, 4, 512
 SYNC = pytest.mark.parametrize("sync", [True, False])
@@ -301,9 +302,20 @@ def test_a_file_that_was_not_finished_is_no_table(tmp_path: Path) -> None:
     assert made(path, sync=True).head == 0
 
 
-def test_a_file_of_another_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+def test_a_damaged_version_is_not_taken_for_another_format(tmp_path: Path) -> None:
     path = tmp_path / "t.table"
     made(path, sync=True)
     path.write_bytes(path.read_bytes().replace(b"FRTABLE1", b"FRTABLE2", 1))
+    with pytest.raises(Corrupted, match="its header is not that of a table"):
+        RingFile(path, sync=True)
+
+
+def test_a_file_of_another_format_is_refused_with_both_versions(tmp_path: Path) -> None:
+    path = tmp_path / "t.table"
+    made(path, sync=True)
+    size = HEADER.size + CRC.size
+    content = path.read_bytes()
+    other = sealed(content[: HEADER.size].replace(b"FRTABLE1", b"FRTABLE2"))
+    path.write_bytes(other + content[size:])
     with pytest.raises(VersionMismatch, match=r"has format 2, .* reads format 1"):
         RingFile(path, sync=True)

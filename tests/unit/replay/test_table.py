@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.types import FloatArray
-from fullrank.replay import Memory, Priority, Sample, Table
+from fullrank.replay import MemoryStorage, Priority, Sample, Table
 from fullrank.replay.samplers import MOST_EXTRA
 
 CAPACITY, ROW_SIZE = 7, 3
@@ -19,7 +19,7 @@ CAPACITY, ROW_SIZE = 7, 3
 
 def table(head: int = 0) -> Table:
     """A table with ``head`` rows, row p being (p, p, p)."""
-    made = Table(Memory(CAPACITY, ROW_SIZE), capacity=CAPACITY)
+    made = Table(MemoryStorage(CAPACITY, ROW_SIZE), capacity=CAPACITY)
     for position in range(head):
         made.append(position, rows_of([position]))
     return made
@@ -125,7 +125,7 @@ def test_rows_are_gathered_straight_into_the_given_array() -> None:
 
 def sample(**changes: int) -> Sample:
     values = {"seed": 0, "iteration": 0, "tail": 2, "head": 9, "size": 4} | changes
-    return Sample(table="t", priority=None, **values)
+    return Sample(table="t", priority=None, episodes=None, **values)
 
 
 def test_a_sample_of_what_is_held_is_served() -> None:

@@ -4,6 +4,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 
@@ -21,6 +23,7 @@ def test_the_quickstart_ends_with_the_bits_of_the_centralised_run() -> None:
     assert coded.split() == ["coded", centralised.split()[1]]
 
 
+@pytest.mark.thorough
 def test_an_environment_of_one_s_own_is_learnt() -> None:
     first, last = (float(line.split()[-1]) for line in printed("bring_your_environment.py"))
     assert last > first

@@ -13,7 +13,7 @@ from fullrank.runs.record import IterationRecord
 from fullrank_reproduction import claims, coded_maddpg, page, timing, wang21
 from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.claim_results import ClaimResult, Held
-from fullrank_reproduction.claims import Table
+from fullrank_reproduction.claims import TimeTable
 from fullrank_reproduction.timing import Setting
 
 
@@ -89,7 +89,7 @@ def published() -> dict[Setting, float]:
     }
 
 
-def predicted() -> Table:
+def predicted() -> TimeTable:
     times = {}
     for each in timing.settings(codes=wang21.CODES):
         unit_s, shared_s = timing.published_compute(each.task, each.agents)
@@ -98,7 +98,7 @@ def predicted() -> Table:
 
 
 @pytest.fixture(scope="module")
-def virtual() -> Table:
+def virtual() -> TimeTable:
     return predicted()
 
 
@@ -106,7 +106,7 @@ def held(verdicts: list[ClaimResult]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 
-def test_two_published_cells_predict_all_others(virtual: Table) -> None:
+def test_two_published_cells_predict_all_others(virtual: TimeTable) -> None:
     known = claims.table(published())
     errors = sorted(
         abs(virtual[key] / value - 1.0) for key, value in known.items() if key[0] != "keep_away"
@@ -116,7 +116,7 @@ def test_two_published_cells_predict_all_others(virtual: Table) -> None:
     assert errors[-1] < 0.20
 
 
-def test_all_claims_on_times_hold_in_virtual_time(virtual: Table) -> None:
+def test_all_claims_on_times_hold_in_virtual_time(virtual: TimeTable) -> None:
     assert held(claims.judge_times(virtual, rounds=timing.ROUNDS)) == [Held.HELD] * 4
 
 
@@ -164,7 +164,7 @@ def test_the_published_numbers_do_not_all_meet_the_claims() -> None:
     ("claim", "code", "k"), [(0, "uncoded", 0), (1, "uncoded", 2), (2, "mds", 1), (3, "ldpc", 1)]
 )
 def test_a_time_that_speaks_against_a_claim_is_found(
-    virtual: Table, claim: int, code: str, k: int
+    virtual: TimeTable, claim: int, code: str, k: int
 ) -> None:
     key = ("cooperative_navigation", 8, code, k)
     wrong = {**virtual, key: virtual[key] + 2.0}
@@ -173,7 +173,7 @@ def test_a_time_that_speaks_against_a_claim_is_found(
     assert "cooperative_navigation, M = 8" in verdict.reason
 
 
-def test_what_was_not_run_is_not_testable(virtual: Table) -> None:
+def test_what_was_not_run_is_not_testable(virtual: TimeTable) -> None:
     few = claims.judge_times(virtual, rounds=6)
     assert few[3].held is Held.NOT_TESTABLE
     assert held(claims.judge_times({}, rounds=100)) == [Held.NOT_TESTABLE] * 4

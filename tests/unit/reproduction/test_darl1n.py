@@ -11,11 +11,11 @@ from fullrank.codes.analysis import computation_overhead, decodable_given_losses
 from fullrank.common.types import JSON
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.claim_results import ClaimResult, Held
-from fullrank_reproduction.darl1n import Scale, noise, published, table_v, times
+from fullrank_reproduction.darl1n import noise, published, table_v, times
 from fullrank_reproduction.darl1n.claims_noise import judge_noise
 from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
-from fullrank_reproduction.darl1n.experiment import cells
+from fullrank_reproduction.darl1n.experiment import Darl1nScale, cells
 from fullrank_reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.straggler_models import (
@@ -23,13 +23,13 @@ from fullrank_reproduction.darl1n.straggler_models import (
     stragglers,
     success_probability,
 )
-from fullrank_reproduction.darl1n.training import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.vandermonde import exact_variance
 
-NO_TRAINING = Budget(
+NO_TRAINING = Darl1nBudget(
     sizes=0, iterations=1, every=1, batch=16, seeds=1, timed=1, draws=0, episodes=0
 )
-TINY = Scale(
+TINY = Darl1nScale(
     name="tiny",
     budget=NO_TRAINING,
     trials=400,
@@ -130,19 +130,19 @@ def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
     assert whole["20"]["noise"][1] == pytest.approx((3 * 12 - 20) / 24)
 
 
-def test_dense_codes_wait_for_more_rows_until_they_are_quiet_and_light_ones_do_not(
+def test_dense_codes_wait_for_more_rows_until_the_variance_is_low_and_light_ones_do_not(
     found: Results,
 ) -> None:
     more: dict[str, float] = {}
     for scheme in times.SCHEMES:
         played = found[f"times-{scheme.name}"]
         for model in StragglerModel:
-            ranked, quiet = (
+            ranked, waited = (
                 played[times.point(model, 1.0, 0.2)],
-                played[times.quiet_point(model, 0.2)],
+                played[times.low_variance_point(model, 0.2)],
             )
-            assert quiet["seconds"] >= ranked["seconds"]
-            more[scheme.name] = quiet["rows"] - ranked["rows"]
+            assert waited["seconds"] >= ranked["seconds"]
+            more[scheme.name] = waited["rows"] - ranked["rows"]
     assert more[UNCODED.name] == more[REPETITION.name] == 0.0
     assert min(more[MDS.name], more[SPARSE[2].name]) > 2.0
 
@@ -162,65 +162,65 @@ def table(scheme: published.Scheme) -> str:
     return f"table-v-{scheme.name}"
 
 
-def succeed(found: dict[str, JSON]) -> None:
+def raise_uncoded_success(found: dict[str, JSON]) -> None:
     found[table(UNCODED)]["success"]["fixed"][1]["value"] = 1.0
     found[table(MDS)]["success"]["fixed"][1]["value"] = 0.9
 
 
-def fail(found: dict[str, JSON]) -> None:
+def lower_dense_success(found: dict[str, JSON]) -> None:
     found[table(SPARSE[2])]["success"]["fixed"][2]["value"] = 0.1
 
 
-def quieten(found: dict[str, JSON]) -> None:
+def lower_ldgm_variance(found: dict[str, JSON]) -> None:
     found[table(LDGM[1])]["variance"][2]["mean"] = -9.0
 
 
-def sparse_quieten(found: dict[str, JSON]) -> None:
+def lower_sparse_variance(found: dict[str, JSON]) -> None:
     found[table(SPARSE[0])]["variance"][1]["mean"] = -20.0
 
 
-def undercut(found: dict[str, JSON]) -> None:
+def undercut_least_noise(found: dict[str, JSON]) -> None:
     found["noise-mds"]["13"]["least"] = 0.99
 
 
-def clear(found: dict[str, JSON]) -> None:
+def lower_mds_noise(found: dict[str, JSON]) -> None:
     found["noise-mds"]["12"]["noise"][1] = 9.0
 
 
-def drown(found: dict[str, JSON]) -> None:
+def raise_harmonic_noise(found: dict[str, JSON]) -> None:
     found["noise-harmonic"]["18"]["noise"][1] = 2.1
 
 
-def late(
+def lengthening(
     scheme: published.Scheme, delay_s: float, rate: float
 ) -> Callable[[dict[str, JSON]], None]:
-    def take_long(found: dict[str, JSON]) -> None:
+    def lengthen(found: dict[str, JSON]) -> None:
         for model in StragglerModel:
             found[f"times-{scheme.name}"][times.point(model, delay_s, rate)]["seconds"] = 99.0
 
-    return take_long
+    return lengthen
 
 
-def heavy(found: dict[str, JSON]) -> None:
+def raise_sparse_overhead(found: dict[str, JSON]) -> None:
     found[table(SPARSE[0])]["overhead"] = 24.0
 
 
 @pytest.mark.parametrize(
     ("judge", "claim", "change"),
     [
-        (judge_table, 0, heavy),
-        (judge_table, 1, succeed),
-        (judge_table, 2, fail),
-        (judge_table, 5, quieten),
-        (judge_table, 6, sparse_quieten),
-        (judge_noise, 0, undercut),
-        (judge_noise, 1, clear),
-        (judge_noise, 2, drown),
-        (independent, 0, late(UNCODED, 1.0, 0.0)),
-        (independent, 0, late(REPETITION, 1.0, 0.0)),
-        (fixed, 3, late(MDS, 4.0, 0.2)),
-        (fixed, 4, late(MDS, 4.0, 0.5)),
-        (convergence, 0, late(LDGM[1], 1.0, 0.5)),
+        (judge_table, 0, raise_sparse_overhead),
+        (judge_table, 1, raise_uncoded_success),
+        (judge_table, 2, lower_dense_success),
+        (judge_table, 5, lower_ldgm_variance),
+        (judge_table, 6, lower_sparse_variance),
+        (judge_noise, 0, undercut_least_noise),
+        (judge_noise, 1, lower_mds_noise),
+        (judge_noise, 2, raise_harmonic_noise),
+        (independent, 0, lengthening(UNCODED, 1.0, 0.0)),
+        (independent, 0, lengthening(REPETITION, 1.0, 0.0)),
+        (fixed, 3, lengthening(MDS, 4.0, 0.2)),
+        (fixed, 4, lengthening(MDS, 4.0, 0.5)),
+        (convergence, 0, lengthening(LDGM[1], 1.0, 0.5)),
     ],
 )
 def test_what_speaks_against_a_claim_is_found(

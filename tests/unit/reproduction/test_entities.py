@@ -10,12 +10,14 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
 from fullrank.environments.lattice.environment import LatticeEnvironment
-from fullrank_reproduction.entities import Kind, entities_of
+from fullrank_reproduction.entities import EntityKind, entities_of
 
 EVERYBODY = {"distance": 100.0}
 
 
-def looked_at(kind: Kind, observation: np.ndarray[Any, Any], agent: int) -> np.ndarray[Any, Any]:
+def attended(
+    kind: EntityKind, observation: np.ndarray[Any, Any], agent: int
+) -> np.ndarray[Any, Any]:
     """Entries of an agent's places for one kind, shape (n, f)."""
     own = observation.reshape(len(kind.columns), -1)[agent]
     seen: np.ndarray[Any, Any] = own[kind.columns[agent]][kind.placed[agent]]
@@ -38,7 +40,7 @@ def test_others_stand_where_an_arena_says(name: str, agents: int, params: dict[s
     observation = arena.observation()[0]
     described = entities_of(arena, name)
     position, velocity = arena.crowd.position[:, 0].T, arena.crowd.velocity[:, 0].T
-    bodies = [body.kind for body in arena.plan.bodies]
+    bodies = [body.kind for body in arena.layout.bodies]
     for agent in range(agents):
         own = observation.reshape(agents, -1)[agent][described.own]
         alive = float(agent != 0)
@@ -47,9 +49,9 @@ def test_others_stand_where_an_arena_says(name: str, agents: int, params: dict[s
         for kind in described.kinds[1:]:
             others = [j for j in range(agents) if j != agent and bodies[j] == kind.name]
             truth = [[*position[j] - position[agent], *velocity[j], float(j != 0)] for j in others]
-            seen = looked_at(kind, observation, agent)
+            seen = attended(kind, observation, agent)
             np.testing.assert_allclose(seen, np.reshape(truth, (-1, 5)), rtol=1e-5, atol=1e-6)
-        food = looked_at(described.kinds[0], observation, agent)
+        food = attended(described.kinds[0], observation, agent)
         places = arena.crowd.food[:, 0].T - position[agent]
         nearest = places[np.argsort((places**2).sum(axis=1))]
         np.testing.assert_allclose(food, nearest, rtol=1e-5, atol=1e-6)
@@ -72,7 +74,7 @@ def test_neighbours_stand_where_a_lattice_says(name: str, agents: int) -> None:
     (kind,) = entities_of(lattice, name).kinds
     for agent in range(agents):
         around = [j for j in lattice.hood[agent, 1:] if j >= 0]
-        assert np.array_equal(looked_at(kind, observation, agent), lattice.state[0, around])
+        assert np.array_equal(attended(kind, observation, agent), lattice.state[0, around])
     assert not kind.blank  # a neighbour with no bit set is there
 
 

@@ -10,23 +10,31 @@ import numpy as np
 import pytest
 
 from fullrank.common.seeding import derive
-from fullrank.common.types import JSON, FloatArray
+from fullrank.common.types import JSON, BoolArray, FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc import best, train
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import crossplay, epc_contests, epc_runs
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import policies_of, side_of
-from fullrank_reproduction.darl1n.training.published import BATTLE, EPC, EPISODES, GRASSLAND, Task
+from fullrank_reproduction.darl1n.training.published import (
+    BATTLE,
+    EPC,
+    EPISODES,
+    GRASSLAND,
+    Darl1nTask,
+)
 from fullrank_reproduction.darl1n.training.trials import Trial
 
-TINY = Budget(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
+TINY = Darl1nBudget(
+    sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80
+)
 TWO = dataclasses.replace(TINY, sizes=2)
 
 
-def adversaries_found(budget: Budget, task: Task) -> dict[str, JSON]:
+def adversaries_found(budget: Darl1nBudget, task: Darl1nTask) -> dict[str, JSON]:
     """Untrained policies of both sides, as results of the adversaries' trials."""
     found = {}
     for size in task.sizes[: budget.sizes]:
@@ -44,7 +52,7 @@ def adversaries_found(budget: Budget, task: Task) -> dict[str, JSON]:
 def together(adversaries: Act, good: Act) -> Act:
     """Joint actions of both sides of a contest."""
 
-    def act(observation: FloatArray) -> FloatArray:
+    def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
         first, second = np.split(observation, 2, axis=1)
         return np.concatenate([adversaries(first), good(second)], axis=1)
 
@@ -53,7 +61,7 @@ def together(adversaries: Act, good: Act) -> Act:
 
 @pytest.mark.parametrize("task", [GRASSLAND, BATTLE], ids=lambda task: task.name)
 def test_a_team_is_judged_in_the_episodes_and_by_the_adversaries_that_others_meet(
-    task: Task, tmp_path: Path
+    task: Darl1nTask, tmp_path: Path
 ) -> None:
     found = adversaries_found(TINY, task)
     curriculum = epc_contests.contest(TINY, found, task)

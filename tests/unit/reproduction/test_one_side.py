@@ -8,7 +8,7 @@ import torch
 
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment, make_environment
-from fullrank_reproduction.baselines.epc.views import Eyes
+from fullrank_reproduction.baselines.epc.entity_observations import ObservationParser
 from fullrank_reproduction.entities import entities_of
 from fullrank_reproduction.one_side import OneSide
 
@@ -70,8 +70,8 @@ def test_a_side_sees_whom_its_agents_see_in_the_contest(task: str) -> None:
     side = OneSide(whole, entities_of(whole, task), lambda observation: observation)
     mine = torch.from_numpy(side.reset([1, 2, 3], [0, 1, 2]))
     joint = torch.from_numpy(whole.reset([1, 2, 3], [0, 1, 2]))
-    own = Eyes(side.entities(), agents=GOOD).view(mine.contiguous())
-    known = Eyes(entities_of(whole, task), agents=6).view(joint)
+    own = ObservationParser(side.entities(), agents=GOOD).parse(mine.contiguous())
+    known = ObservationParser(entities_of(whole, task), agents=6).parse(joint)
     assert torch.equal(own.own, known.own[:, ADVERSARIES:])
     for some, all_ in zip(own.kinds, known.kinds, strict=True):
         assert some.present.any()

@@ -8,7 +8,7 @@ from fullrank.common.types import JSON
 from fullrank.local import LocalIteration, LocalRun
 from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.training import scaling
-from fullrank_reproduction.darl1n.training.published import OURS
+from fullrank_reproduction.darl1n.training.published import ENGINE_METHODS
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 
 
@@ -64,8 +64,11 @@ def test_methods_and_teams_are_timed_in_turns_after_an_iteration_that_does_not_c
     monkeypatch.setattr(scaling, "LocalRun", Played)
     monkeypatch.setattr(scaling, "BATCH", 16)
     spent = scaling.measured((3, 6), 2, lambda: float(len(played)))
-    assert played == [(method, agents) for agents in (3, 6) for method in OURS] * 3
-    assert spent == {method: [[float(method in OURS)] * 2] * 2 for method in (*OURS, scaling.APART)}
+    assert played == [(method, agents) for agents in (3, 6) for method in ENGINE_METHODS] * 3
+    assert spent == {
+        method: [[float(method in ENGINE_METHODS)] * 2] * 2
+        for method in (*ENGINE_METHODS, scaling.APART)
+    }
 
 
 def test_learners_apart_take_as_long_as_the_slowest_and_the_controller() -> None:

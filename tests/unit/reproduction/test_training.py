@@ -26,16 +26,22 @@ from fullrank_reproduction.darl1n.training import (
     tables,
     wireless,
 )
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return, mean_curve
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import (
+    LearningCurve,
+    fixed_return,
+    mean_curve,
+)
 from fullrank_reproduction.darl1n.training.crossplay import PLAYED
 from fullrank_reproduction.darl1n.training.policies import policies_of, seat
 from fullrank_reproduction.darl1n.training.published import FOOD, GRASSLAND, ISING, TASKS
 from fullrank_reproduction.darl1n.training.runs import adversaries, learners, teams
 from fullrank_reproduction.darl1n.training.trials import Trial, adversaries_in
 
-TINY = Budget(sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80)
-WHOLE = Budget(
+TINY = Darl1nBudget(
+    sizes=1, iterations=2, every=1, batch=16, seeds=1, timed=1, draws=1, episodes=80
+)
+WHOLE = Darl1nBudget(
     sizes=4, iterations=3_000, every=30, batch=1_024, seeds=3, timed=3, draws=5, episodes=2_000
 )
 
@@ -116,9 +122,9 @@ def test_names_of_runs_are_unique_and_contests_have_adversaries() -> None:
     assert len(teams(WHOLE)) == 16
 
 
-def curve(returns: list[float], *, every: int = 30) -> Curve:
+def curve(returns: list[float], *, every: int = 30) -> LearningCurve:
     iterations = every * np.arange(len(returns), dtype=float)
-    return Curve(iterations=iterations, seconds=2.0 * iterations, returns=np.array(returns))
+    return LearningCurve(iterations=iterations, seconds=2.0 * iterations, returns=np.array(returns))
 
 
 def test_a_run_has_settled_when_ninety_iterations_vary_by_little() -> None:

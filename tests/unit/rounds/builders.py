@@ -32,7 +32,7 @@ def encode(code: Code, row: int, updates: list[FloatArray]) -> Vector:
     return np.asarray(code.matrix[row] @ pad(updates))
 
 
-def hand_in(round_: Round, code: Code, row: int, updates: list[FloatArray]) -> Decision:
+def offer_row(round_: Round, code: Code, row: int, updates: list[FloatArray]) -> Decision:
     """Report and offer as an honest learner of this row does; returns the decision."""
     for unit in support(code.matrix[row]):
         round_.report(unit, unit_digest(updates[unit]), learner=row + 100)

@@ -14,7 +14,7 @@ from tests.unit.rounds.builders import (
     decoded,
     draw_updates,
     encode,
-    hand_in,
+    offer_row,
     open_round,
     pad,
     reason_of,
@@ -33,8 +33,8 @@ WIDE = [
 
 def test_a_vector_changed_in_flight_is_corrupt_without_redundancy() -> None:
     round_, updates = open_round(), draw_updates()
-    hand_in(round_, CODE, 0, updates)
-    hand_in(round_, CODE, 1, updates)
+    offer_row(round_, CODE, 0, updates)
+    offer_row(round_, CODE, 1, updates)
     damaged = encode(CODE, 2, updates)
     damaged[1] += 2.0**-20
     for unit in support(CODE.matrix[2]):
@@ -59,7 +59,7 @@ def test_a_bit_flipped_in_one_vector_is_without_effect_and_its_learner_is_named(
     without = [row for row in range(8) if row != culprit]
     round_ = open_round(made)
     for row in without:
-        hand_in(round_, made, row, updates)
+        offer_row(round_, made, row, updates)
     for unit in support(made.matrix[culprit]):
         round_.report(unit, unit_digest(updates[unit]), learner=culprit + 100)
     damaged = encode(made, culprit, updates)
@@ -84,7 +84,7 @@ def test_an_error_below_rounding_is_without_effect_and_names_nobody() -> None:
     code, updates = make_code("replication", rows=6, units=3), WIDE
     round_ = open_round(code, (5, 5, 5))
     for row in range(5):
-        hand_in(round_, code, row, updates)
+        offer_row(round_, code, row, updates)
     round_.report(2, unit_digest(updates[2]), learner=105)
     damaged = encode(code, 5, updates)
     damaged[1] = np.nextafter(damaged[1], 1.0)
@@ -99,7 +99,7 @@ def test_a_vector_beyond_every_update_is_corrupt_and_never_inexact(value: float)
     code = make_code("cyclic", rows=4, units=3)
     round_ = open_round(code, (5, 5, 5))
     for row in (0, 1):
-        hand_in(round_, code, row, WIDE)
+        offer_row(round_, code, row, WIDE)
     for unit in support(code.matrix[2]):
         round_.report(unit, unit_digest(WIDE[unit]), learner=102)
     damaged = encode(code, 2, WIDE)
@@ -117,7 +117,7 @@ def test_a_wrong_computation_is_named_where_others_computed_the_unit(
     wrong = list(updates)
     wrong[unit] = snap(updates[unit] + np.float32(2.0**-20))
     for row in range(5):
-        decision = hand_in(round_, CODE, row, wrong if row == culprit else updates)
+        decision = offer_row(round_, CODE, row, wrong if row == culprit else updates)
         if decision.verdict is Verdict.COMMIT:
             assert culprit_of(decision) in (None, culprit + 100)
     assert decision.verdict is Verdict.COMMIT
@@ -129,8 +129,8 @@ def test_a_wrong_computation_is_named_where_others_computed_the_unit(
 def test_learners_that_disagree_are_corrupt_until_it_is_certain_who_is_wrong() -> None:
     round_, updates = open_round(), draw_updates()
     wrong = [updates[0], snap(updates[1] + np.float32(2.0**-20)), updates[2]]
-    verdicts = [hand_in(round_, CODE, row, updates) for row in (0, 1)]
-    verdicts += [hand_in(round_, CODE, 2, wrong), hand_in(round_, CODE, 3, updates)]
+    verdicts = [offer_row(round_, CODE, row, updates) for row in (0, 1)]
+    verdicts += [offer_row(round_, CODE, 2, wrong), offer_row(round_, CODE, 3, updates)]
     assert [each.verdict for each in verdicts] == [
         *[Verdict.WAIT] * 2,
         Verdict.CORRUPT,
@@ -148,7 +148,7 @@ def test_of_two_that_disagree_nobody_is_named() -> None:
     wrong[unit] = snap(updates[unit] + np.float32(2.0**-20))
     for order in ((0, 1, 2), (1, 2, 0), (0, 2, 3, 1)):
         round_ = open_round(code)
-        decisions = [hand_in(round_, code, row, wrong if row == 0 else updates) for row in order]
+        decisions = [offer_row(round_, code, row, wrong if row == 0 else updates) for row in order]
         assert culprit_of(decisions[-1]) in (None, 100)
         assert decisions[-1].verdict is Verdict.CORRUPT or culprit_of(decisions[-1]) == 100
 
@@ -156,7 +156,7 @@ def test_of_two_that_disagree_nobody_is_named() -> None:
 def test_a_false_report_alone_convicts_its_author() -> None:
     round_, updates = open_round(), draw_updates()
     for row in range(3):
-        hand_in(round_, CODE, row, updates)
+        offer_row(round_, CODE, row, updates)
     assert round_.decide().verdict is Verdict.COMMIT
     round_.report(2, b"another digest16", learner=99)  # of a learner whose row was not needed
     decision = round_.decide()
@@ -168,8 +168,8 @@ def test_two_that_agree_on_the_same_wrong_bits_outvote_one() -> None:
     round_, updates = open_round(), draw_updates()
     wrong = [updates[0], snap(updates[1] + np.float32(2.0**-20)), updates[2]]
     for row in (0, 1, 2):
-        hand_in(round_, CODE, row, wrong)
-    decision = hand_in(round_, CODE, 3, updates)
+        offer_row(round_, CODE, row, wrong)
+    decision = offer_row(round_, CODE, 3, updates)
     assert (decision.verdict, culprit_of(decision)) == (Verdict.COMMIT, 103)
 
 
@@ -192,7 +192,7 @@ def test_an_inexact_result_says_whose_wrong_vector_would_show(
 ) -> None:
     round_, updates = open_round(NEARLY_ONE, (5, 5, 5)), WIDE
     for row in rows:
-        decision = hand_in(round_, NEARLY_ONE, row, updates)
+        decision = offer_row(round_, NEARLY_ONE, row, updates)
     assert decision.verdict is Verdict.INEXACT
     assert (len(decoded(decision).auditable), len(decoded(decision).nameable)) == (
         auditable,
@@ -203,7 +203,7 @@ def test_an_inexact_result_says_whose_wrong_vector_would_show(
 def test_a_wrong_vector_that_no_digest_can_prove_is_left_out_and_its_learner_named() -> None:
     updates, round_ = WIDE, open_round(NEARLY_ONE, (5, 5, 5))
     for row in (0, 1, 2, 3):
-        hand_in(round_, NEARLY_ONE, row, updates)
+        offer_row(round_, NEARLY_ONE, row, updates)
     for unit, update in enumerate(updates):
         round_.report(unit, unit_digest(update), learner=105)
     damaged = encode(NEARLY_ONE, 5, updates)
@@ -217,8 +217,8 @@ def test_a_wrong_vector_that_no_digest_can_prove_is_left_out_and_its_learner_nam
 def test_learners_that_disagree_never_pass_as_inexact() -> None:
     updates = LARGE
     round_ = open_round(ILL_CONDITIONED, (2, 2))
-    hand_in(round_, ILL_CONDITIONED, 0, updates)
-    hand_in(round_, ILL_CONDITIONED, 1, updates)
+    offer_row(round_, ILL_CONDITIONED, 0, updates)
+    offer_row(round_, ILL_CONDITIONED, 1, updates)
     round_.report(0, b"another digest16", learner=102)
     assert round_.decide().verdict is not Verdict.COMMIT
 
@@ -226,7 +226,7 @@ def test_learners_that_disagree_never_pass_as_inexact() -> None:
 def test_a_wrong_vector_of_a_row_that_was_added_is_found_and_left_out() -> None:
     round_, updates = open_round(), draw_updates()
     for row in (0, 1, 2, 3):
-        hand_in(round_, CODE, row, updates)
+        offer_row(round_, CODE, row, updates)
     added = round_.add(1)
     wrong = pad(updates)[1]
     wrong[0] += 2.0**-20

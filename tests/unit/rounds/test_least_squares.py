@@ -31,7 +31,7 @@ def vector(row: int) -> Vector:
     return np.asarray(CODE.matrix[row] @ updates)
 
 
-def hand_in(round_: Round, row: int) -> Decision:
+def offer_row(round_: Round, row: int) -> Decision:
     for unit in support(CODE.matrix[row]):
         own = NOISES[row, unit, : SIZES[unit]].astype(np.float32)
         round_.report(unit, unit_digest(own), learner=row)
@@ -43,10 +43,10 @@ def predicted(*rows: int) -> float:
     return float(decoded_variances(CODE.matrix[sorted(rows)]).mean())
 
 
-def test_it_waits_for_rank_then_for_quiet() -> None:
+def test_it_waits_for_rank_then_for_low_variance() -> None:
     assert predicted(5, 0, 3) > predicted(5, 0, 3, 1) > predicted(5, 0, 3, 1, 2)
     round_ = open_round(predicted(5, 0, 3, 1, 2))
-    verdicts = [hand_in(round_, row).verdict for row in (5, 0, 3, 1, 2)]
+    verdicts = [offer_row(round_, row).verdict for row in (5, 0, 3, 1, 2)]
     assert verdicts == [Verdict.WAIT] * 2 + [Verdict.HIGH_VARIANCE] * 2 + [Verdict.COMMIT]
 
 
@@ -57,12 +57,12 @@ def test_without_a_limit_rank_is_enough_and_at_zero_nothing_is(
     limit: float, expected: list[Verdict]
 ) -> None:
     round_ = open_round(limit)
-    assert [hand_in(round_, row).verdict for row in range(6)] == [Verdict.WAIT] * 2 + expected
+    assert [offer_row(round_, row).verdict for row in range(6)] == [Verdict.WAIT] * 2 + expected
 
 
 def test_a_decision_says_that_it_is_not_exact_and_how_noisy_it_is() -> None:
     round_ = open_round(np.inf)
-    decision = [hand_in(round_, row) for row in (4, 1, 2)][-1]
+    decision = [offer_row(round_, row) for row in (4, 1, 2)][-1]
     assert isinstance(decision, Decoded)
     assert decision.verdict is Verdict.COMMIT
     assert not decision.exact
@@ -77,7 +77,7 @@ def test_every_vector_counts_and_the_order_of_arrival_does_not(
     order: list[int], count: int
 ) -> None:
     round_ = open_round(0.0)
-    decision = [hand_in(round_, row) for row in order[:count]][-1]
+    decision = [offer_row(round_, row) for row in order[:count]][-1]
     rows = sorted(order[:count])
     expected = least_squares(CODE.matrix[rows], [vector(row) for row in rows])
     assert isinstance(decision, Decoded)
@@ -90,7 +90,7 @@ def test_every_vector_counts_and_the_order_of_arrival_does_not(
 def test_what_is_too_large_for_an_update_is_not_committed() -> None:
     round_ = open_round(np.inf)
     for row in range(2):
-        hand_in(round_, row)
+        offer_row(round_, row)
     for unit in range(3):
         round_.report(unit, b"digest", learner=2)
     round_.offer(learner=2, row=2, coded=np.full(5, 1e300))

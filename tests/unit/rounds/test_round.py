@@ -11,7 +11,7 @@ from tests.unit.rounds.builders import (
     decoded,
     draw_updates,
     encode,
-    hand_in,
+    offer_row,
     open_round,
     pad,
 )
@@ -27,7 +27,7 @@ from fullrank.rounds.round import Round
 
 def test_it_commits_at_full_rank_and_not_before() -> None:
     round_, updates = open_round(), draw_updates()
-    verdicts = [hand_in(round_, CODE, row, updates).verdict for row in (4, 1, 3)]
+    verdicts = [offer_row(round_, CODE, row, updates).verdict for row in (4, 1, 3)]
     assert verdicts == [Verdict.WAIT, Verdict.WAIT, Verdict.COMMIT]
     assert (round_.rank, round_.decodable, round_.rows) == (3, True, frozenset({1, 3, 4}))
     assert round_.received == [104, 101, 103]
@@ -40,7 +40,7 @@ def test_the_committed_bits_do_not_depend_on_who_came_when(
 ) -> None:
     round_, updates = open_round(), draw_updates(seed)
     for row in order[:count]:
-        decision = hand_in(round_, CODE, row, updates)
+        decision = offer_row(round_, CODE, row, updates)
     assert decision.verdict is Verdict.COMMIT
     assert decoded(decision).updates.tobytes() == pad(updates).astype(np.float32).tobytes()
     assert decoded(decision).digests == tuple(map(unit_digest, updates))
@@ -82,7 +82,7 @@ def test_a_vector_without_the_digests_of_all_its_units_is_refused() -> None:
     with pytest.raises(InvalidContribution, match=r"without the digests of units \[1\]"):
         round_.offer(learner=0, row=0, coded=encode(CODE, 0, updates))
     assert (round_.received, round_.rank) == ([], 0)
-    assert hand_in(round_, CODE, 0, updates).verdict is Verdict.WAIT
+    assert offer_row(round_, CODE, 0, updates).verdict is Verdict.WAIT
 
 
 def report_all(round_: Round, learner: int) -> None:
@@ -135,8 +135,8 @@ def same(one: Decision, other: Decision) -> bool:
 def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
     updates = LARGE
     round_ = open_round(ILL_CONDITIONED, (2, 2))
-    hand_in(round_, ILL_CONDITIONED, 0, updates)
-    inexact = hand_in(round_, ILL_CONDITIONED, 1, updates)
+    offer_row(round_, ILL_CONDITIONED, 0, updates)
+    inexact = offer_row(round_, ILL_CONDITIONED, 1, updates)
     assert inexact.verdict is Verdict.INEXACT
     assert (
         np.abs(decoded(inexact).updates - pad(updates)).max()
@@ -144,7 +144,7 @@ def test_an_ill_conditioned_set_is_inexact_and_one_more_row_mends_it() -> None:
         < np.inf
     )
     assert decoded(inexact).error_bound > 0
-    exact = hand_in(round_, ILL_CONDITIONED, 2, updates)
+    exact = offer_row(round_, ILL_CONDITIONED, 2, updates)
     assert exact.verdict is Verdict.COMMIT
 
 
@@ -165,7 +165,7 @@ def test_units_computed_alone_complete_whatever_came_to_the_same_bits(
     round_ = open_round(code)
     came = data.draw(st.lists(st.integers(0, 4), unique=True, max_size=5))
     for row in came:
-        decision = hand_in(round_, code, row, updates)
+        decision = offer_row(round_, code, row, updates)
     missing = round_.missing()
     assert len(missing) == 3 - round_.rank
     for unit in missing:

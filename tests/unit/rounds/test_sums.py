@@ -13,9 +13,9 @@ from fullrank.common.errors import InvalidContribution
 from fullrank.common.linear_hash import LinearHash
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap, unit_digest
-from fullrank.rounds.contributions import report_of
 from fullrank.rounds.decision import Decision, Verdict
 from fullrank.rounds.exact import ExactDecoding
+from fullrank.rounds.reports import report_of
 from fullrank.rounds.round import Round
 
 SIZES = (5, 3, 5, 4, 2, 5)
@@ -42,7 +42,7 @@ def open_round(code: Code) -> Round:
     return Round(7, code, target_sizes=(5,) * len(code.target), decoding=ExactDecoding(key=KEY))
 
 
-def hand_in(
+def offer_row(
     round_: Round, code: Code, row: int, updates: list[FloatArray], *, flip: int | None = None
 ) -> Decision:
     for unit in support(code.matrix[row]):
@@ -68,7 +68,7 @@ def test_the_committed_sums_are_the_centralised_bits_whoever_came(
 ) -> None:
     round_, updates, came = open_round(code), draw_updates(seed, SIZES), []
     for row in (row for row in order if row < code.rows):
-        decision = hand_in(round_, code, row, updates)
+        decision = offer_row(round_, code, row, updates)
         came.append(row)
         enough = suffice(code, came)
         assert decision.verdict is (Verdict.COMMIT if enough else Verdict.WAIT)
@@ -97,7 +97,7 @@ def test_a_bit_flipped_in_a_vector_is_never_committed_and_its_learner_is_named(
     after.view(np.uint64)[flip % 5] ^= np.uint64(1 << flip // 5 % 64)
     assume(np.isfinite(after).all())
     for row in rows:
-        decision = hand_in(round_, code, row, updates, flip=flip if row == wrong else None)
+        decision = offer_row(round_, code, row, updates, flip=flip if row == wrong else None)
     if decision.verdict is Verdict.COMMIT:
         assert decoded(decision).updates.tobytes() == centralised(code, updates)
         assert culprit_of(decision) in (None, wrong + 100)
@@ -111,9 +111,9 @@ def test_a_bit_flipped_in_a_vector_is_never_committed_and_its_learner_is_named(
 def test_a_vector_that_none_of_its_units_explains_is_corrupt_without_redundancy() -> None:
     code, updates = CODES[0], draw_updates(0, SIZES)
     round_ = open_round(code)
-    hand_in(round_, code, 0, updates)
-    hand_in(round_, code, 3, updates)
-    decision = hand_in(round_, code, 6, updates, flip=5 * 40)
+    offer_row(round_, code, 0, updates)
+    offer_row(round_, code, 3, updates)
+    decision = offer_row(round_, code, 6, updates, flip=5 * 40)
     assert decision.verdict is Verdict.CORRUPT
     assert "differ from what learners reported" in reason_of(decision)
 
@@ -129,7 +129,7 @@ def test_a_wrong_unit_is_never_committed_once_two_learners_reported_it(
     wrong = list(updates)
     wrong[unit] = snap(updates[unit] + np.float32(2.0**-20))
     for row in range(code.rows):
-        decision = hand_in(round_, code, row, wrong if row == wrong_row else updates)
+        decision = offer_row(round_, code, row, wrong if row == wrong_row else updates)
         holders = [one for one in range(row + 1) if code.matrix[one, unit]]
         if decision.verdict is Verdict.COMMIT and len(holders) > 1:
             assert decoded(decision).updates.tobytes() == centralised(code, updates)
@@ -142,7 +142,7 @@ def test_a_false_report_beside_a_right_vector_convicts_its_author(byte: int) -> 
     code, updates = CODES[0], draw_updates(3, SIZES)
     round_ = open_round(code)
     for row in (0, 1, 3, 6):
-        hand_in(round_, code, row, updates)
+        offer_row(round_, code, row, updates)
     lie = bytearray(report_of(updates[0], HASHING))
     lie[byte] ^= 1
     round_.report(0, bytes(lie), learner=102)
@@ -165,7 +165,7 @@ def test_units_computed_alone_complete_whatever_came(
 ) -> None:
     updates, round_ = draw_updates(seed, SIZES), open_round(code)
     for row in data.draw(st.lists(st.integers(0, code.rows - 1), unique=True, max_size=5)):
-        hand_in(round_, code, row, updates)
+        offer_row(round_, code, row, updates)
     missing = round_.missing()
     assert bool(missing) != round_.decodable
     for unit in missing:

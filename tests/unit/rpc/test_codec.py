@@ -18,7 +18,7 @@ from fullrank.rpc.codec import (
     LEARNER_CHUNKS,
     SAMPLE_CHUNK,
     Assembler,
-    Field,
+    EncodedField,
     bundle,
     decode_agent,
     encode_agent,
@@ -91,7 +91,9 @@ def test_the_encoding_by_hand_is_the_declared_message(
 @given(lengths=st.lists(st.integers(0, 60), max_size=30), size=st.integers(1, 100))
 def test_bundles_keep_order_and_size(lengths: Sequence[int], size: int) -> None:
     fields = [
-        Field(bytes([number % 256]) * (length // 2), bytes([number % 256]) * (length - length // 2))
+        EncodedField(
+            bytes([number % 256]) * (length // 2), bytes([number % 256]) * (length - length // 2)
+        )
         for number, length in enumerate(lengths)
     ]
     with pytest.MonkeyPatch.context() as patch:
@@ -104,7 +106,9 @@ def test_bundles_keep_order_and_size(lengths: Sequence[int], size: int) -> None:
 
 def test_a_head_and_its_fields_are_one_message() -> None:
     head = pb.LearnerMessage(coded=pb.Coded(row=3)).SerializeToString()
-    [joined] = bundle([Field(head), *encode_chunks(np.ones(5), array_id=3, field=LEARNER_CHUNKS)])
+    [joined] = bundle(
+        [EncodedField(head), *encode_chunks(np.ones(5), array_id=3, field=LEARNER_CHUNKS)]
+    )
     message = pb.LearnerMessage.FromString(joined)
     assert message.coded.row == 3
     assert [chunk.array for chunk in message.chunks] == [3]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import grpc
 import pytest
 from grpc import StatusCode
+from tests.addresses import free_address
 
 from fullrank.common import errors
 from fullrank.common.errors import FullrankError
@@ -77,3 +78,29 @@ def test_writing_to_an_ended_stream_is_a_lost_service() -> None:
 def test_what_is_no_status_passes_through() -> None:
     with pytest.raises(ZeroDivisionError), translated("replay"):
         raise ZeroDivisionError
+
+
+async def test_a_cancellation_at_the_moment_at_which_a_call_ends_is_not_lost() -> None:
+    """Here gRPC raises the error of the call; a caller that tries again would never end."""
+    async with grpc.aio.insecure_channel(free_address()) as channel:  # nothing listens there
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream("/service/Method")()
+
+        async def caller() -> None:
+            with translated("controller"):
+                await call.read()
+
+        task = asyncio.create_task(caller())
+
+        def stop(_: object) -> None:
+            task.cancel()
+
+        call.add_done_callback(stop)
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+
+async def test_a_failed_call_of_a_task_that_is_not_cancelled_is_a_lost_service() -> None:
+    async with grpc.aio.insecure_channel(free_address()) as channel:
+        call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream("/service/Method")()
+        with pytest.raises(errors.ServiceLost), translated("controller"):
+            await call.read()

@@ -14,7 +14,7 @@ from fullrank.rpc.process import STOPPING, THREADS, ignore_signals, run
 
 
 @pytest.fixture
-def handlers_kept() -> Iterator[None]:
+def restored_handlers() -> Iterator[None]:
     before = {number: signal.getsignal(number) for number in STOPPING}
     yield
     for number, handler in before.items():
@@ -35,8 +35,10 @@ def test_a_service_has_as_many_threads_at_its_end_as_at_its_beginning() -> None:
     assert threading.active_count() == before
 
 
-@pytest.mark.usefixtures("handlers_kept")
-def test_the_deaf_hear_no_more_and_handle_what_came_before(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.usefixtures("restored_handlers")
+def test_ignored_signals_are_not_delivered_and_earlier_ones_are_handled(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     heard: list[int] = []
     ending: list[partial[object]] = []
     monkeypatch.setattr(atexit, "register", lambda *call: ending.append(partial(*call)))

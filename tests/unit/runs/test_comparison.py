@@ -8,17 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 
-from fullrank.runs.comparison import Sample, centre, difference, flat, grouped, labels
+from fullrank.runs.comparison import RunResult, centre, difference, flat, grouped, labels
 from fullrank.runs.statistics import bootstrap, interquartile_means
 
 
-def sample(value: float, *, seed: int = 0, **settings: str | int) -> Sample:
+def result(value: float, *, seed: int = 0, **settings: str | int) -> RunResult:
     dotted = {key.replace("__", "."): setting for key, setting in settings.items()}
-    return Sample(settings=dotted, seed=seed, iterations=10, returns={"team": value})
+    return RunResult(settings=dotted, seed=seed, iterations=10, returns={"team": value})
 
 
-def group(*values: float, **settings: str) -> list[Sample]:
-    return [sample(value, seed=seed, **settings) for seed, value in enumerate(values)]
+def group(*values: float, **settings: str) -> list[RunResult]:
+    return [result(value, seed=seed, **settings) for seed, value in enumerate(values)]
 
 
 def test_runs_that_differ_in_their_seed_alone_are_one_group() -> None:
@@ -28,8 +28,8 @@ def test_runs_that_differ_in_their_seed_alone_are_one_group() -> None:
 
 
 def test_a_group_is_called_by_what_sets_it_apart() -> None:
-    cyclic = sample(0.0, learners=4, code__name="cyclic", code__tolerance=1)
-    mds = sample(0.0, learners=4, code__name="mds")
+    cyclic = result(0.0, learners=4, code__name="cyclic", code__tolerance=1)
+    mds = result(0.0, learners=4, code__name="mds")
     expected = ["code.name = cyclic, code.tolerance = 1", "code.name = mds"]
     assert labels([[cyclic], [mds]]) == expected
     assert labels([[mds]]) == [""]
@@ -55,20 +55,20 @@ def test_one_run_bounds_nothing() -> None:
 
 def test_differences_are_taken_seed_by_seed() -> None:
     base = group(0.0, 100.0, 200.0, 300.0, 400.0)
-    better = [sample(each.returns["team"] + 1.0, seed=each.seed) for each in base[::-1]]
+    better = [result(each.returns["team"] + 1.0, seed=each.seed) for each in base[::-1]]
     assert difference(better, base, "team") == (1.0, 1.0, 1.0)
     assert difference(base, base, "team") == (0.0, 0.0, 0.0)
 
 
 def test_only_common_seeds_of_one_task_have_a_difference() -> None:
-    base = [sample(1.0, seed=1), sample(5.0, seed=2)]
-    assert difference([sample(4.0, seed=2), sample(9.0, seed=3)], base, "team") == (
+    base = [result(1.0, seed=1), result(5.0, seed=2)]
+    assert difference([result(4.0, seed=2), result(9.0, seed=3)], base, "team") == (
         -1.0, -math.inf, math.inf,
     )  # fmt: skip
-    assert difference([sample(4.0, seed=3)], base, "team") is None
-    here = [sample(1.0, environment__agents=3, environment__copies=4)]
-    assert difference([sample(1.0, environment__agents=4)], here, "team") is None
-    assert difference([sample(1.0, environment__agents=3)], here, "team") is not None
+    assert difference([result(4.0, seed=3)], base, "team") is None
+    here = [result(1.0, environment__agents=3, environment__copies=4)]
+    assert difference([result(1.0, environment__agents=4)], here, "team") is None
+    assert difference([result(1.0, environment__agents=3)], here, "team") is not None
 
 
 @given(st.lists(st.integers(-(2**20), 2**20), min_size=2, max_size=20))

@@ -6,17 +6,9 @@ from pathlib import Path
 import pytest
 
 from fullrank.common.errors import FullrankError
-from fullrank.runs.event_log import (
-    Acknowledged,
-    Began,
-    Committed,
-    EventLog,
-    History,
-    Stored,
-    Welcomed,
-    follow,
-    read_history,
-)
+from fullrank.runs.event_history import EventHistory, follow, read_history
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Acknowledged, Began, Committed, Stored, Welcomed
 
 BEGAN = Began(run="r", term=1, known=0, resumes_at=0)
 COMMITTED = Committed(
@@ -38,7 +30,7 @@ def test_what_each_service_noted_is_read_again_over_restarts(tmp_path: Path) -> 
     note(tmp_path, "controller", COMMITTED)
     note(tmp_path, "replay", stored)
     note(tmp_path, "learner-17", welcomed)
-    assert read_history(tmp_path) == History(
+    assert read_history(tmp_path) == EventHistory(
         controller=[BEGAN, COMMITTED], replay=[stored], learners={"learner-17": [welcomed]}
     )
 
@@ -54,9 +46,9 @@ def test_a_line_cut_short_is_forgotten_and_written_over(tmp_path: Path) -> None:
 
 def test_a_history_that_grows_is_read_on_from_where_it_was_left(tmp_path: Path) -> None:
     noted = follow(tmp_path)
-    assert next(noted) == History()
+    assert next(noted) == EventHistory()
     note(tmp_path, "controller", BEGAN)
-    assert next(noted) == History(controller=[BEGAN])
+    assert next(noted) == EventHistory(controller=[BEGAN])
     note(tmp_path, "controller", COMMITTED)
     note(tmp_path, "learner-17", Welcomed(run="r", term=1, learner=2))
     found = next(noted)

@@ -14,7 +14,7 @@ from fullrank.runs import journal
 from fullrank.runs.journal import Journal, read
 
 
-def in_office() -> None:
+def is_current() -> None:
     """Confirm the term: no other controller writes here."""
 
 
@@ -24,7 +24,7 @@ def updates(iteration: int, *, units: int = 2, size: int = 3) -> FloatArray:
 
 def written(directory: Path, *, term: int, first: int, count: int) -> Path:
     """The segment of a controller that committed ``count`` iterations."""
-    with_facts = Journal(directory, term=term, first=first, confirm=in_office)
+    with_facts = Journal(directory, term=term, first=first, confirm=is_current)
     for iteration in range(first, first + count):
         facts = {"term": term, "note": f"iteration {iteration}"}
         with_facts.append(iteration, facts=facts, updates=updates(iteration))
@@ -49,8 +49,9 @@ def test_what_was_appended_is_read_again(tmp_path: Path) -> None:
 
 def test_nothing_is_read_where_nothing_was_written(tmp_path: Path) -> None:
     assert read(tmp_path / "missing", first=0) == []
-    Journal(tmp_path, term=1, first=0, confirm=in_office).close()
+    Journal(tmp_path, term=1, first=0, confirm=is_current).close()
     assert read(tmp_path, first=0) == []
+    assert not [*tmp_path.iterdir()]
 
 
 @given(cut=st.integers(0, 10_000))
@@ -108,7 +109,7 @@ def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
 
 
 def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> None:
-    own = Journal(tmp_path, term=1, first=0, confirm=in_office)
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
     for iteration in range(6):
         own.append(iteration, facts={"term": 1}, updates=updates(iteration))
         if iteration % 2:
@@ -134,7 +135,7 @@ def test_a_large_update_is_known_by_its_facts_alone(
 def test_a_disk_that_takes_nothing_is_an_error_that_names_the_file(tmp_path: Path) -> None:
     segment = tmp_path / "000000-000001.journal"
     segment.symlink_to("/dev/full")
-    full = Journal(tmp_path, term=1, first=0, confirm=in_office)
+    full = Journal(tmp_path, term=1, first=0, confirm=is_current)
     with pytest.raises(FullrankError, match=f"cannot write {segment}: No space left on device"):
         full.append(0, facts={}, updates=updates(0))
 
@@ -156,7 +157,7 @@ def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(journal, "UPDATE_BYTES", 4 * 5)
-    own = Journal(tmp_path, term=1, first=0, confirm=in_office)
+    own = Journal(tmp_path, term=1, first=0, confirm=is_current)
     own.append(0, facts={}, updates=updates(0), reproducible=False)
     own.close()
     [entry] = read(tmp_path, first=0)
@@ -174,13 +175,13 @@ def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
     assert "not a journal" in journal.survey(tmp_path)[0].fault
 
 
-def test_a_deposed_controller_writes_nothing(tmp_path: Path) -> None:
+def test_a_superseded_controller_writes_nothing(tmp_path: Path) -> None:
     def confirm() -> None:
-        raise StaleTerm("another one is in office")
+        raise StaleTerm("a later term is current")
 
     written(tmp_path, term=1, first=0, count=2)
-    deposed = Journal(tmp_path, term=1, first=2, confirm=confirm)
+    superseded = Journal(tmp_path, term=1, first=2, confirm=confirm)
     with pytest.raises(StaleTerm):
-        deposed.append(2, facts={"term": 1}, updates=updates(2))
-    deposed.close()
+        superseded.append(2, facts={"term": 1}, updates=updates(2))
+    superseded.close()
     assert terms(tmp_path) == [(0, 1), (1, 1)]

@@ -73,3 +73,9 @@ def test_the_return_of_each_side_is_shown_where_there_are_several() -> None:
     assert cells.of(quiet)[1] == "-10.0 (predator 30.0, prey -40.0)"
     assert Cells().of(replace(RECORD, side_returns={"team": -500.0}))[1] == "-500.0"
     assert Cells().of(quiet)[1] == "-"
+
+
+def test_the_share_of_wins_is_shown_where_there_are_any() -> None:
+    cells = Cells()
+    assert cells.of(replace(RECORD, return_mean=0.5, win_rate=0.5))[1] == "0.5 (won 50.0 %)"
+    assert cells.of(replace(RECORD, return_mean=0.5, win_rate=1.0))[1] == "0.5 (won 75.0 %)"

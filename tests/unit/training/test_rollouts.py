@@ -14,6 +14,7 @@ from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step, make_environment
+from fullrank.environments.capabilities import chosen_actions
 from fullrank.replay.layout import Layout
 from fullrank.training.evaluation import Greedy, evaluate, evaluate_and_close, random_actions
 from fullrank.training.rollouts import Rollout
@@ -82,6 +83,7 @@ class StepCounter:
         iteration: int,
         step: int,
         alive: BoolArray,
+        available: BoolArray | None = None,
     ) -> tuple[FloatArray, Memory]:
         return np.where(alive, np.float32(10 * iteration + step), np.float32(0)), memory
 
@@ -97,7 +99,7 @@ class Ones:
         return ()
 
     def act(
-        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: int
+        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: Any
     ) -> tuple[FloatArray, Memory]:
         return alive.astype(np.float32), memory
 
@@ -230,7 +232,7 @@ class Counting:
         return (np.zeros((copies, 1), np.float32),)
 
     def act(
-        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: int
+        self, observation: FloatArray, memory: Memory, *, alive: BoolArray, **_: Any
     ) -> tuple[FloatArray, Memory]:
         (steps,) = memory
         return alive * steps, (steps + 1,)
@@ -277,7 +279,7 @@ def test_a_state_of_other_copies_is_refused() -> None:
         rollout(Countdown(3)).load({})
 
 
-def ones(observation: FloatArray) -> FloatArray:
+def ones(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
     return np.ones((len(observation), 2), dtype=np.float32)
 
 
@@ -296,7 +298,9 @@ def test_an_environment_made_for_one_evaluation_is_closed_even_if_playing_fails(
     result = evaluate_and_close(played, ones, 3, SEED)
     np.testing.assert_array_equal(result.returns, evaluate(Countdown(2), ones, 3, SEED).returns)
     with pytest.raises(IndexError):
-        evaluate_and_close(failed, lambda observation: np.ones(2, dtype=np.float32), 3, SEED)
+        evaluate_and_close(
+            failed, lambda observation, available=None: np.ones(2, dtype=np.float32), 3, SEED
+        )
     assert played.closed
     assert failed.closed
 
@@ -330,3 +334,125 @@ def test_the_random_policy_is_keyed() -> None:
 
     assert draws(1) == draws(1)
     assert len({*draws(1), *draws(2)}) == 6
+
+
+MASKED = Layout(observation_sizes=(1, 1), action_sizes=(3, 2))
+
+
+class Rotation:
+    """Episodes of 2 to 4 steps, by seed; each agent may only choose the action of its step.
+
+    Both agents are paid 1 a step, together; an episode of even length is won.
+    """
+
+    shared_reward = True
+
+    def __init__(self, copies: int) -> None:
+        self.agents: tuple[AgentSpec, ...] = (
+            AgentSpec(name="a", observation_size=1, action=Discrete(3)),
+            AgentSpec(name="b", observation_size=1, action=Discrete(2)),
+        )
+        self.copies = copies
+        self._seed, self._step = np.zeros(copies, dtype=np.int64), np.zeros(copies, dtype=np.int64)
+
+    def _observation(self) -> FloatArray:
+        return np.repeat(self._step, 2).reshape(self.copies, 2).astype(np.float32)
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        self._seed[copies], self._step[copies] = seeds, 0
+        return self._observation()
+
+    def available(self) -> BoolArray:
+        parts = [np.arange(n) == (self._step % n)[:, None] for n in (3, 2)]
+        return np.concatenate(parts, axis=1)
+
+    def step(self, action: FloatArray) -> Step:
+        everybody = np.ones((self.copies, 2), dtype=bool)
+        chosen_actions(self.agents, action, available=self.available(), alive=everybody)
+        self._step += 1
+        return Step(
+            observation=self._observation(),
+            reward=np.ones((self.copies, 2)),
+            terminated=~everybody,
+            alive=everybody,
+            ended=self._step >= length(self._seed),
+        )
+
+    def won(self) -> BoolArray:
+        over = np.equal(self._step, length(self._seed))
+        won: BoolArray = np.logical_and(over, self._step % 2 == 0)
+        return won
+
+    def close(self) -> None:
+        pass
+
+
+class Obedient:
+    """An actor that takes the available actions, of which there is one for each agent."""
+
+    def memory(self, copies: int) -> Memory:
+        return ()
+
+    def act(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray, **_: Any
+    ) -> tuple[FloatArray, Memory]:
+        return available.astype(np.float32), memory
+
+    def act_greedily(
+        self, observation: FloatArray, memory: Memory, *, available: BoolArray
+    ) -> tuple[FloatArray, Memory]:
+        return available.astype(np.float32), memory
+
+
+def test_players_are_told_the_available_actions() -> None:
+    collected = Rollout(Rotation(3), cast(Player, Obedient()), MASKED, seed=SEED).collect(30, 0)
+    assert len(collected.rows) == 90
+    greedy = evaluate(Rotation(3), Greedy(cast(Player, Obedient())), 20, SEED)
+    random = evaluate(Rotation(2), random_actions(Rotation(1).agents, seed=1), 20, SEED)
+    np.testing.assert_array_equal(greedy.returns, random.returns)
+
+
+def test_a_shared_reward_counts_once_and_wins_are_told() -> None:
+    played = evaluate(Rotation(3), Greedy(cast(Player, Obedient())), 20, SEED)
+    lengths = np.array([length(derive(SEED, "evaluation", number)) for number in range(20)])
+    assert played.returns.tolist() == played.side_returns["team"].tolist() == lengths.tolist()
+    assert played.won is not None
+    assert played.won.tolist() == (lengths % 2 == 0).tolist()
+    assert evaluate(Countdown(2), ones, 3, SEED).won is None
+    collected = Rollout(Rotation(3), cast(Player, Obedient()), MASKED, seed=SEED).collect(30, 0)
+    assert collected.won is not None
+    assert collected.won.tolist() == (collected.returns % 2 == 0).tolist()
+
+
+@given(before=st.integers(1, 12), copies=st.integers(1, 4))
+def test_a_resumed_rollout_takes_available_actions_only(before: int, copies: int) -> None:
+    def masked() -> Rollout:
+        return Rollout(Rotation(copies), cast(Player, Obedient()), MASKED, seed=SEED)
+
+    interrupted, resumed = masked(), masked()
+    interrupted.collect(before, iteration=0)
+    resumed.load(interrupted.state())
+    one, other = (each.collect(5, iteration=1) for each in (interrupted, resumed))
+    assert one.rows.tobytes() == other.rows.tobytes()
+
+
+def test_staggered_starts_take_available_actions_only() -> None:
+    player = cast(Player, Obedient())
+    staggered = Rollout(Rotation(3), player, MASKED, seed=SEED, stagger=3)
+    rows = staggered.collect(5, iteration=0).rows
+    np.testing.assert_array_equal(rows[:3, MASKED.observation][:, 0], [0, 1, 2])
+
+
+def test_the_random_policy_is_uniform_over_the_available_actions() -> None:
+    agents = [
+        AgentSpec(name="a", observation_size=1, action=Discrete(4)),
+        AgentSpec(name="b", observation_size=1, action=Continuous((0.0,), (1.0,))),
+        AgentSpec(name="c", observation_size=1, action=Discrete(2)),
+    ]
+    observation = np.zeros((3000, 3), dtype=np.float32)
+    available = np.tile(np.array([0, 1, 0, 1, 1, 1, 0], dtype=bool), (3000, 1))
+    action = random_actions(agents, seed=0)(observation, available)
+    np.testing.assert_allclose(action.mean(axis=0), [0, 0.5, 0, 0.5, 0.5, 1, 0], atol=0.05)
+    free = random_actions(agents, seed=0)(observation)
+    everything = random_actions(agents, seed=0)(observation, np.ones((3000, 7), dtype=bool))
+    np.testing.assert_array_equal(free, everything)

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from fullrank_reproduction.baselines.epc.views import View
+from fullrank_reproduction.baselines.epc.entity_observations import EntityObservations
 
 HIDDEN = 64
 """Width of hidden layers."""
@@ -39,7 +39,7 @@ class Pool(nn.Module):
 
 
 class EntityNetwork(nn.Module):
-    """A network over an agent's view: the policy, and the encoders of the critic.
+    """A network over an agent's observation: the policy, and the encoders of the critic.
 
     Args:
         own: Entries of the agent itself, with its action for an encoder.
@@ -54,12 +54,12 @@ class EntityNetwork(nn.Module):
         self.pools = nn.ModuleList(Pool() for _ in kinds)
         self.head = _head(1 + len(kinds), outputs)
 
-    def forward(self, view: View) -> Tensor:
+    def forward(self, observation: EntityObservations) -> Tensor:
         """Shape (..., outputs)."""
-        own = self.own(view.own)
+        own = self.own(observation.own)
         pooled = [
             pool(own, encode(others.features), others.present)
-            for encode, pool, others in zip(self.kinds, self.pools, view.kinds, strict=True)
+            for encode, pool, others in zip(self.kinds, self.pools, observation.kinds, strict=True)
         ]
         outputs: Tensor = self.head(torch.cat([own, *pooled], dim=-1))
         return outputs
@@ -79,10 +79,11 @@ class SideEncoders(nn.Module):
         self.slices = sides
         self.encoders = nn.ModuleList(EntityNetwork(own, kinds, WIDTH) for _ in sides)
 
-    def forward(self, view: View) -> Tensor:
+    def forward(self, observation: EntityObservations) -> Tensor:
         """Encodings of M agents, shape (B, M, WIDTH)."""
         parts = [
-            encode(_of(view, side)) for encode, side in zip(self.encoders, self.slices, strict=True)
+            encode(_of(observation, side))
+            for encode, side in zip(self.encoders, self.slices, strict=True)
         ]
         return torch.cat(parts, dim=-2)
 
@@ -107,15 +108,15 @@ class Critic(nn.Module):
         self.pools = nn.ModuleList(Pool() for _ in sides)
         self.head = _head(1 + len(sides), 1)
 
-    def forward(self, view: View, others: Tensor, mine: Tensor) -> Tensor:
+    def forward(self, observation: EntityObservations, others: Tensor, mine: Tensor) -> Tensor:
         """Values, shape (B,).
 
         Args:
-            view: Observation and action of the agent, without an axis of agents.
+            observation: Observation and action of the agent, without an axis of agents.
             others: Output of ``SideEncoders``, shape (B, M, WIDTH).
             mine: Mask of the agent itself, shape (M,) bool.
         """
-        own = self.own(view)
+        own = self.own(observation)
         everybody = torch.where(mine.unsqueeze(-1), own.unsqueeze(-2), others)
         scores = self.query(everybody) @ self.key(everybody).transpose(-1, -2)
         attended = torch.softmax(scores / WIDTH**0.5, dim=-1) @ self.content(everybody)
@@ -129,10 +130,10 @@ class Critic(nn.Module):
         return value
 
 
-def _of(view: View, side: slice) -> View:
-    """The view of one side."""
-    kinds = tuple(type(others)(*(part[:, side] for part in others)) for others in view.kinds)
-    return View(view.own[:, side], kinds)
+def _of(observation: EntityObservations, side: slice) -> EntityObservations:
+    """The observation of one side."""
+    kinds = tuple(type(others)(*(part[:, side] for part in others)) for others in observation.kinds)
+    return EntityObservations(observation.own[:, side], kinds)
 
 
 def _encoder(size: int) -> nn.Sequential:

@@ -38,7 +38,7 @@ from fullrank_reproduction.baselines.epc.team import sides_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class TrainedTeam:
     """A trained team."""
 
     stage: int
@@ -58,7 +58,9 @@ class Run:
         return self.points[-1].mean_return
 
 
-def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]) -> Iterator[Run]:
+def train(
+    curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]
+) -> Iterator[TrainedTeam]:
     """Train all runs of all stages that are not trained yet.
 
     Args:
@@ -73,9 +75,9 @@ def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]
     Raises:
         CheckpointUnusable: The directory holds runs of another curriculum.
     """
-    population: list[Run] = []
+    population: list[TrainedTeam] = []
     for stage in range(len(curriculum.stages)):
-        origins: list[tuple[Run, ...]] = [()] * curriculum.runs
+        origins: list[tuple[TrainedTeam, ...]] = [()] * curriculum.runs
         if stage:
             chosen = best(population, curriculum.selected)
             origins = list(combinations_with_replacement(chosen, 2))
@@ -87,13 +89,13 @@ def train(curriculum: Curriculum, directory: Path, *, clock: Callable[[], float]
             yield run
 
 
-def best(population: Sequence[Run], count: int) -> list[Run]:
+def best(population: Sequence[TrainedTeam], count: int) -> list[TrainedTeam]:
     """Runs with the highest scores, best first; ties by number."""
     return sorted(population, key=lambda run: -run.score)[:count]
 
 
 def mixed(
-    parents: Sequence[Run], before: Sequence[AgentSpec], after: Sequence[AgentSpec]
+    parents: Sequence[TrainedTeam], before: Sequence[AgentSpec], after: Sequence[AgentSpec]
 ) -> dict[str, FloatArray]:
     """Parameters of a larger team: sides of the parents in turn, until it is full.
 
@@ -120,7 +122,7 @@ class _Entry(NamedTuple):
     directory: Path
     stage: int
     number: int
-    parents: tuple[Run, ...]
+    parents: tuple[TrainedTeam, ...]
 
     @property
     def place(self) -> Path:
@@ -130,23 +132,23 @@ class _Entry(NamedTuple):
     @property
     def plan(self) -> str:
         """All inputs of this run; later stages do not change them."""
-        known = self.curriculum.stages[: self.stage + 1]
-        return json.dumps(replace(self.curriculum, stages=known).facts(), sort_keys=True)
+        stages = self.curriculum.stages[: self.stage + 1]
+        return json.dumps(replace(self.curriculum, stages=stages).facts(), sort_keys=True)
 
-    def stored(self) -> Run | None:
+    def stored(self) -> TrainedTeam | None:
         """The stored run, if it is finished and undamaged."""
         try:
-            found = newest(self.place)
+            checkpoint = newest(self.place)
         except CheckpointUnusable:
             return None
-        if found.facts["plan"] != self.plan:
+        if checkpoint.facts["plan"] != self.plan:
             raise CheckpointUnusable(
                 f"{self.place}: a run of another curriculum; use another directory, or remove it"
             )
-        points = [Point(*point) for point in found.facts["points"]]
-        return self._run(points, found.arrays)
+        points = [Point(*point) for point in checkpoint.facts["points"]]
+        return self._run(points, checkpoint.arrays)
 
-    def train(self, clock: Callable[[], float]) -> Run:
+    def train(self, clock: Callable[[], float]) -> TrainedTeam:
         """Train and store the run."""
         curriculum, size = self.curriculum, self.curriculum.stages[self.stage]
         seed = derive(curriculum.seed, "run", self.stage, self.number)
@@ -174,8 +176,8 @@ class _Entry(NamedTuple):
         save(self.place, iteration=size.iterations, arrays=arrays, facts=facts, keep=1)
         return self._run(points, arrays)
 
-    def _run(self, points: Sequence[Point], parameters: Mapping[str, FloatArray]) -> Run:
-        return Run(
+    def _run(self, points: Sequence[Point], parameters: Mapping[str, FloatArray]) -> TrainedTeam:
+        return TrainedTeam(
             stage=self.stage,
             number=self.number,
             parents=tuple(parent.number for parent in self.parents),

@@ -10,7 +10,10 @@ from fullrank.algorithms.base import layout_of
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments.base import Environment
-from fullrank.replay import TABLE, Layout, Memory, Sample, Table
+from fullrank.replay.layout import Layout
+from fullrank.replay.samplers import Sample
+from fullrank.replay.storage import MemoryStorage
+from fullrank.replay.table import TABLE, Table
 from fullrank.training.evaluation import Greedy, evaluate
 from fullrank.training.rollouts import Rollout
 from fullrank_reproduction.baselines.epc.learner import Learner
@@ -132,4 +135,4 @@ def _table(layout: Layout, practice: Practice, *, iterations: int) -> Table:
     warmup = ceil(practice.warmup / practice.copies) * practice.copies
     filled = warmup + iterations * practice.copies * practice.steps
     capacity = min(practice.capacity, filled)
-    return Table(Memory(capacity, layout.row_size), capacity=capacity)
+    return Table(MemoryStorage(capacity, layout.row_size), capacity=capacity)

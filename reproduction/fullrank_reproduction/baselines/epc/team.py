@@ -14,8 +14,11 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.heads import Relaxed
 from fullrank_reproduction.baselines.epc.copies import Copies
+from fullrank_reproduction.baselines.epc.entity_observations import (
+    EntityObservations,
+    ObservationParser,
+)
 from fullrank_reproduction.baselines.epc.networks import Critic, EntityNetwork, SideEncoders
-from fullrank_reproduction.baselines.epc.views import Eyes, View
 from fullrank_reproduction.entities import Entities
 
 
@@ -30,7 +33,7 @@ class Team:
     Attributes:
         networks: By name: ``policy``, ``critic``, and ``encoder`` of the other agents.
         head: Action head.
-        eyes: Parser of observations.
+        parser: Parser of observations.
 
     Raises:
         ConfigError: Actions are not discrete.
@@ -43,7 +46,7 @@ class Team:
         self._seed, self._actions = seed, action.n
         self._mine = torch.eye(agents, dtype=torch.bool)
         self.head = Relaxed(action)
-        self.eyes = Eyes(entities, agents=agents)
+        self.parser = ObservationParser(entities, agents=agents)
         kinds = [kind.columns.shape[2] for kind in entities.kinds]
         own = len(entities.own)
         acting = own + action.n
@@ -64,23 +67,25 @@ class Team:
         for name, networks in self.networks.items():
             networks.begin(parameters[name])
 
-    def logits(self, policies: Tensor, view: View) -> Tensor:
+    def logits(self, policies: Tensor, observation: EntityObservations) -> Tensor:
         """Logits of all policies, shape (M, B, actions)."""
-        return self.networks["policy"].compute(policies, view, along=[1])
+        return self.networks["policy"].compute(policies, observation, along=[1])
 
-    def encode(self, encoders: Tensor, view: View) -> Tensor:
+    def encode(self, encoders: Tensor, observation: EntityObservations) -> Tensor:
         """Encodings of all agents for all critics, shape (M, B, M, width)."""
-        return self.networks["encoder"].compute(encoders, view, along=[None])
+        return self.networks["encoder"].compute(encoders, observation, along=[None])
 
-    def values(self, critics: Tensor, view: View, others: Tensor) -> Tensor:
+    def values(self, critics: Tensor, observation: EntityObservations, others: Tensor) -> Tensor:
         """All critics' values, shape (M, B).
 
         Args:
             critics: Parameters.
-            view: Each agent's own observation and action.
+            observation: Each agent's own observation and action.
             others: From ``encode``; the agent's own entry is not used.
         """
-        return self.networks["critic"].compute(critics, view, others, self._mine, along=[1, 0, 0])
+        return self.networks["critic"].compute(
+            critics, observation, others, self._mine, along=[1, 0, 0]
+        )
 
     def memory(self, copies: int) -> Memory:
         """An empty memory: policies use the current observation alone."""
@@ -110,8 +115,8 @@ class Team:
     @torch.no_grad()
     def _outputs(self, observation: FloatArray) -> Tensor:
         """Logits as heads take them, shape (M, actions, E)."""
-        view = self.eyes.view(torch.tensor(observation))
-        return self.logits(self.networks["policy"].rows.online, view).transpose(1, 2)
+        parsed = self.parser.parse(torch.tensor(observation))
+        return self.logits(self.networks["policy"].rows.online, parsed).transpose(1, 2)
 
 
 def sides_of(specs: Sequence[AgentSpec]) -> list[slice]:

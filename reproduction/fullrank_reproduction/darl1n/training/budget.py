@@ -6,7 +6,7 @@ from fullrank_reproduction.darl1n.training.published import SEEDS, Size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Budget:
+class Darl1nBudget:
     """Limits on the sizes, lengths and repetitions of training runs."""
 
     sizes: int

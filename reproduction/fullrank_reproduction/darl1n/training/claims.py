@@ -6,57 +6,57 @@ from typing import TypeAlias
 from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import scaling
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import LearningCurve, fixed_return
 from fullrank_reproduction.darl1n.training.crossplay import judge_crossplay
 from fullrank_reproduction.darl1n.training.neighbour_distance import judge_distances
-from fullrank_reproduction.darl1n.training.published import DARL1N, EPC, FOOD, ISING, OURS
-from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
+from fullrank_reproduction.darl1n.training.published import DARL1N, ENGINE_METHODS, EPC, FOOD, ISING
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling
 from fullrank_reproduction.darl1n.training.wireless import judge_wireless
 
 ALIKE = 0.05
 """Share of the best return within which returns count as equal."""
 
-Curves: TypeAlias = Mapping[str, Curve]
+MethodCurves: TypeAlias = Mapping[str, LearningCurve]
 """Curves by method."""
 
-Against: TypeAlias = Callable[[Curves], list[str]]
+Against: TypeAlias = Callable[[MethodCurves], list[str]]
 """Evidence against a claim in a team's curves."""
 
 
-def judged(found: Results, budget: Budget) -> dict[str, list[ClaimResult]]:
+def judged(results: Results, budget: Darl1nBudget) -> dict[str, list[ClaimResult]]:
     """Results by source."""
     return {
-        "Tables I to IV": judge_learning(found, budget),
-        "Fig. 2": judge_scaling(budget.timed_teams, found[scaling.CELL]),
-        "Fig. 4(b)": judge_crossplay(found, budget),
-        "Fig. 5": judge_wireless(found, budget),
-        "Fig. 6": judge_distances(found, budget),
+        "Tables I to IV": judge_learning(results, budget),
+        "Fig. 2": judge_scaling(budget.timed_teams, results[scaling.CELL]),
+        "Fig. 4(b)": judge_crossplay(results, budget),
+        "Fig. 5": judge_wireless(results, budget),
+        "Fig. 6": judge_distances(results, budget),
     }
 
 
-def judge_learning(found: Results, budget: Budget) -> list[ClaimResult]:
+def judge_learning(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Results for Tables I to IV."""
     every = teams(budget)
     ising = [team for team in every if team.task is ISING]
     food = [team for team in every if team.task is FOOD]
-    claims: list[tuple[str, Sequence[Team], Against]] = [
+    claims: list[tuple[str, Sequence[TeamSpec], Against]] = [
         ("Ising: all methods end alike with 9 agents.", ising[:1], _alike),
         (
             "DARL1N converges before MADDPG and MFAC, by the paper's criterion.",
             every,
-            lambda learnt: _sooner(_settled(learnt), DARL1N, OURS),
+            lambda learnt: _sooner(_settled(learnt), DARL1N, ENGINE_METHODS),
         ),
         (
             "It reaches the fixed return before them.",
             every,
-            lambda learnt: _sooner(_reached(learnt), DARL1N, OURS),
+            lambda learnt: _sooner(_reached(learnt), DARL1N, ENGINE_METHODS),
         ),
         (
             "Food Collection: MADDPG and MFAC end below DARL1N with 12 agents and more.",
             food[2:],
-            lambda learnt: _as_high(learnt, DARL1N, OURS),
+            lambda learnt: _as_high(learnt, DARL1N, ENGINE_METHODS),
         ),
         (
             "DARL1N converges before EPC, too, but in Ising.",
@@ -75,7 +75,7 @@ def judge_learning(found: Results, budget: Budget) -> list[ClaimResult]:
         ),
     ]
     return [
-        *(_in_full(found, budget, *each) for each in claims),
+        *(_in_full(results, budget, *claim) for claim in claims),
         ClaimResult(
             claim="Grassland and Adversarial Battle: the rewards of the tables.",
             held=Held.NOT_TESTABLE,
@@ -86,19 +86,19 @@ def judge_learning(found: Results, budget: Budget) -> list[ClaimResult]:
 
 
 def _in_full(
-    found: Results, budget: Budget, claim: str, judged: Sequence[Team], against: Against
+    results: Results, budget: Darl1nBudget, claim: str, judged: Sequence[TeamSpec], against: Against
 ) -> ClaimResult:
     """Result of a claim from the teams that were trained for as long as the paper's."""
     whole = [team for team in judged if budget.whole(team.size)]
     if not whole:
         return ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=budget.short)
     speaking = [
-        f"{team}: {text}" for team in whole for text in against(curves(found, budget, team))
+        f"{team}: {text}" for team in whole for text in against(curves(results, budget, team))
     ]
     return judge(claim, speaking, grounds=f"{len(whole)} teams, {budget.seeds} seeds")
 
 
-def _alike(learnt: Curves) -> list[str]:
+def _alike(learnt: MethodCurves) -> list[str]:
     best = max(curve.end for curve in learnt.values())
     return [
         f"{method} ends at {curve.end:.1f}, the best at {best:.1f}"
@@ -107,11 +107,11 @@ def _alike(learnt: Curves) -> list[str]:
     ]
 
 
-def _settled(learnt: Curves) -> dict[str, float]:
+def _settled(learnt: MethodCurves) -> dict[str, float]:
     return {method: curve.second(curve.settled()) for method, curve in learnt.items()}
 
 
-def _reached(learnt: Curves) -> dict[str, float]:
+def _reached(learnt: MethodCurves) -> dict[str, float]:
     fixed = fixed_return(list(learnt.values()))
     return {method: curve.second(curve.reached(fixed)) for method, curve in learnt.items()}
 
@@ -125,7 +125,7 @@ def _sooner(times: Mapping[str, float], own: str, others: Iterable[str]) -> list
     ]
 
 
-def _as_high(learnt: Curves, own: str, others: Iterable[str]) -> list[str]:
+def _as_high(learnt: MethodCurves, own: str, others: Iterable[str]) -> list[str]:
     """Methods whose final return is at least that of the given method."""
     return [
         f"{other} ends at {learnt[other].end:.1f}, {own} at {learnt[own].end:.1f}"

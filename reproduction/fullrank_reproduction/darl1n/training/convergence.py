@@ -12,10 +12,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Array
 from fullrank_reproduction.darl1n.training.published import SETTLED, WINDOW
-
-Array = NDArray[np.float64]
 
 WAY = 0.9
 """Position of the fixed return between the lowest start and the best end."""
@@ -25,7 +23,7 @@ SMOOTHED = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Curve:
+class LearningCurve:
     """Mean evaluations over the seeds of a run."""
 
     iterations: Array
@@ -56,8 +54,8 @@ class Curve:
     def reached(self, level: float) -> int | None:
         """Index of the last of the first three evaluations whose mean return reaches the level."""
         sums = np.convolve(self.returns, np.ones(SMOOTHED))[SMOOTHED - 1 : len(self.returns)]
-        found = np.flatnonzero(sums >= SMOOTHED * level)
-        return int(found[0]) + SMOOTHED - 1 if found.size else None
+        reaching = np.flatnonzero(sums >= SMOOTHED * level)
+        return int(reaching[0]) + SMOOTHED - 1 if reaching.size else None
 
     def second(self, index: int | None) -> float:
         """Seconds before an evaluation; infinity for None."""
@@ -69,17 +67,17 @@ class Curve:
         return window
 
 
-def mean_curve(runs: Sequence[JSON]) -> Curve:
+def mean_curve(runs: Sequence[JSON]) -> LearningCurve:
     """Mean curve of runs evaluated after the same iterations."""
     seconds, returns = (
         np.mean([run[name] for run in runs], axis=0) for name in ("seconds", "returns")
     )
-    return Curve(
+    return LearningCurve(
         iterations=np.array(runs[0]["iterations"], float), seconds=seconds, returns=returns
     )
 
 
-def fixed_return(curves: Sequence[Curve]) -> float:
+def fixed_return(curves: Sequence[LearningCurve]) -> float:
     """The return that compared methods must reach; EPC teams start above the others."""
     begin = min(float(curve.returns[0]) for curve in curves)
     best = max(curve.end for curve in curves)

@@ -10,14 +10,14 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.types import JSON, FloatArray
+from fullrank.common.types import JSON, BoolArray, FloatArray
 from fullrank.environments import AgentSpec, make_environment
 from fullrank.training.evaluation import Act, Greedy
 from fullrank_reproduction.baselines.epc.team import Team, sides_of
 from fullrank_reproduction.cells import Cell
 from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import array_of, digest_of, side_of
 from fullrank_reproduction.darl1n.training.published import BATTLE, DARL1N, EPC, EPISODES
 from fullrank_reproduction.darl1n.training.trials import Trial
@@ -34,7 +34,7 @@ JUDGED = 48
 _EVALUATION_SEED = 1000
 
 
-def trials(budget: Budget) -> dict[str, Trial]:
+def trials(budget: Darl1nBudget) -> dict[str, Trial]:
     """Runs of both sides of each method, for the largest trained team."""
     size = BATTLE.sizes[: budget.sizes][-1]
     return {
@@ -43,10 +43,10 @@ def trials(budget: Budget) -> dict[str, Trial]:
     }
 
 
-def cell(found: Results, budget: Budget) -> Cell:
+def cell(results: Results, budget: Darl1nBudget) -> Cell:
     """Returns by side, good side's method, adversaries' method, and episode."""
     sides = trials(budget)
-    learnt = {method: found[trial.name]["policies"] for method, trial in sides.items()}
+    learnt = {method: results[trial.name]["policies"] for method, trial in sides.items()}
     return Cell(
         name=CELL,
         settings={
@@ -96,7 +96,7 @@ def _grown(agents: Sequence[AgentSpec], entities: Entities, policies: Sequence[s
 def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
     """Episodes in which the good side observes as its method does; adversaries see all."""
 
-    def act(observation: FloatArray) -> FloatArray:
+    def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
         seen = np.split(observation, 2, axis=1)
         parts = [own(part) for own, part in zip((adversary, good), seen, strict=True)]
         return np.concatenate(parts, axis=1)
@@ -105,16 +105,16 @@ def _game(trial: Trial, adversary: Act, good: Act) -> JSON:
     return {side: played.side_returns[side].tolist() for side in SIDES}
 
 
-def normalised(found: Results, side: str) -> dict[str, NDArray[np.float64]]:
+def normalised(results: Results, side: str) -> dict[str, NDArray[np.float64]]:
     """Returns of a side scaled to [0, 1], by the method that trained it."""
-    returns = np.array([[found[CELL][side][good][other] for other in PLAYED] for good in PLAYED])
+    returns = np.array([[results[CELL][side][good][other] for other in PLAYED] for good in PLAYED])
     spread = returns.max() - returns.min()
     scaled = (returns - returns.min()) / (spread or 1.0)
     own = scaled if side == "good" else scaled.swapaxes(0, 1)
     return {method: rows.ravel() for method, rows in zip(PLAYED, own, strict=True)}
 
 
-def judge_crossplay(found: Results, budget: Budget) -> list[ClaimResult]:
+def judge_crossplay(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Judge the claim on Fig. 4(b)."""
     claims = {
         "Both sides that DARL1N trains do better than all others.": (DARL1N, PLAYED),
@@ -125,16 +125,16 @@ def judge_crossplay(found: Results, budget: Budget) -> list[ClaimResult]:
         reason = f"M = {agents} where the paper has {JUDGED}; {budget.short}"
         return [ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason) for claim in claims]
     return [
-        judge(claim, _as_good(found, *compared), grounds="means over all opponents")
+        judge(claim, _as_good(results, *compared), grounds="means over all opponents")
         for claim, compared in claims.items()
     ]
 
 
-def _as_good(found: Results, own: str, others: Collection[str]) -> list[str]:
+def _as_good(results: Results, own: str, others: Collection[str]) -> list[str]:
     """Methods whose side does at least as well as that of the given method."""
     against = []
     for side in SIDES:
-        means = {method: each.mean() for method, each in normalised(found, side).items()}
+        means = {method: value.mean() for method, value in normalised(results, side).items()}
         against += [
             f"{side} of {method}: {means[method]:.2f}, of {own} {means[own]:.2f}"
             for method in others
@@ -143,11 +143,11 @@ def _as_good(found: Results, own: str, others: Collection[str]) -> list[str]:
     return against
 
 
-def of_crossplay(found: Results) -> str:
+def of_crossplay(results: Results) -> str:
     """A line for each method: mean and standard deviation over opponents and episodes."""
     lines = ["| trained by | good side | adversaries |", "|---|---|---|"]
     for method in PLAYED:
-        values = [normalised(found, side)[method] for side in SIDES]
-        cells = " | ".join(f"{each.mean():.2f} ± {each.std():.2f}" for each in values)
+        values = [normalised(results, side)[method] for side in SIDES]
+        cells = " | ".join(f"{value.mean():.2f} ± {value.std():.2f}" for value in values)
         lines.append(f"| {method} | {cells} |")
     return "\n".join(lines)

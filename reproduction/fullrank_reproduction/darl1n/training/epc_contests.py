@@ -14,16 +14,15 @@ from fullrank.common.types import JSON
 from fullrank.environments import Environment
 from fullrank.training.evaluation import Greedy
 from fullrank_reproduction.baselines.epc import Curriculum, best, train
-from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import digest_of, exploring, side_of, text_of
-from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Task
+from fullrank_reproduction.darl1n.training.published import EPC, TASKS, Darl1nTask
 from fullrank_reproduction.darl1n.training.trials import Trial
 from fullrank_reproduction.entities import entities_of
 from fullrank_reproduction.one_side import OneSide
-from fullrank_reproduction.timing import Clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,7 +38,7 @@ class Contest(Curriculum):
     def facts(self) -> JSON:
         """All inputs of the result; policies by their digests."""
         met = {
-            str(stage.agents): [digest_of(each) for each in self.adversaries[stage.agents]]
+            str(stage.agents): [digest_of(policy) for policy in self.adversaries[stage.agents]]
             for stage in self.stages
         }
         return {**Curriculum.facts(self), "adversaries": met}
@@ -69,14 +68,14 @@ class Contest(Curriculum):
         )
 
 
-def contest(budget: Budget, found: Results, task: Task) -> Curriculum:
+def contest(budget: Darl1nBudget, results: Results, task: Darl1nTask) -> Curriculum:
     """A curriculum against the trained adversaries."""
     sizes = task.sizes[: budget.sizes]
     adversaries = {
         size.agents: [
             list(
                 Trial(task=task, size=size, method=EPC, budget=budget, seed=seed)
-                .met(found)
+                .met(results)
                 .values()
             )
             for seed in range(budget.seeds)
@@ -86,16 +85,16 @@ def contest(budget: Budget, found: Results, task: Task) -> Curriculum:
     return epc_runs.curriculum(budget, task, sizes, make=partial(Contest, adversaries=adversaries))
 
 
-def cells(budget: Budget, found: Results, directory: Path, clock: Clock) -> list[Cell]:
+def cells(budget: Darl1nBudget, results: Results, directory: Path, clock: Clock) -> list[Cell]:
     """One cell for each team with adversaries, which must be trained; see ``epc_runs.cells``."""
     return [
         cell
         for task in _contests()
-        for cell in epc_runs.stages(EPC, contest(budget, found, task), directory, clock)
+        for cell in epc_runs.stages(EPC, contest(budget, results, task), directory, clock)
     ]
 
 
-def work(budget: Budget) -> float:
+def work(budget: Darl1nBudget) -> float:
     """Sum of the weights of all ``cells``."""
     grown = [epc_runs.curriculum(budget, task, task.sizes[: budget.sizes]) for task in _contests()]
     return sum(epc_runs.weight(whole, stage) for whole in grown for stage in whole.stages)
@@ -115,9 +114,9 @@ def sides(trial: Trial, directory: Path, clock: Clock) -> Cell:
 
 def _sides(whole: Curriculum, directory: Path, clock: Clock) -> JSON:
     runs = list(train(whole, directory, clock=clock))
-    (found,) = best([run for run in runs if run.stage == len(whole.stages) - 1], 1)
-    return {"policies": [text_of(policy) for policy in found.parameters["policy"]]}
+    (results,) = best([run for run in runs if run.stage == len(whole.stages) - 1], 1)
+    return {"policies": [text_of(policy) for policy in results.parameters["policy"]]}
 
 
-def _contests() -> list[Task]:
-    return [each for each in TASKS if each.contest]
+def _contests() -> list[Darl1nTask]:
+    return [policy for policy in TASKS if policy.contest]

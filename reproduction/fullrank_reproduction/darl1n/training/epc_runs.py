@@ -13,21 +13,20 @@ from pathlib import Path
 
 from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.types import JSON
-from fullrank_reproduction.baselines.epc import Curriculum, Practice, Run, Stage, train
-from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.baselines.epc import Curriculum, Practice, Stage, TrainedTeam, train
+from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import digest_of
 from fullrank_reproduction.darl1n.training.published import (
     EPC,
     EPISODES,
     SCRATCH,
     TASKS,
+    Darl1nTask,
     Size,
-    Task,
 )
 from fullrank_reproduction.darl1n.training.trials import WARM_UP, Trial
-from fullrank_reproduction.timing import Clock
 
 BATCH = 32
 """Transitions of an update; the authors' number in Ising."""
@@ -35,19 +34,19 @@ SELECTED = 2
 """Most parents of a stage."""
 
 
-def names(task: Task, size: Size) -> dict[str, str]:
+def names(task: Darl1nTask, size: Size) -> dict[str, str]:
     """Cells of a team by method; from scratch, the smallest team uses EPC's own cell."""
-    methods = [each for each in (EPC, SCRATCH) if each in task.printed]
+    methods = [method for method in (EPC, SCRATCH) if method in task.printed]
     first = size == task.sizes[0]
-    return {each: _name(EPC if first else each, task.name, size.agents) for each in methods}
+    return {method: _name(EPC if first else method, task.name, size.agents) for method in methods}
 
 
-def before_s(found: Results, task: Task, size: Size) -> float:
+def before_s(results: Results, task: Darl1nTask, size: Size) -> float:
     """Seconds of all runs in the stages before a team's own."""
-    return float(found[names(task, size)[EPC]]["before"])
+    return float(results[names(task, size)[EPC]]["before"])
 
 
-def cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
+def cells(budget: Darl1nBudget, directory: Path, clock: Clock) -> list[Cell]:
     """One cell for each team and method in tasks without adversaries.
 
     Args:
@@ -55,19 +54,19 @@ def cells(budget: Budget, directory: Path, clock: Clock) -> list[Cell]:
         directory: Holds finished runs in ``epc``; later stages continue from them.
         clock: Processor clock.
     """
-    made = []
-    for task in (each for each in TASKS if not each.contest):
+    parts = []
+    for task in (task for task in TASKS if not task.contest):
         sizes = task.sizes[: budget.sizes]
-        made += stages(EPC, curriculum(budget, task, sizes), directory, clock)
+        parts += stages(EPC, curriculum(budget, task, sizes), directory, clock)
         if SCRATCH in task.printed:
             for size in sizes[1:]:
-                made += stages(SCRATCH, curriculum(budget, task, [size]), directory, clock)
-    return made
+                parts += stages(SCRATCH, curriculum(budget, task, [size]), directory, clock)
+    return parts
 
 
 def curriculum(
-    budget: Budget,
-    task: Task,
+    budget: Darl1nBudget,
+    task: Darl1nTask,
     sizes: Sequence[Size],
     *,
     both: bool = False,
@@ -90,11 +89,11 @@ def curriculum(
         params=trials[0].evaluated(),
         stages=tuple(
             Stage(
-                agents=each.size.agents,
-                iterations=each.iterations,
-                params={"horizon": each.size.horizon},
+                agents=trial.size.agents,
+                iterations=trial.iterations,
+                params={"horizon": trial.size.horizon},
             )
-            for each in trials
+            for trial in trials
         ),
         runs=budget.seeds,
         selected=min(SELECTED, budget.seeds),
@@ -109,10 +108,10 @@ def curriculum(
 
 def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> list[Cell]:
     """A cell for each stage."""
-    made = []
+    parts = []
     for number, stage in enumerate(whole.stages, 1):
         until = replace(whole, stages=whole.stages[:number])
-        made.append(
+        parts.append(
             Cell(
                 name=_name(method, whole.environment, stage.agents),
                 settings=until.facts(),
@@ -120,7 +119,7 @@ def stages(method: str, whole: Curriculum, directory: Path, clock: Clock) -> lis
                 weight=weight(whole, stage),
             )
         )
-    return made
+    return parts
 
 
 def place(whole: Curriculum, directory: Path) -> Path:
@@ -148,6 +147,6 @@ def _train(curriculum: Curriculum, directory: Path, clock: Clock) -> JSON:
     }
 
 
-def _curve(run: Run) -> JSON:
+def _curve(run: TrainedTeam) -> JSON:
     iterations, seconds, returns = map(list, zip(*run.points, strict=True))
     return {"iterations": iterations, "seconds": seconds, "returns": returns}

@@ -9,11 +9,11 @@ from fullrank.common.types import JSON
 from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import wireless
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import LearningCurve
 from fullrank_reproduction.darl1n.training.neighbour_distance import DISTANCES
 from fullrank_reproduction.darl1n.training.published import DARL1N, SCRATCH
-from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
 from fullrank_reproduction.darl1n.training.scaling import (
     APART,
     TIMED,
@@ -32,21 +32,21 @@ COLOURS = {
 }
 
 
-def draw_learning(found: Results, budget: Budget, path: Path) -> None:
+def draw_learning(results: Results, budget: Darl1nBudget, path: Path) -> None:
     """Returns against processor seconds: a row for each task, a column for each size."""
     every = teams(budget)
     columns = budget.sizes if budget.sizes > 1 else 2
     lines = -(-len(every) // columns)
     figure = pictures.blank(width=max(11.0, 4.2 * columns), height=3.1 * lines + 0.6)
     for axes, team in zip(figure.subplots(lines, columns).flat, every, strict=True):
-        _draw_team(axes, found, budget, team)
+        _draw_team(axes, results, budget, team)
     drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
     figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def _draw_team(axes: Axes, found: Results, budget: Budget, team: Team) -> None:
-    for method, curve in curves(found, budget, team).items():
+def _draw_team(axes: Axes, results: Results, budget: Darl1nBudget, team: TeamSpec) -> None:
+    for method, curve in curves(results, budget, team).items():
         line = "--" if method == SCRATCH else "-"  # EPC's own cell with the fewest agents
         own = COLOURS[method]
         axes.plot(curve.seconds, curve.returns, line, color=own, linewidth=1.8, label=method)
@@ -76,14 +76,14 @@ def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def draw_wireless(found: Results, budget: Budget, path: Path) -> None:
+def draw_wireless(results: Results, budget: Darl1nBudget, path: Path) -> None:
     """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
     figure = pictures.blank(width=9, height=3.8)
     for axes, deadline in zip(figure.subplots(1, 2), wireless.DEADLINES, strict=True):
-        random = wireless.earned(found, budget, deadline)[wireless.RANDOM].mean()
+        random = wireless.earned(results, budget, deadline)[wireless.RANDOM].mean()
         axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
         for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
-            episodes, returns = wireless.curve(found, budget, method, deadline)
+            episodes, returns = wireless.curve(results, budget, method, deadline)
             colour = COLOURS[method]
             axes.plot(episodes, returns.T, color=colour, linewidth=0.6, alpha=0.35)
             axes.plot(episodes, returns.mean(axis=0), color=colour, linewidth=1.8, label=label)
@@ -97,7 +97,7 @@ def draw_wireless(found: Results, budget: Budget, path: Path) -> None:
     figure.savefig(path, dpi=pictures.DPI)
 
 
-def draw_distances(swept: Sequence[Curve], path: Path) -> None:
+def draw_distances(swept: Sequence[LearningCurve], path: Path) -> None:
     """Fig. 6: seconds of an iteration and the final return against d."""
     figure = pictures.blank(width=9, height=3.6)
     left, right = figure.subplots(1, 2)

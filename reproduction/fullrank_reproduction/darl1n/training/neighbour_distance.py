@@ -5,8 +5,8 @@ Grass pays 10 and an adversary's touch costs 100. The paper does not print its d
 
 from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve, mean_curve
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import LearningCurve, mean_curve
 from fullrank_reproduction.darl1n.training.published import DARL1N, GRASSLAND
 from fullrank_reproduction.darl1n.training.trials import Trial
 
@@ -15,7 +15,7 @@ DISTANCES = (0.1, 0.2, 0.4, 0.8, 1.6)
 _REWARDS = {"grass_reward": 10.0, "contact_cost": 100.0}
 
 
-def trials(budget: Budget, distance: float) -> list[Trial]:
+def trials(budget: Darl1nBudget, distance: float) -> list[Trial]:
     """One trial for each seed."""
     return [
         Trial(
@@ -30,17 +30,17 @@ def trials(budget: Budget, distance: float) -> list[Trial]:
     ]
 
 
-def curves(found: Results, budget: Budget) -> list[Curve]:
+def curves(results: Results, budget: Darl1nBudget) -> list[LearningCurve]:
     """Mean curve over the seeds for each distance."""
     return [
-        mean_curve([found[trial.name] for trial in trials(budget, distance)])
+        mean_curve([results[trial.name] for trial in trials(budget, distance)])
         for distance in DISTANCES
     ]
 
 
-def judge_distances(found: Results, budget: Budget) -> list[ClaimResult]:
+def judge_distances(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Judge Fig. 6 by the smallest and the largest distance."""
-    first, *_, last = curves(found, budget)
+    first, *_, last = curves(results, budget)
     times = f"{first.iteration_s:.3f} s at d = {DISTANCES[0]}, {last.iteration_s:.3f} s at 1.6"
     ends = f"{first.end:.1f} at d = {DISTANCES[0]}, {last.end:.1f} at 1.6"
     reward = "The return rises with d."
@@ -56,9 +56,9 @@ def judge_distances(found: Results, budget: Budget) -> list[ClaimResult]:
     ]
 
 
-def of_distances(found: Results, budget: Budget) -> str:
+def of_distances(results: Results, budget: Darl1nBudget) -> str:
     """Markdown table with a row for each distance."""
     lines = ["| d | s an iteration | return at the end |", "|---|---|---|"]
-    for distance, curve in zip(DISTANCES, curves(found, budget), strict=True):
+    for distance, curve in zip(DISTANCES, curves(results, budget), strict=True):
         lines.append(f"| {distance} | {curve.iteration_s:.3f} | {curve.end:.1f} |")
     return "\n".join(lines)

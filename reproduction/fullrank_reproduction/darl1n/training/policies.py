@@ -7,9 +7,10 @@ from itertools import count
 
 import numpy as np
 
-from fullrank.algorithms import Algorithm, World
+from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.algorithms.maddpg import MADDPG
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.environments import AgentSpec
 from fullrank.training.evaluation import Act
 
@@ -18,7 +19,11 @@ POLICY, TARGET = "policy", "target_policy"
 
 def policies_of(algorithm: Algorithm, units: Sequence[UnitIndex]) -> list[str]:
     """Policies of the units as text."""
-    sections = {each.owner: each.id for each in algorithm.problem.sections if each.role == POLICY}
+    sections = {
+        section.owner: section.id
+        for section in algorithm.problem.sections
+        if section.role == POLICY
+    }
     return [text_of(algorithm.parameters.view(sections[unit])) for unit in units]
 
 
@@ -48,7 +53,9 @@ def seat(algorithm: Algorithm, policies: Mapping[UnitIndex, str]) -> None:
 
 def side_of(agents: Sequence[AgentSpec], policies: Sequence[str], *, seed: int) -> Algorithm:
     """One side of a contest with given policies, of any method of the engine."""
-    side = MADDPG().make(World(agents=tuple(agents)), seed=seed, device="cpu")
+    side = MADDPG(hidden=Hyperparameters().hidden).make(
+        EnvironmentSpec(agents=tuple(agents)), seed=seed, device="cpu"
+    )
     seat(side, dict(enumerate(policies)))
     return side
 
@@ -57,9 +64,11 @@ def exploring(side: Algorithm) -> Act:
     """Exploring actions of a side that never dies, keyed by its seed and the call."""
     calls = count()
 
-    def act(observation: FloatArray) -> FloatArray:
+    def act(observation: FloatArray, available: BoolArray | None = None, /) -> FloatArray:
         alive = np.ones((len(observation), len(side.problem.units)), dtype=bool)
-        actions, _ = side.actor.act(observation, (), iteration=next(calls), step=0, alive=alive)
+        actions, _ = side.actor.act(
+            observation, (), iteration=next(calls), step=0, alive=alive, available=available
+        )
         return actions
 
     return act

@@ -8,7 +8,7 @@ from typing import NamedTuple
 METHODS = ("maddpg", "mfac", "epc", "epc-scratch", "darl1n")
 """Methods in the order of the tables."""
 DARL1N = "darl1n"
-OURS = ("maddpg", "mfac", DARL1N)
+ENGINE_METHODS = ("maddpg", "mfac", DARL1N)
 """Methods trained by the engine, by registered name."""
 EPC, SCRATCH = "epc", "epc-scratch"
 """Methods trained by a curriculum."""
@@ -48,7 +48,7 @@ class Size:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Task:
+class Darl1nTask:
     """One environment, with its published results."""
 
     name: str
@@ -77,12 +77,12 @@ def _printed(text: str) -> Mapping[str, tuple[Printed, ...]]:
     rows = {}
     for line in text.strip().splitlines():
         method, *columns = line.split()
-        seconds, rewards = ([float(number) for number in each.split("/")] for each in columns)
+        seconds, rewards = ([float(number) for number in column.split("/")] for column in columns)
         rows[method] = tuple(map(Printed, seconds, rewards))
     return MappingProxyType(rows)
 
 
-ISING = Task(
+ISING = Darl1nTask(
     name="ising",
     table="I",
     sizes=tuple(
@@ -98,7 +98,7 @@ ISING = Task(
         darl1n 38/102/210/110 465/828/1279/2282
     """),
 )
-FOOD = Task(
+FOOD = Darl1nTask(
     name="food_collection",
     table="II",
     sizes=tuple(
@@ -122,7 +122,7 @@ _CONTESTS = tuple(
         (48, 2000, 40, 100),
     )
 )
-GRASSLAND = Task(
+GRASSLAND = Darl1nTask(
     name="grassland",
     table="III",
     sizes=_CONTESTS,
@@ -134,7 +134,7 @@ GRASSLAND = Task(
         darl1n 103/402/1752/5221 18/46/113/210
     """),
 )
-BATTLE = Task(
+BATTLE = Darl1nTask(
     name="adversarial_battle",
     table="IV",
     sizes=_CONTESTS,

@@ -4,16 +4,22 @@ from typing import NamedTuple
 
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve, mean_curve
-from fullrank_reproduction.darl1n.training.published import OURS, TASKS, Printed, Size, Task
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import LearningCurve, mean_curve
+from fullrank_reproduction.darl1n.training.published import (
+    ENGINE_METHODS,
+    TASKS,
+    Darl1nTask,
+    Printed,
+    Size,
+)
 from fullrank_reproduction.darl1n.training.trials import Trial
 
 
-class Team(NamedTuple):
-    """A column of a table."""
+class TeamSpec(NamedTuple):
+    """A team of the tables: its task and size."""
 
-    task: Task
+    task: Darl1nTask
     size: Size
 
     def printed(self, method: str) -> Printed:
@@ -24,12 +30,12 @@ class Team(NamedTuple):
         return f"{self.task.name}, M = {self.size.agents}"
 
 
-def teams(budget: Budget) -> list[Team]:
+def teams(budget: Darl1nBudget) -> list[TeamSpec]:
     """Teams of all tables."""
-    return [Team(task, size) for task in TASKS for size in task.sizes[: budget.sizes]]
+    return [TeamSpec(task, size) for task in TASKS for size in task.sizes[: budget.sizes]]
 
 
-def trials(budget: Budget, team: Team, method: str) -> list[Trial]:
+def trials(budget: Darl1nBudget, team: TeamSpec, method: str) -> list[Trial]:
     """One run for each seed."""
     return [
         Trial(task=team.task, size=team.size, method=method, budget=budget, seed=seed)
@@ -37,24 +43,27 @@ def trials(budget: Budget, team: Team, method: str) -> list[Trial]:
     ]
 
 
-def learners(budget: Budget) -> list[Trial]:
+def learners(budget: Darl1nBudget) -> list[Trial]:
     """All runs behind Tables I to IV except those of the adversaries and of EPC."""
     return [
-        trial for team in teams(budget) for method in OURS for trial in trials(budget, team, method)
+        trial
+        for team in teams(budget)
+        for method in ENGINE_METHODS
+        for trial in trials(budget, team, method)
     ]
 
 
-def adversaries(budget: Budget) -> list[Trial]:
+def adversaries(budget: Darl1nBudget) -> list[Trial]:
     """Runs of the adversaries that the other methods meet."""
     needed = (trial.adversaries for trial in learners(budget))
-    return list({each.name: each for each in needed if each is not None}.values())
+    return list({trial.name: trial for trial in needed if trial is not None}.values())
 
 
-def curves(found: Results, budget: Budget, team: Team) -> dict[str, Curve]:
+def curves(results: Results, budget: Darl1nBudget, team: TeamSpec) -> dict[str, LearningCurve]:
     """Curves by method: means over the seeds or, for EPC, over the runs of a stage."""
     alone = {
-        method: mean_curve([found[trial.name] for trial in trials(budget, team, method)])
-        for method in OURS
+        method: mean_curve([results[trial.name] for trial in trials(budget, team, method)])
+        for method in ENGINE_METHODS
     }
     grown = epc_runs.names(team.task, team.size)
-    return alone | {method: mean_curve(found[name]["runs"]) for method, name in grown.items()}
+    return alone | {method: mean_curve(results[name]["runs"]) for method, name in grown.items()}

@@ -21,17 +21,18 @@ from functools import partial
 import numpy as np
 
 from fullrank.common.types import JSON, Interval
-from fullrank.config import RunConfig, as_tables, load
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import bootstrap, interquartile_means
-from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.claim_results import ClaimResult, judge
-from fullrank_reproduction.darl1n.training.published import DARL1N, OURS
-from fullrank_reproduction.timing import Clock
+from fullrank_reproduction.darl1n.training.published import DARL1N, ENGINE_METHODS
+from fullrank_reproduction.wang21 import SETTINGS
 
 CELL = "scaling"
 APART = f"{DARL1N}, a machine for each learner"
-TIMED = (*OURS, APART)
+TIMED = (*ENGINE_METHODS, APART)
 LINEAR = 1.1
 """The largest exponent that counts as linear: in larger squares fewer agents are near a wall, so
 that more are around them; from 24 to 96 that alone makes the share of the square of side 3 within
@@ -49,7 +50,9 @@ def cell(teams: Sequence[int], rounds: int, clock: Clock) -> Cell:
         rounds: Timed iterations of each team with each method.
         clock: Clock that times the iterations.
     """
-    runs = [as_tables(config(method, agents, rounds)) for agents in teams for method in OURS]
+    runs = [
+        as_tables(config(method, agents, rounds)) for agents in teams for method in ENGINE_METHODS
+    ]
     return Cell(
         name=CELL,
         settings={"runs": runs},
@@ -66,9 +69,9 @@ def measured(teams: Sequence[int], rounds: int, clock: Clock) -> JSON:
     runs = {
         (method, agents): LocalRun(config(method, agents, rounds + 1), coded=False)
         for agents in teams
-        for method in OURS
+        for method in ENGINE_METHODS
     }
-    going = {each: iter(run) for each, run in runs.items()}
+    going = {key: iter(run) for key, run in runs.items()}
     spent: dict[tuple[str, int], list[float]] = {
         (method, agents): [] for agents in teams for method in TIMED
     }
@@ -101,6 +104,7 @@ def _apart(run: LocalRun, number: int, clock: Clock) -> float:
 def config(method: str, agents: int, iterations: int) -> RunConfig:
     """Configuration of a timed run."""
     options = {
+        **SETTINGS,
         "iterations": iterations,
         "environment.name": "food_collection",
         "environment.agents": agents,
@@ -142,7 +146,7 @@ def growth(teams: Sequence[int], seconds: Sequence[Sequence[float]]) -> Interval
 
 def medians(seconds: Sequence[Sequence[float]]) -> list[float]:
     """Median over the rounds for each team."""
-    return [statistics.median(each) for each in seconds]
+    return [statistics.median(value) for value in seconds]
 
 
 def power(exponent: Interval) -> str:
@@ -153,14 +157,14 @@ def power(exponent: Interval) -> str:
 def judge_scaling(teams: Sequence[int], spent: JSON) -> list[ClaimResult]:
     """Judge the claims on Fig. 2."""
     larger = judged(teams)
-    grown = {method: growth(teams[larger], each[larger]) for method, each in spent.items()}
-    longest = {method: medians(each)[-1] for method, each in spent.items()}
-    others = [method for method in OURS if method != DARL1N]
+    grown = {method: growth(teams[larger], value[larger]) for method, value in spent.items()}
+    longest = {method: medians(value)[-1] for method, value in spent.items()}
+    others = [method for method in ENGINE_METHODS if method != DARL1N]
     said = {
         method: f"from {teams[larger][0]} to {teams[-1]} agents as {power(grown[method])}"
         for method in (APART, DARL1N)
     }
-    slower = [each for each in others if grown[each].low <= grown[APART].high]
+    slower = [method for method in others if grown[method].low <= grown[APART].high]
     least = min(longest[method] for method in others)
     return [
         judge(
@@ -195,7 +199,7 @@ def of_scaling(teams: Sequence[int], spent: JSON) -> str:
     """Markdown table with a row for each team, and two for growth."""
     lines = ["| M | " + " | ".join(TIMED) + " |", "|---|" + "---|" * len(TIMED)]
     for agents, *seconds in zip(teams, *(medians(spent[method]) for method in TIMED), strict=True):
-        lines.append(f"| {agents} | " + " | ".join(f"{each:.3f}" for each in seconds) + " |")
+        lines.append(f"| {agents} | " + " | ".join(f"{value:.3f}" for value in seconds) + " |")
     for part in (slice(None), judged(teams)):
         cells = " | ".join(power(growth(teams[part], spent[method][part])) for method in TIMED)
         lines.append(f"| {teams[part][0]} to {teams[-1]} | {cells} |")

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs
-from fullrank_reproduction.darl1n.training.budget import Budget
-from fullrank_reproduction.darl1n.training.convergence import Curve, fixed_return
-from fullrank_reproduction.darl1n.training.published import METHODS, TASKS, Task
-from fullrank_reproduction.darl1n.training.runs import Team, curves, teams
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
+from fullrank_reproduction.darl1n.training.convergence import LearningCurve, fixed_return
+from fullrank_reproduction.darl1n.training.published import METHODS, TASKS, Darl1nTask
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
 
 _HEADS = (
     "M",
@@ -22,48 +22,50 @@ _HEADS = (
 )
 
 
-def of_learning(found: Results, budget: Budget) -> str:
+def of_learning(results: Results, budget: Darl1nBudget) -> str:
     """A table for each task."""
     every = teams(budget)
     parts = [
-        _of_task(found, budget, task, [each for each in every if each.task is task])
+        _of_task(results, budget, task, [team for team in every if team.task is task])
         for task in TASKS
     ]
     return "\n".join(parts)
 
 
-def _of_task(found: Results, budget: Budget, task: Task, columns: Sequence[Team]) -> str:
+def _of_task(
+    results: Results, budget: Darl1nBudget, task: Darl1nTask, columns: Sequence[TeamSpec]
+) -> str:
     lines = [
         f"\n**Table {task.table}**: {task.name}\n",
         "| " + " | ".join(_HEADS) + " |",
         "|" + "---|" * len(_HEADS),
     ]
     for team in columns:
-        learnt = curves(found, budget, team)
+        learnt = curves(results, budget, team)
         fixed = fixed_return(list(learnt.values()))
-        for method in (each for each in METHODS if each in task.printed):
+        for method in (name for name in METHODS if name in task.printed):
             said = team.printed(method)
-            ours = _ours(learnt.get(method), fixed)
+            measured = _measured_cells(learnt.get(method), fixed)
             cells = (
                 str(team.size.agents),
                 method,
                 f"{said.seconds:g}",
-                *ours[:2],
+                *measured[:2],
                 f"{said.reward:g}",
-                *ours[2:],
+                *measured[2:],
             )
             lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join([*lines, *_before(found, columns)])
+    return "\n".join([*lines, *_before(results, columns)])
 
 
-def _before(found: Results, columns: Sequence[Team]) -> list[str]:
+def _before(results: Results, columns: Sequence[TeamSpec]) -> list[str]:
     """Seconds of the stages before the teams of EPC; empty if there are none."""
-    spent = {team.size.agents: epc_runs.before_s(found, team.task, team.size) for team in columns}
+    spent = {team.size.agents: epc_runs.before_s(results, team.task, team.size) for team in columns}
     said = [f"{seconds:.0f} s before M = {agents}" for agents, seconds in spent.items() if seconds]
     return [f"\nEPC's earlier stages took, all runs together: {', '.join(said)}."] if said else []
 
 
-def _ours(curve: Curve | None, fixed: float) -> tuple[str, ...]:
+def _measured_cells(curve: LearningCurve | None, fixed: float) -> tuple[str, ...]:
     """Times to convergence and to the fixed return, returns then and at the end, and pace."""
     if curve is None:
         return ("-",) * 5
@@ -77,7 +79,7 @@ def _ours(curve: Curve | None, fixed: float) -> tuple[str, ...]:
     )
 
 
-def _when(curve: Curve, index: int | None) -> str:
+def _when(curve: LearningCurve, index: int | None) -> str:
     if index is None:
         return "-"
     return f"{curve.seconds[index]:.1f} ({curve.iterations[index]:.0f})"

@@ -12,22 +12,23 @@ from typing import Any
 
 from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
-from fullrank.config import RunConfig, as_tables, load
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments import make_environment
 from fullrank.local import LocalRun
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate_and_close
-from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.policies import digest_of, policies_of, seat
 from fullrank_reproduction.darl1n.training.published import (
     ADVERSARIES,
     DARL1N,
     EPISODES,
+    Darl1nTask,
     Size,
-    Task,
 )
-from fullrank_reproduction.timing import Clock
+from fullrank_reproduction.wang21 import SETTINGS
 
 EVERYBODY = 100.0
 """Distance within which all methods except DARL1N see others."""
@@ -39,10 +40,10 @@ WARM_UP = 5
 class Trial:
     """One method on one team, from one seed."""
 
-    task: Task
+    task: Darl1nTask
     size: Size
     method: str
-    budget: Budget
+    budget: Darl1nBudget
     seed: int = 0
     both: bool = False
     """True if both sides learn; otherwise the good side learns against trained adversaries."""
@@ -87,10 +88,10 @@ class Trial:
             both=True,
         )
 
-    def met(self, found: Results) -> dict[int, str]:
-        """Policies of the trained adversaries, by index; ``found`` must hold their trial."""
+    def met(self, results: Results) -> dict[int, str]:
+        """Policies of the trained adversaries, by index; ``results`` must hold their trial."""
         before = self.adversaries
-        return {} if before is None else adversaries_in(found[before.name])
+        return {} if before is None else adversaries_in(results[before.name])
 
     def world(self) -> dict[str, Any]:
         """Parameters of the training environment.
@@ -119,6 +120,7 @@ class Trial:
         """Configuration of the run."""
         budget = self.budget
         options = {
+            **SETTINGS,
             "seed": derive(self.seed, "adversaries") if self.both else self.seed,
             "iterations": self.iterations,
             "learners": self.size.agents,
@@ -134,9 +136,9 @@ class Trial:
             options["algorithm.evaluate_every"] = self.iterations  # evaluations are played here
         return load(options=options).check().config
 
-    def cell(self, found: Results, clock: Clock) -> Cell:
-        """The run as a cell; ``found`` must hold the trial of its adversaries."""
-        policies, config = self.met(found), self.config()
+    def cell(self, results: Results, clock: Clock) -> Cell:
+        """The run as a cell; ``results`` must hold the trial of its adversaries."""
+        policies, config = self.met(results), self.config()
         return Cell(
             name=self.name,
             settings={
@@ -162,7 +164,7 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
     run = LocalRun(config, coded=False, frozen=adversaries)
     algorithm = run.training.algorithm
     seat(algorithm, adversaries)
-    found: JSON = {"iterations": [], "seconds": [], "returns": []}
+    curve: JSON = {"iterations": [], "seconds": [], "returns": []}
     spent, iterations = 0.0, iter(run)
     try:
         for number in range(trial.iterations + 1):
@@ -171,14 +173,14 @@ def _train(trial: Trial, config: RunConfig, adversaries: Mapping[int, str], cloc
                 next(iterations)
                 spent += clock() - began
             if number % trial.every == 0:
-                found["iterations"].append(number)
-                found["seconds"].append(spent)
-                found["returns"].append(_return(trial, run, number))
+                curve["iterations"].append(number)
+                curve["seconds"].append(spent)
+                curve["returns"].append(_return(trial, run, number))
     finally:
         run.training.collector.close()
     if trial.both:
-        found["policies"] = policies_of(algorithm, range(len(algorithm.problem.units)))
-    return found
+        curve["policies"] = policies_of(algorithm, range(len(algorithm.problem.units)))
+    return curve
 
 
 def _return(trial: Trial, run: LocalRun, number: int) -> float:

@@ -13,21 +13,20 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fullrank.common.types import JSON, Interval
-from fullrank.config import RunConfig, as_tables, load
+from fullrank.common.types import JSON, Array, Interval
+from fullrank.config.layers import load
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.environments.lattice.wireless import Wireless
 from fullrank.local import LocalRun
 from fullrank.runs.statistics import student
 from fullrank.training.evaluation import Act, Greedy, evaluate_and_close, random_actions
 from fullrank_reproduction.baselines.scalable_actor_critic import ScalableActorCritic
-from fullrank_reproduction.cells import Cell
+from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.claim_results import ClaimResult, Held, judge
 from fullrank_reproduction.darl1n.results import Results
-from fullrank_reproduction.darl1n.training.budget import Budget
+from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
 from fullrank_reproduction.darl1n.training.published import DARL1N
-from fullrank_reproduction.timing import Clock
 
 USERS = 9
 DEADLINES = (2, 10)
@@ -51,10 +50,8 @@ LEAST_DRAWS = 5
 """Fewest draws by which the methods can be told apart."""
 _EVALUATION_SEED = 1000
 
-Array = NDArray[np.float64]
 
-
-class Curve(NamedTuple):
+class WirelessReturns(NamedTuple):
     """Returns of a method during training."""
 
     episodes: Array
@@ -63,7 +60,7 @@ class Curve(NamedTuple):
     """Mean returns, shape (draws, points)."""
 
 
-def cells(budget: Budget, clock: Clock) -> list[Cell]:
+def cells(budget: Darl1nBudget, clock: Clock) -> list[Cell]:
     """One cell for each z, draw of q and method."""
     worlds = [
         {"deadline": deadline, "rate_seed": draw, "simultaneous": True}
@@ -77,7 +74,7 @@ def cells(budget: Budget, clock: Clock) -> list[Cell]:
     ]
 
 
-def updates(budget: Budget) -> int:
+def updates(budget: Darl1nBudget) -> int:
     """Iterations in which DARL1N sees as many transitions as SAC in its episodes."""
     return budget.episodes // TOGETHER
 
@@ -86,7 +83,7 @@ def _name(method: str, deadline: int, draw: int) -> str:
     return f"wireless-z{deadline}-{method}-draw{draw}"
 
 
-def _sac(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
+def _sac(budget: Darl1nBudget, world: Mapping[str, Any], clock: Clock) -> Cell:
     counts = {"episodes": budget.episodes, "copies": COPIES, "played": PLAYED, "every": EVERY}
     return Cell(
         name=_name(SAC, world["deadline"], world["rate_seed"]),
@@ -103,7 +100,7 @@ def _tabular(episodes: int, world: Mapping[str, Any], clock: Clock) -> JSON:
     environment = Wireless(**world).make(agents=USERS, copies=COPIES)
     learner = ScalableActorCritic(environment, seed=world["rate_seed"], episodes=episodes)
     began = clock()
-    returns = np.array([each.mean() for each in learner.train()])
+    returns = np.array([value.mean() for value in learner.train()])
     seconds = (clock() - began) / COPIES
     points = episodes // EVERY
     return {
@@ -115,7 +112,7 @@ def _tabular(episodes: int, world: Mapping[str, Any], clock: Clock) -> JSON:
     }
 
 
-def _own(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
+def _own(budget: Darl1nBudget, world: Mapping[str, Any], clock: Clock) -> Cell:
     config = _config(budget, world)
     return Cell(
         name=_name(DARL1N, world["deadline"], world["rate_seed"]),
@@ -125,7 +122,7 @@ def _own(budget: Budget, world: Mapping[str, Any], clock: Clock) -> Cell:
     )
 
 
-def _config(budget: Budget, world: Mapping[str, Any]) -> RunConfig:
+def _config(budget: Darl1nBudget, world: Mapping[str, Any]) -> RunConfig:
     options = {
         "seed": world["rate_seed"],
         "iterations": updates(budget),
@@ -149,12 +146,12 @@ def _networks(config: RunConfig, world: Mapping[str, Any], clock: Clock) -> JSON
     iterations = run.train()
     seconds = clock() - began
     run.training.collector.close()
-    watched = [each for each in iterations if each.return_mean is not None]
+    watched = [value for value in iterations if value.return_mean is not None]
     return {
         "seconds": seconds,
         "return": _played(world, Greedy(run.training.algorithm.actor)),
-        "episodes": [TOGETHER * each.iteration for each in watched],
-        "returns": [each.return_mean for each in watched],
+        "episodes": [TOGETHER * value.iteration for value in watched],
+        "returns": [value.return_mean for value in watched],
     }
 
 
@@ -163,35 +160,37 @@ def _played(world: Mapping[str, Any], act: Act) -> float:
     return float(evaluate_and_close(environment, act, PLAYED, _EVALUATION_SEED).returns.mean())
 
 
-def _by_draw(found: Results, budget: Budget, method: str, deadline: int, what: str) -> Array:
+def _by_draw(
+    results: Results, budget: Darl1nBudget, method: str, deadline: int, what: str
+) -> Array:
     draws = range(budget.draws)
-    return np.array([found[_name(method, deadline, draw)][what] for draw in draws])
+    return np.array([results[_name(method, deadline, draw)][what] for draw in draws])
 
 
-def curve(found: Results, budget: Budget, method: str, deadline: int) -> Curve:
+def curve(results: Results, budget: Darl1nBudget, method: str, deadline: int) -> WirelessReturns:
     """Returns of SAC or DARL1N during training."""
     episodes, returns = (
-        _by_draw(found, budget, method, deadline, what) for what in ("episodes", "returns")
+        _by_draw(results, budget, method, deadline, what) for what in ("episodes", "returns")
     )
-    return Curve(episodes[0], returns)
+    return WirelessReturns(episodes[0], returns)
 
 
-def earned(found: Results, budget: Budget, deadline: int) -> dict[str, Array]:
+def earned(results: Results, budget: Darl1nBudget, deadline: int) -> dict[str, Array]:
     """Final returns by method, shape (draws,)."""
     return {
-        RANDOM: _by_draw(found, budget, SAC, deadline, "random"),
-        SAC: _by_draw(found, budget, SAC, deadline, "return"),
-        DARL1N: _by_draw(found, budget, DARL1N, deadline, "return"),
+        RANDOM: _by_draw(results, budget, SAC, deadline, "random"),
+        SAC: _by_draw(results, budget, SAC, deadline, "return"),
+        DARL1N: _by_draw(results, budget, DARL1N, deadline, "return"),
     }
 
 
-def lead(found: Results, budget: Budget, deadline: int, *, of: str, over: str) -> Interval:
+def lead(results: Results, budget: Darl1nBudget, deadline: int, *, of: str, over: str) -> Interval:
     """Difference in return between two methods, paired by draw, with a 95 % interval."""
-    returns = earned(found, budget, deadline)
+    returns = earned(results, budget, deadline)
     return student(returns[of] - returns[over])
 
 
-def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
+def judge_wireless(results: Results, budget: Darl1nBudget) -> list[ClaimResult]:
     """Judge the claims on Fig. 5."""
     few, many = DEADLINES
     claims = {
@@ -204,7 +203,7 @@ def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
             ClaimResult(claim=claim, held=Held.NOT_TESTABLE, reason=reason)
             for claim in claims.values()
         ]
-    leads = {z: lead(found, budget, z, of=DARL1N, over=SAC) for z in DEADLINES}
+    leads = {z: lead(results, budget, z, of=DARL1N, over=SAC) for z in DEADLINES}
     holds = {few: leads[few].high < 0, many: leads[many].low > 0}
     return [
         judge(
@@ -216,7 +215,7 @@ def judge_wireless(found: Results, budget: Budget) -> list[ClaimResult]:
     ]
 
 
-def said(budget: Budget) -> str:
+def said(budget: Darl1nBudget) -> str:
     """Description of the experiment, as a paragraph of a page."""
     return f"""{USERS} users who act at once. SAC plays {budget.episodes} episodes to learn;
 DARL1N (width {HIDDEN}) learns from as many transitions in {updates(budget)} updates, {BATCH} of
@@ -226,18 +225,18 @@ by draw, with Student's 95 % intervals if there are {LEAST_DRAWS}. Seconds are t
 processor."""
 
 
-def of_wireless(found: Results, budget: Budget) -> str:
+def of_wireless(results: Results, budget: Darl1nBudget) -> str:
     """Markdown table with a row for each z."""
     lines = [
         "| z | random | SAC | DARL1N | SAC - random | DARL1N - SAC | seconds: SAC | DARL1N |",
         "|---|---|---|---|---|---|---|---|",
     ]
     for deadline in DEADLINES:
-        returns = earned(found, budget, deadline)
-        means = [f"{each.mean():.1f}" for each in returns.values()]
+        returns = earned(results, budget, deadline)
+        means = [f"{value.mean():.1f}" for value in returns.values()]
         gains = [_paired(returns[SAC] - returns[RANDOM]), _paired(returns[DARL1N] - returns[SAC])]
         seconds = [
-            f"{_by_draw(found, budget, method, deadline, 'seconds').mean():.1f}"
+            f"{_by_draw(results, budget, method, deadline, 'seconds').mean():.1f}"
             for method in (SAC, DARL1N)
         ]
         lines.append("| " + " | ".join([str(deadline), *means, *gains, *seconds]) + " |")

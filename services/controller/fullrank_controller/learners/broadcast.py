@@ -3,15 +3,15 @@
 import asyncio
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from fullrank.algorithms import Algorithm, Parameters, Problem
+from fullrank.algorithms.base import Algorithm, Parameters, Problem
 from fullrank.codes import support
 from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.planning.costs import sections_of
-from fullrank.replay import Sample
+from fullrank.replay.samplers import Sample
 from fullrank.rpc.codec import (
     CONTROLLER_CHUNKS,
     JOINED_BYTES,
-    Field,
+    EncodedField,
     bundle,
     encode_chunks,
     joined,
@@ -20,7 +20,7 @@ from fullrank.rpc.messages import sample_message
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import EncodedAssignment
-from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.membership.row_assignment import RowAssignment
 
 
 class AssignmentEncoder:
@@ -48,7 +48,7 @@ class AssignmentEncoder:
         self._assignments = [
             self._constant_part(row, coefficients) for row, coefficients in enumerate(matrix)
         ]
-        self._encoded: dict[int, list[Field]] = {}
+        self._encoded: dict[int, list[EncodedField]] = {}
         self._shared: list[bytes] = []
 
     def _constant_part(self, row: int, coefficients: Vector) -> pb.Assignment:
@@ -75,7 +75,7 @@ class AssignmentEncoder:
         self._shared = list(bundle(self._fields(self._common)))
         self.version = version
 
-    def _fields(self, sections: Iterable[int]) -> Iterator[Field]:
+    def _fields(self, sections: Iterable[int]) -> Iterator[EncodedField]:
         for section in sections:
             yield from self._encoded[section]
 
@@ -101,9 +101,9 @@ class AssignmentEncoder:
         self, assignment: pb.Assignment, private: Sequence[int], *, shared: Sequence[bytes]
     ) -> EncodedAssignment:
         head = pb.ControllerMessage(assignment=assignment).SerializeToString()
-        fields = [Field(head), *self._fields(private)]
+        fields = [EncodedField(head), *self._fields(private)]
         if sum(field.size for field in fields) + sum(map(len, shared)) <= JOINED_BYTES:
-            messages = [joined([*fields, *map(Field, shared)])]
+            messages = [joined([*fields, *map(EncodedField, shared)])]
         else:
             messages = [*bundle(fields), *shared]
         return [("parameters", message) for message in messages]
@@ -125,9 +125,9 @@ class Broadcaster:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self._algorithm = algorithm
-        self._current: tuple[Assignment, AssignmentEncoder] | None = None
+        self._current: tuple[RowAssignment, AssignmentEncoder] | None = None
 
-    async def encoder(self, assignment: Assignment, *, version: int) -> AssignmentEncoder:
+    async def encoder(self, assignment: RowAssignment, *, version: int) -> AssignmentEncoder:
         """The encoder of the assignment with the parameters of ``version``."""
         if self._current is None or self._current[0] is not assignment:
             encoder = AssignmentEncoder(

@@ -12,7 +12,8 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.rounds.reception import Arrived, Reception
+from fullrank_controller.rounds.events import Arrived
+from fullrank_controller.rounds.reception import Reception
 
 
 class ContributionParser:
@@ -70,7 +71,7 @@ class ContributionParser:
             for name in ("compute_s", "started_s", "sent_s"):
                 if not 0.0 <= getattr(header, name) < math.inf:
                     raise InvalidContribution(f"coded.{name} is not a duration")
-            self._coded = np.empty(self._identity.vector_size)
+            self._coded = np.empty(self._identity.problem.vector_size)
             self._assembler = Assembler(self._coded, array_id=header.row)
         return refused
 

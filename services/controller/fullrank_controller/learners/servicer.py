@@ -3,9 +3,7 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from typing import Any, TypeAlias
-
-import grpc
+from typing import TypeAlias
 
 from fullrank.common.errors import (
     DeadlinePassed,
@@ -14,11 +12,11 @@ from fullrank.common.errors import (
     NotFound,
     ServiceLost,
 )
-from fullrank.rpc.errors import statuses
+from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.tasks import first
 from fullrank.rpc.version import check_version
-from fullrank.runs.event_log import Joined, Left, Refused
+from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.contributions import ContributionParser
 from fullrank_controller.membership.roster import Member
@@ -26,8 +24,7 @@ from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
 
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
-Requests: TypeAlias = AsyncIterator[pb.LearnerMessage]
+LearnerMessages: TypeAlias = AsyncIterator[pb.LearnerMessage]
 
 HELLO_S = 10.0
 """Longest wait for Hello."""
@@ -57,7 +54,7 @@ class ControllerServicer:
         """Report the status of the run."""
         return self._run.status_response()
 
-    async def Work(self, requests: Requests, context: Context) -> None:
+    async def Work(self, requests: LearnerMessages, context: Context) -> None:
         """Serve one learner from Hello to the end of its stream."""
         async with statuses(context):
             hello = await self._greet(requests)
@@ -67,7 +64,7 @@ class ControllerServicer:
                 now=asyncio.get_running_loop().time(),
                 domain=tuple(hello.domain.split("/")),
                 process=hello.process,
-                since=run.status.committed,
+                since=run.progress.committed,
             )
             term = run.identity.term
             run.event_log.append(Joined(term=term, learner=member.learner))
@@ -83,13 +80,13 @@ class ControllerServicer:
                 run.reception.membership_changed()
                 log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
-    async def _greet(self, requests: Requests) -> pb.Hello:
+    async def _greet(self, requests: LearnerMessages) -> pb.Hello:
         message = await _next(requests, within_s=HELLO_S, kind="hello")
         check_version(message.hello.version, peer="learner", own="controller")
         self._run.term_guard.check_term(run_term_of(message.hello.served))
         return message.hello
 
-    async def _converse(self, member: Member, requests: Requests, context: Context) -> None:
+    async def _converse(self, member: Member, requests: LearnerMessages, context: Context) -> None:
         welcome = pb.Welcome()
         welcome.CopyFrom(self._run.welcome)
         welcome.learner, welcome.lease = member.learner, member.lease
@@ -111,6 +108,7 @@ class ControllerServicer:
             fingerprint=ready.fingerprint,
             probe=tuple(ready.probe),
             stable=ready.stable,
+            maps_table=ready.maps_table,
         )
         self._run.reception.membership_changed()
         log.info(
@@ -120,7 +118,7 @@ class ControllerServicer:
             member.host,
         )
 
-    async def _read(self, member: Member, requests: Requests) -> None:
+    async def _read(self, member: Member, requests: LearnerMessages) -> None:
         run, loop = self._run, asyncio.get_running_loop()
         parser = ContributionParser(run.identity, run.reception, member.learner)
         async for message in requests:
@@ -139,7 +137,7 @@ class ControllerServicer:
                 member.outbox.refuse(notice.SerializeToString())
 
 
-async def _next(requests: Requests, *, within_s: float, kind: str) -> pb.LearnerMessage:
+async def _next(requests: LearnerMessages, *, within_s: float, kind: str) -> pb.LearnerMessage:
     """The next message, which must be of this kind."""
     try:
         async with asyncio.timeout(within_s):

@@ -3,21 +3,21 @@
 import asyncio
 import logging
 
-from fullrank.codes.families.auto import START, Auto
-from fullrank.config import PluginSettings, RunConfig
-from fullrank.planning import TUNING, Plan, Planner
+from fullrank.common.errors import CodeError
+from fullrank.config.auto_code import FIRST, AutoCodeSettings
+from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import observation_of_record
+from fullrank.planning.plan import Plan
+from fullrank.planning.planner import Planner
+from fullrank.planning.tuning import TUNING
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import Training, max_variance_of
-from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Roster
+from fullrank_controller.membership.row_assignment import RowAssignment
 
 log = logging.getLogger(__name__)
-
-FIRST = PluginSettings(name="cyclic", params={"tolerance": START})
-"""The code until there is a plan."""
 
 
 class AutoCode:
@@ -38,26 +38,31 @@ class AutoCode:
     ) -> None:
         self.plan: Plan | None = None
         self._roster, self._membership = roster, membership
-        self._units = len(training.algorithm.problem.units)
-        self._payload = Payload.of(training.problem)
+        problem = training.problem
+        self._payload = Payload.of(problem)
         self._planner = Planner(
-            Auto(**config.code.params),
-            units=self._units,
+            AutoCodeSettings(**config.code.params),
+            units=len(problem.units),
             seed=config.seed,
             moved=self._payload.traffic,
             max_variance=max_variance_of(config),
+            target=problem.target,
         )
         membership.requested = FIRST
 
-    async def observe(self, record: IterationRecord, assignment: Assignment) -> None:
+    async def observe(self, record: IterationRecord, assignment: RowAssignment) -> None:
         """Take a committed iteration into account; now and then make a plan."""
         observation = observation_of_record(record, assignment.code, self._payload.traffic)
         if observation is not None:
             self._planner.observe(observation)
         learners = [member.learner for member in self._roster.eligible]
-        if (record.iteration + 1) % TUNING.interval or len(learners) <= self._units:
+        if (record.iteration + 1) % TUNING.interval:
             return
-        self.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
+        try:
+            self.plan = plan = await asyncio.to_thread(self._planner.plan, learners)
+        except CodeError as error:
+            log.debug("no_plan iteration=%d reason=%s", record.iteration, error)
+            return
         chosen = plan.candidate
         self._membership.requested = PluginSettings(name=chosen.name, params=chosen.params)
         log.log(

@@ -6,12 +6,13 @@ from collections.abc import Sequence
 
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import LearnerId, UnitIndex
-from fullrank.config import RunConfig
-from fullrank.runs.event_log import EpochBegan, EventLog
+from fullrank.config.tree import RunConfig
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import EpochBegan
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.assignment import Assignment, make_assignment
 from fullrank_controller.membership.roster import Member, Roster
-from fullrank_controller.status import RunStatus
+from fullrank_controller.membership.row_assignment import RowAssignment, make_assignment
+from fullrank_controller.progress import RunProgress
 
 log = logging.getLogger(__name__)
 
@@ -23,7 +24,7 @@ class Membership:
         config: The resolved configuration.
         identity: The run.
         roster: Attached learners.
-        status: Reports what the run waits for.
+        progress: Reports what the run waits for.
         event_log: Receives each new epoch.
 
     Attributes:
@@ -37,13 +38,13 @@ class Membership:
         identity: RunIdentity,
         *,
         roster: Roster,
-        status: RunStatus,
+        progress: RunProgress,
         event_log: EventLog,
     ) -> None:
-        self.assignment: Assignment | None = None
+        self.assignment: RowAssignment | None = None
         self.requested = config.code
         self._config, self._identity = config, identity
-        self._roster, self._status, self._event_log = roster, status, event_log
+        self._roster, self._progress, self._event_log = roster, progress, event_log
 
     @property
     def epoch(self) -> int:
@@ -62,13 +63,13 @@ class Membership:
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) + self._quarantined() < wanted:
-                    self._status.start(waiting + self._unstable())
+                    self._progress.start(waiting + self._unstable())
                     await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
-        self._status.start("")
+        self._progress.start("")
 
-    async def settle(self, *, deadline_s: float) -> Assignment:
+    async def settle(self, *, deadline_s: float) -> RowAssignment:
         """The assignment of the next round.
 
         It is made anew, as another epoch, when another code is requested, a learner joined, or too
@@ -82,13 +83,13 @@ class Membership:
             following = await self._following(eligible)
             if following is not None:
                 if following is not self.assignment:
-                    self._begin_epoch(following)
-                self._status.run()
+                    self.begin_epoch(following)
+                self._progress.run()
                 return following
             if eligible == self._roster.eligible:  # otherwise a learner joined during the search
                 await self._stall(len(eligible), deadline_s)
 
-    async def _following(self, eligible: Sequence[Member]) -> Assignment | None:
+    async def _following(self, eligible: Sequence[Member]) -> RowAssignment | None:
         """The assignment of the next round; None if the eligible learners are too few."""
         current = self.assignment
         if current is None:
@@ -103,7 +104,7 @@ class Membership:
         better = fresh.code.tolerance > current.remaining_tolerance()
         return fresh if better or not serves else current
 
-    async def _make(self, eligible: Sequence[Member]) -> Assignment | None:
+    async def _make(self, eligible: Sequence[Member]) -> RowAssignment | None:
         return await asyncio.to_thread(
             make_assignment,
             self.epoch + 1 if self.assignment else 0,
@@ -111,16 +112,22 @@ class Membership:
             requested=self.requested,
             units=self._identity.units,
             seed=self._config.seed,
-            target=self._identity.target,
+            target=self._identity.problem.target,
             previous=self.assignment,
         )
 
-    def _begin_epoch(self, fresh: Assignment) -> None:
+    def begin_epoch(self, fresh: RowAssignment) -> None:
+        """Use an assignment from the next round on."""
         self.assignment = fresh
         code = fresh.code
-        matrix = tuple(map(tuple, code.matrix.tolist()))
+        target = () if code.recovers_units else code.target.tolist()
         self._event_log.append(
-            EpochBegan(term=self._identity.term, epoch=fresh.epoch, matrix=matrix)
+            EpochBegan(
+                term=self._identity.term,
+                epoch=fresh.epoch,
+                matrix=tuple(map(tuple, code.matrix.tolist())),
+                target=tuple(map(tuple, target)),
+            )
         )
         log.info(
             "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s moved_units=%d "
@@ -136,15 +143,15 @@ class Membership:
         )
         self._check_tolerance(fresh)
 
-    def _check_tolerance(self, fresh: Assignment) -> None:
+    def _check_tolerance(self, fresh: RowAssignment) -> None:
         tolerance, least = fresh.code.tolerance, self._config.controller.min_tolerance
-        self._status.withdraw_caveat("tolerance")
+        self._progress.withdraw_caveat("tolerance")
         if tolerance < least:
             caveat = (
                 f"{tolerance} losses are tolerated, controller.min_tolerance asks for {least}: "
                 "start more learners, or choose another code"
             )
-            self._status.record_caveat("tolerance", caveat)
+            self._progress.record_caveat("tolerance", caveat)
             log.warning("tolerance %s", caveat)
 
     async def _stall(self, present: int, deadline_s: float) -> None:
@@ -153,7 +160,7 @@ class Membership:
             f"{present} learners cannot hold a {self.requested.name} code of "
             f"{self._identity.units} units{self._unstable()}"
         )
-        self._status.stall(reason)
+        self._progress.stall(reason)
         log.warning("stalled reason=%s", reason)
         try:
             async with asyncio.timeout(deadline_s):

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
-from scipy.optimize import linear_sum_assignment
 
 from fullrank.common.types import BoolArray, IntArray
 
@@ -38,6 +37,8 @@ def place(support: BoolArray, domains: Sequence[Domain], held: BoolArray) -> Pla
         domains: Failure domains of each learner; at least R learners.
         held: True where a learner computed a unit before, shape (learners, M).
     """
+    from scipy.optimize import linear_sum_assignment  # large, and one process never needs it
+
     learners, rows = len(domains), len(support)
     padded = np.zeros((learners, support.shape[1]), np.int64)  # spares hold rows of no unit
     padded[:rows] = support

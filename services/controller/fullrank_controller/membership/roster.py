@@ -8,7 +8,7 @@ from secrets import token_bytes
 
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
-from fullrank.config import ControllerSettings
+from fullrank.config.tree import ControllerSettings
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
@@ -42,6 +42,8 @@ class Member:
     probe: tuple[bytes, ...] = ()
     ready: bool = False
     """True once it has sent a stable probe, so that it may hold rows."""
+    maps_table: bool = False
+    """True if it gathers minibatches from the table's file instead of receiving them."""
     quarantined: str = ""
     """Reason why it holds no row until its process is restarted; empty if it is trusted."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
@@ -91,10 +93,17 @@ class Roster:
         return member
 
     def ready(
-        self, member: Member, *, fingerprint: str, probe: tuple[bytes, ...], stable: bool
+        self,
+        member: Member,
+        *,
+        fingerprint: str,
+        probe: tuple[bytes, ...],
+        stable: bool,
+        maps_table: bool = False,
     ) -> None:
         """Record a learner's numeric identity; an unstable learner remains a spare."""
         member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
+        member.maps_table = maps_table
         self._notify()
 
     def quarantine(self, learner: LearnerId, reason: str, *, present_at: int | None = None) -> None:

@@ -4,25 +4,20 @@ import asyncio
 import json
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeAlias
-
-import grpc
 
 from fullrank import __version__
 from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound
-from fullrank.planning import Plan
-from fullrank.rpc.codec import Field, encode_chunks, joined
-from fullrank.rpc.errors import statuses
+from fullrank.planning.plan import Plan
+from fullrank.rpc.codec import EncodedField, encode_chunks, joined
+from fullrank.rpc.errors import Context, statuses
 from fullrank.runs.checkpoint import newest
 from fullrank.v1 import controller_pb2
 from fullrank.v1 import monitor_pb2 as pb
 from fullrank_controller.driver import Driver
-from fullrank_controller.membership.assignment import Assignment
+from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.monitor.subscription import Subscriptions
 from fullrank_controller.run import Run
-
-Context: TypeAlias = grpc.aio.ServicerContext[Any, Any]
 
 PREBUILT = frozenset({"Watch", "GetPolicies"})
 """Methods whose responses are already encoded."""
@@ -35,7 +30,7 @@ class MonitorServicer:
 
     Args:
         run: The parts of the run.
-        driver: Holds the planner.
+        driver: Its rounds hold the plan.
         subscriptions: Committed iterations.
         checkpoints: Source of policies, so that the run itself is not asked for them.
     """
@@ -62,10 +57,10 @@ class MonitorServicer:
     async def GetCode(self, request: pb.GetCodeRequest, context: Context) -> pb.GetCodeResponse:
         """Report C, its holders and its plan."""
         async with statuses(context):
-            assignment, auto_code = self._run.membership.assignment, self._driver.auto_code
+            assignment = self._run.membership.assignment
             if assignment is None:
                 raise NotFound("there is no code before the first learners have come")
-            return _encode_code(assignment, plan=auto_code.plan if auto_code else None)
+            return _encode_code(assignment, plan=self._driver.rounds.plan)
 
     async def GetConfiguration(
         self, request: pb.GetConfigurationRequest, context: Context
@@ -88,7 +83,7 @@ class MonitorServicer:
                 await context.write(message)
 
 
-def _encode_code(assignment: Assignment, *, plan: Plan | None) -> pb.GetCodeResponse:
+def _encode_code(assignment: RowAssignment, *, plan: Plan | None) -> pb.GetCodeResponse:
     code = assignment.code
     return pb.GetCodeResponse(
         epoch=assignment.epoch,
@@ -128,7 +123,7 @@ def _policies(checkpoints: Path) -> list[bytes]:
         iteration=checkpoint.iteration, term=checkpoint.facts.get("term", 0)
     ).SerializeToString()
     return [
-        joined([Field(head), chunk])
+        joined([EncodedField(head), chunk])
         for name, array in checkpoint.arrays.items()
         if name.startswith(_POLICY)
         for chunk in encode_chunks(array, array_id=int(name.removeprefix(_POLICY)), field=_CHUNK)

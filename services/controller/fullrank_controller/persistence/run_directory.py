@@ -12,7 +12,8 @@ from fullrank.common.errors import RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
-from fullrank.config import RunConfig, config_digest, to_toml
+from fullrank.config.toml import config_digest, to_toml
+from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.record import METRICS

@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from fullrank.common.failpoints import reach
 from fullrank.runs.checkpoint import save, saved
-from fullrank.runs.event_log import Committed, EventLog, Published
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Committed, Published
 from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, to_facts
 from fullrank.wiring import Training
@@ -41,11 +42,11 @@ class RunStore:
 
     async def append(self, record: IterationRecord, decided: DecidedIteration) -> None:
         """Write an iteration to the journal, then to the history."""
-        decision = decided.result.decision
+        decision = decided.round.decision
         await asyncio.to_thread(
             self._journal.append,
             record.iteration,
-            facts={"record": to_facts(record), **decided.evidence.to_facts()},
+            facts={"record": to_facts(record), **decided.round.evidence.to_facts()},
             updates=decision.updates,
             reproducible=record.exact,
         )

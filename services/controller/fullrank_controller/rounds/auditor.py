@@ -4,18 +4,18 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
-from fullrank.audit.ledger import CONTROLLER, WINDOW
+from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
 from fullrank.codes import support
 from fullrank.common.types import LearnerId, UnitIndex
-from fullrank.config import RunConfig
-from fullrank.replay import Sample
+from fullrank.config.tree import RunConfig
+from fullrank.replay.samplers import Sample
 from fullrank.rpc.clients import ReplayClient
-from fullrank.wiring import Training
+from fullrank.wiring import Training, audit_period
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
+from fullrank_controller.rounds.open_round import RoundResult
 from fullrank_controller.rounds.recomputation import Recomputation
-from fullrank_controller.rounds.round_runner import RoundResult
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -47,22 +47,13 @@ class Auditor:
         directory: RunDirectory,
     ) -> None:
         self._config, self._run, self._units = config, run, len(training.algorithm.problem.units)
-        self._every = config.audit.every if training.problem.data.exact else 0
+        self._every = audit_period(config, training.problem.data)
         self._recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = Disputes(config, run, training, replay, directory)
         self._tries = 0
         self._iteration = 0
         self._holdings: dict[LearnerId, Sequence[UnitIndex]] = {}
         """Units of each learner in the audited iteration whose reports are awaited."""
-
-    @property
-    def spare_rows(self) -> int:
-        """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
-
-        They cover the iterations from one audit to the next, and those that a report may be late.
-        """
-        rows = self._config.environment.copies * self._config.collect.steps
-        return (self._every + WINDOW) * rows if self._every else 0
 
     def is_due(self, iteration: int) -> bool:
         """True if all learners report in this iteration."""

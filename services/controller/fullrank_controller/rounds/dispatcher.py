@@ -6,12 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import LearnerId, UnitIndex
-from fullrank.replay import Sample
-from fullrank.runs.event_log import Added, Assigned, EventLog
+from fullrank.replay.samplers import Sample
+from fullrank.runs.event_log import EventLog
+from fullrank.runs.events import Added, Assigned
 from fullrank_controller.learners.broadcast import AssignmentEncoder
 from fullrank_controller.learners.outbox import EncodedAssignment
 from fullrank_controller.membership.roster import Member, Roster
-from fullrank_controller.rounds.reception import OpenRound
+from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.timeline import Timeline
 
 log = logging.getLogger(__name__)
@@ -67,16 +68,18 @@ class Dispatcher:
             return False
         opened.attempt += 1
         ids = opened.ids
-        rows = tuple(item for own in added.values() for item in own.items())
+        rows = tuple(item for units_by_row in added.values() for item in units_by_row.items())
         self._event_log.append(
             Added(term=ids.term, epoch=ids.epoch, iteration=ids.iteration, units=rows)
         )
-        self._record((row, member) for member, own in added.items() for row in own)
-        for member, own in added.items():
+        self._record(
+            (row, member) for member, units_by_row in added.items() for row in units_by_row
+        )
+        for member, units_by_row in added.items():
             encoded = self._encoder.encode_units(
-                own, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+                units_by_row, ids=ids, sample=self._sample, deadline_s=self._deadline_s
             )
-            await self._send(member, next(iter(own)), encoded)
+            await self._send(member, next(iter(units_by_row)), encoded)
         log.warning(
             "recoded iteration=%d attempt=%d units=%s learners=%s",
             ids.iteration,
@@ -123,7 +126,7 @@ def assign_rows(
     round_, assignment = opened.round, opened.assignment
     idle = [member for member in eligible if round_.rows.issuperset(assignment.rows_of(member))]
     added: dict[Member, dict[int, UnitIndex]] = {}
-    for excluded, unit in ((learner, unit) for learner, own in units.items() for unit in own):
+    for excluded, unit in ((learner, unit) for learner, wanted in units.items() for unit in wanted):
         member = next((member for member in idle if member.learner != excluded), None)
         if member is not None:
             idle.append(idle.pop(idle.index(member)))  # the next unit goes to the next learner

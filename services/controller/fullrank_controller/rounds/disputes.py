@@ -3,16 +3,16 @@
 import asyncio
 import logging
 
-from fullrank.algorithms import Algorithm
+from fullrank.algorithms.base import Algorithm
 from fullrank.audit.ledger import Dispute, Ledger
 from fullrank.audit.proof import Finding, prove
 from fullrank.common.errors import CheckpointUnusable, FullrankError
 from fullrank.common.types import FloatArray
-from fullrank.config import RunConfig
-from fullrank.replay import Sample
-from fullrank.rounds.opening import reporter_of
+from fullrank.config.tree import RunConfig
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.reports import reporter_of
 from fullrank.rpc.clients import ReplayClient
-from fullrank.runs.event_log import TakenBack
+from fullrank.runs.events import TakenBack
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
@@ -80,7 +80,7 @@ class Disputes:
             f"learners {sorted(dispute.parties)} disagree on units {list(dispute.units)} of "
             f"iteration {dispute.iteration}, and it cannot be decided which is right: {reason}"
         )
-        self._run.status.record_caveat("audit", caveat)
+        self._run.progress.record_caveat("audit", caveat)
         log.error("unsettled %s", caveat)
 
     async def _prove(self, dispute: Dispute) -> Finding:
@@ -121,8 +121,10 @@ class Disputes:
         Raises:
             FullrankError: This process would not compute the bits of the learners.
         """
-        config = self._config
-        shadow = algorithm_of(config, self._training.collector.agents)
+        training = self._training
+        shadow = algorithm_of(
+            self._config, training.collector.agents, state_size=training.state_size
+        )
         fingerprints = {member.fingerprint for member in self._run.roster.eligible}
         if fingerprints != {shadow.gradients.fingerprint()}:
             raise FullrankError("the controller's numeric fingerprint is not that of the learners")
@@ -140,5 +142,5 @@ class Disputes:
             supersede(self._directory.journal, term=term + 1, first=finding.wrong)
             raise RolledBack(
                 f"iteration {finding.wrong} was wrong: committed iterations {finding.wrong} to "
-                f"{self._run.status.committed - 1} are taken back"
+                f"{self._run.progress.committed - 1} are taken back"
             )

@@ -4,13 +4,13 @@ import asyncio
 import logging
 
 from fullrank.common.errors import Corrupted, DeadlinePassed, NotDecodable
-from fullrank.config import ControllerSettings
+from fullrank.config.tree import ControllerSettings
 from fullrank.rounds.decision import Corrupt, Decision, Decoded
 from fullrank_controller.membership.roster import Roster
+from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.dispatcher import Dispatcher
-from fullrank_controller.rounds.reception import OpenRound
+from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.timeline import Timeline
-from fullrank_controller.status import RunStatus
 
 log = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ class RoundPolicy:
         opened: The open round.
         dispatcher: Sends extra rows.
         roster: Attached learners.
-        status: Reports what the round waits for.
+        progress: Reports what the round waits for.
         timeline: Learners that were assigned rows.
         deadline_s: Deadline of the round.
 
@@ -41,13 +41,13 @@ class RoundPolicy:
         dispatcher: Dispatcher,
         *,
         roster: Roster,
-        status: RunStatus,
+        progress: RunProgress,
         timeline: Timeline,
         deadline_s: float,
     ) -> None:
         self.rows_lost = False
         self._settings, self._opened, self._dispatcher = settings, opened, dispatcher
-        self._roster, self._status, self._timeline = roster, status, timeline
+        self._roster, self._progress, self._timeline = roster, progress, timeline
         self._deadline_s = deadline_s
         self._recomputed = False
 
@@ -60,7 +60,7 @@ class RoundPolicy:
         if self.rows_lost and not opened.more_can_come:
             self._stall(f"units {units} left with their learners, and no learner can compute them")
         else:
-            self._status.run()
+            self._progress.run()
 
     async def recompute(self) -> bool:
         """Once, by policy, add rows until the others suffice without any single learner.
@@ -115,7 +115,7 @@ class RoundPolicy:
         if self._settings.undecodable == "recode":
             missing = round_.missing()
             if await self._dispatcher.assign_units({None: missing}):
-                self._status.run(reason)
+                self._progress.run(reason)
 
     def _expel_stuck(self) -> None:
         """End streams that paused for long within a vector."""
@@ -127,5 +127,5 @@ class RoundPolicy:
                 member.expel(DeadlinePassed(f"no more of its vector came for {silent_s:.1f} s"))
 
     def _stall(self, reason: str) -> None:
-        if self._status.stall(reason):
+        if self._progress.stall(reason):
             log.warning("waiting reason=%s", reason)

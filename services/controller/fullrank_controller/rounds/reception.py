@@ -2,95 +2,19 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.common.types import LearnerId
 from fullrank.rounds.round import Round
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.rounds.events import Arrived, MembershipChanged, Reported, RoundEvent
 from fullrank_controller.rounds.late_reports import LateReports
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reported:
-    """Digests of units that a learner finished."""
-
-    ids: Ids
-    learner: LearnerId
-    digests: Mapping[UnitIndex, bytes]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Arrived:
-    """A complete coded vector."""
-
-    ids: Ids
-    learner: LearnerId
-    row: int
-    coded: Vector
-    batch_digest: bytes
-    compute_s: float
-    started_s: float
-    """Time from the learner's complete assignment to its start of computing, seconds."""
-    sent_s: float
-    """Time from the learner's complete assignment to the first byte it sent, seconds."""
-
-
-@dataclass(frozen=True, slots=True)
-class MembershipChanged:
-    """A learner became ready or left."""
-
-
-Event = Reported | Arrived | MembershipChanged
-
-
-@dataclass(slots=True, kw_only=True)
-class OpenRound:
-    """A round with the ids and the assignment under which it runs."""
-
-    identity: RunIdentity
-    assignment: Assignment
-    round: Round
-    began_at: float
-    """Loop time at which it was opened."""
-    attempt: int = 0
-    """Times that rows were added."""
-
-    @property
-    def ids(self) -> Ids:
-        """Ids of the current attempt."""
-        return self.identity.ids(
-            epoch=self.assignment.epoch, iteration=self.round.iteration, attempt=self.attempt
-        )
-
-    def is_current(self, ids: Ids) -> bool:
-        """True if a contribution belongs to this round, in any attempt so far."""
-        return (
-            self.identity.matches(ids, epoch=self.assignment.epoch)
-            and ids.iteration == self.round.iteration
-            and ids.attempt <= self.attempt
-        )
-
-    def holder_of(self, row: int, learner: LearnerId) -> Member | None:
-        """The member that holds ``row`` if its index is ``learner``, otherwise None."""
-        holder = self.assignment.holders.get(row)
-        return holder if holder is not None and holder.learner == learner else None
-
-    @property
-    def more_can_come(self) -> bool:
-        """True if a held row has not arrived."""
-        return any(row not in self.round.rows for row in self.assignment.holders)
-
-    def unanswered(self) -> list[Member]:
-        """Holders of the rows that have not arrived."""
-        holders = self.assignment.holders
-        return [holders[row] for row in holders.keys() - self.round.rows]
+from fullrank_controller.rounds.open_round import OpenRound
 
 
 class Reception:
@@ -113,9 +37,9 @@ class Reception:
         self.bytes_received: Counter[str] = Counter()
         self._identity, self._membership = identity, membership
         self._late_reports = late_reports
-        self._events: asyncio.Queue[Event] = asyncio.Queue()
+        self._events: asyncio.Queue[RoundEvent] = asyncio.Queue()
 
-    def open(self, assignment: Assignment, round_: Round, *, now: float) -> OpenRound:
+    def open(self, assignment: RowAssignment, round_: Round, *, now: float) -> OpenRound:
         """Admit contributions to a round from now on."""
         self.opened = OpenRound(
             identity=self._identity, assignment=assignment, round=round_, began_at=now
@@ -180,7 +104,7 @@ class Reception:
         """True if no event is queued."""
         return self._events.empty()
 
-    async def next_event(self, *, deadline: float) -> Event | None:
+    async def next_event(self, *, deadline: float) -> RoundEvent | None:
         """The next event of the open round; None at the deadline, after all queued events.
 
         Args:
@@ -193,7 +117,7 @@ class Reception:
                 self._late_reports.file(event.ids, event.learner, event.digests)
         return None
 
-    async def _next(self, deadline: float) -> Event | None:
+    async def _next(self, deadline: float) -> RoundEvent | None:
         if not self._events.empty():
             return self._events.get_nowait()
         try:

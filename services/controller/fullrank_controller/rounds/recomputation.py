@@ -5,12 +5,10 @@ import logging
 import threading
 from collections.abc import Mapping
 
-import numpy as np
-
 from fullrank.common.errors import Cancelled, FullrankError
 from fullrank.common.types import FloatArray, UnitIndex
-from fullrank.replay import Sample
-from fullrank.rounds.opening import reporter_of
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.reports import reporter_of
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
 from fullrank.wiring import Training
@@ -89,7 +87,5 @@ class Recomputation:
 
 
 async def fetch(replay: ReplayClient, sample: Sample, row_size: int) -> FloatArray:
-    """Fetch a minibatch, shape (size, row_size)."""
-    batch = np.empty((sample.size, row_size), np.float32)
-    await replay.get_sample(sample_message(sample), batch)
-    return batch
+    """Fetch a minibatch, shape (rows, row_size)."""
+    return await replay.get_sample(sample_message(sample), row_size=row_size)

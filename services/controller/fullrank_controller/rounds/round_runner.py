@@ -3,19 +3,18 @@
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TypeVar
 
 from fullrank.common.errors import Corrupted, InvalidContribution
 from fullrank.common.failpoints import reach
-from fullrank.common.types import LearnerId
-from fullrank.config import ControllerSettings
-from fullrank.replay import Sample
+from fullrank.config.tree import ControllerSettings
+from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank_controller.learners.broadcast import AssignmentEncoder
 from fullrank_controller.rounds.dispatcher import Dispatcher
+from fullrank_controller.rounds.events import Arrived, MembershipChanged, RoundEvent
+from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.policy import RoundPolicy
-from fullrank_controller.rounds.reception import Arrived, Event, MembershipChanged, OpenRound
 from fullrank_controller.rounds.timeline import Timeline
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -29,26 +28,12 @@ SMALL = 2**16
 takes to start on a processor that learners use, too."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RoundResult:
-    """A decided round."""
-
-    opened: OpenRound
-    decision: Decoded
-    timeline: Timeline
-
-    @property
-    def late(self) -> tuple[LearnerId, ...]:
-        """Learners that were assigned a row and had not answered."""
-        return tuple(sorted(self.timeline.rows.keys() - set(self.opened.round.received)))
-
-
 class RoundRunner:
     """Runs the open round to its decision.
 
     Args:
         settings: Policies.
-        run: The reception, learners and status of the run.
+        run: The reception, learners and progress of the run.
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
@@ -84,7 +69,7 @@ class RoundRunner:
             opened,
             self._dispatcher,
             roster=run.roster,
-            status=run.status,
+            progress=run.progress,
             timeline=self._timeline,
             deadline_s=deadline_s,
         )
@@ -115,7 +100,7 @@ class RoundRunner:
     def _next_deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._deadline_s
 
-    async def _take(self, event: Event) -> Decoded | None:
+    async def _take(self, event: RoundEvent) -> Decoded | None:
         """Take an event into the round; the decision if the round may be committed."""
         if isinstance(event, MembershipChanged):
             await self._policy.reassign_missing()
@@ -180,7 +165,7 @@ class RoundRunner:
 
     async def _in_thread(self, call: Callable[[], T]) -> T:
         """Call on a thread, unless the rows are small and of one unit each."""
-        if self._single_units and self._opened.identity.vector_size <= SMALL:
+        if self._single_units and self._opened.identity.problem.vector_size <= SMALL:
             return call()
         return await asyncio.to_thread(call)
 

@@ -4,7 +4,7 @@ from collections import deque
 from statistics import median
 
 from fullrank.common.deadlines import limit_s
-from fullrank.config import ControllerSettings
+from fullrank.config.tree import ControllerSettings
 
 MEASURED_ROUNDS = 100
 """Most recent rounds that determine the deadline."""

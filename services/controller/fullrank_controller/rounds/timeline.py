@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from fullrank.common.types import LearnerId
 from fullrank_controller.membership.roster import Member
-from fullrank_controller.rounds.reception import Arrived
+from fullrank_controller.rounds.events import Arrived
 
 
 @dataclass(slots=True, kw_only=True)

@@ -4,7 +4,7 @@ Notation: C the received rows (n, M), sorted; D its computed left inverse; U* th
 multiples of the grid g; Y the received vectors; X = D Y; U = X rounded to the grid; u = 2^-53 the
 unit roundoff, gamma_k = k u / (1 - k u) [Higham02, chapter 3]; L the largest load of a row. An
 honest row satisfies |Y - C U*| <= gamma_L |C||U*|, and Y = C U* where encoding is exact
-(``base.dyadic``). Derivations and measurements: docs/adr/0004-certificate.md.
+(``base.dyadic``). The derivation is in docs/certificate.md.
 """
 
 from dataclasses import dataclass, replace

@@ -1,7 +1,7 @@
 """The decoder: incremental rank until the target decodes, then one factorisation of sorted rows.
 
 With a code from ``make_code``, decoding is exact: the result is the same bits for every set J of
-received rows and every order of arrival (docs/adr/0004-certificate.md). The GEMMs run over column
+received rows and every order of arrival (docs/certificate.md). The GEMMs run over column
 blocks of a fixed width; another BLAS, thread number or width may change their last bits, and
 rounding to the grid removes the difference.
 """
@@ -14,9 +14,10 @@ from numpy.typing import ArrayLike
 from fullrank.codes.base import Code
 from fullrank.codes.decoding.certificate import Solver, solver_of
 from fullrank.codes.decoding.peeling import Peeling
+from fullrank.codes.decoding.received_rows import ReceivedRows
 from fullrank.codes.decoding.row_space import RowSpace
 from fullrank.codes.targets import LIMIT, checked_target, each_unit, rank_of
-from fullrank.common.errors import CodeError, Corrupted, InvalidContribution, NotDecodable
+from fullrank.common.errors import CodeError, Corrupted, NotDecodable
 from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
 
@@ -33,6 +34,14 @@ class Decoder:
         grid: The grid the updates lie on, a power of two; ``None`` disables rounding, and then
             nothing is ever exact.
         limit: Largest |u| of an honest update; used only where J determines T U but not the units.
+
+    Attributes:
+        units: M, the number of units.
+        target: T, shape (K, M).
+        grid: As given.
+        exact: True, after ``decode``, if the result is proved to be the true target, bit for bit.
+        error_bound: After ``decode``: largest possible error of an entry, if the vectors are
+            honest.
 
     >>> from fullrank.codes import make_code
     >>> code = make_code("cyclic", rows=4, units=3)
@@ -59,31 +68,26 @@ class Decoder:
         if grid is not None and (grid <= 0.0 or np.frexp(grid)[0] != 0.5):
             raise CodeError(f"grid must be a power of two or None: {grid}")
         self._matrix = code.matrix if isinstance(code, Code) else np.asarray(code, np.float64)
+        self.units = int(self._matrix.shape[1])
         if target is not None:
             target = checked_target(target, units=self.units)
-        own = code.target if isinstance(code, Code) else each_unit(self.units)
-        self.target: Matrix = own if target is None else target
+        default = code.target if isinstance(code, Code) else each_unit(self.units)
+        self.target: Matrix = default if target is None else target
         self._target_rank = rank_of(self.target)
         self.grid = grid
         self._limit = limit
-        self._coefficients: dict[int, Vector] = {}
-        self._vectors: dict[int, Vector | None] = {}
+        self._rows = ReceivedRows(self._matrix)
         self._pending: list[Vector] = []
         self._space = RowSpace(self._matrix.shape[1])
         self._peeling = Peeling(self._matrix.shape[1])
         self._complete = False
-        self._exact = False
-        self._error_bound = np.inf
-
-    @property
-    def units(self) -> int:
-        """M, the number of units."""
-        return int(self._matrix.shape[1])
+        self.exact = False
+        self.error_bound = np.inf
 
     @property
     def received(self) -> tuple[int, ...]:
         """Rows offered so far, ascending: J in the papers."""
-        return tuple(sorted(self._coefficients))
+        return self._rows.numbers
 
     def offer(
         self, *, row: int, vector: ArrayLike | None = None, coefficients: ArrayLike | None = None
@@ -102,38 +106,13 @@ class Decoder:
         Raises:
             InvalidContribution: No such row, wrong shape, or a value that is not finite.
         """
-        if row in self._coefficients:
+        if row in self._rows:
             return False
-        combination = self._combination(row, coefficients)
-        self._vectors[row] = None if vector is None else self._checked(row, vector)
-        self._coefficients[row] = combination
+        combination = self._rows.add(row, vector, coefficients)
         self._pending.append(combination)
         self._peeling.add(np.flatnonzero(combination).tolist())
-        self._exact, self._error_bound = False, np.inf
+        self.exact, self.error_bound = False, np.inf
         return True
-
-    def _combination(self, row: int, coefficients: ArrayLike | None) -> Vector:
-        if coefficients is not None:
-            combination = np.asarray(coefficients, dtype=np.float64)
-            if combination.shape != (self.units,):
-                raise InvalidContribution(
-                    f"row {row} has coefficients of shape {combination.shape}, not ({self.units},)"
-                )
-            return combination
-        if not 0 <= row < len(self._matrix):
-            raise InvalidContribution(f"row {row} is outside 0..{len(self._matrix) - 1}")
-        return np.asarray(self._matrix[row])
-
-    def _checked(self, row: int, vector: ArrayLike) -> Vector:
-        coded = np.asarray(vector, dtype=np.float64)
-        length = next((v.shape for v in self._vectors.values() if v is not None), coded.shape)
-        if coded.ndim != 1 or coded.shape != length:
-            raise InvalidContribution(
-                f"the vector of row {row} has shape {coded.shape}; expected {length or '(P,)'}"
-            )
-        if not np.isfinite(coded.sum()):  # one pass, and no array of booleans
-            raise InvalidContribution(f"the vector of row {row} has values that are not finite")
-        return coded
 
     @property
     def rank(self) -> int:
@@ -151,7 +130,7 @@ class Decoder:
     @property
     def decodable(self) -> bool:
         """True once the rows determine the target."""
-        if not self._complete and len(self._coefficients) >= self._target_rank:
+        if not self._complete and len(self._rows) >= self._target_rank:
             self._complete = self.rank == self.units or (
                 self._target_rank < self.units and all(map(self._row_space().contains, self.target))
             )
@@ -170,21 +149,8 @@ class Decoder:
         """Condition of C_J, sigma_1 / sigma_rank; inf until decodable."""
         if not self.decodable:
             return np.inf
-        values = np.linalg.svd(self._submatrix(), compute_uv=False)
+        values = np.linalg.svd(self._rows.matrix(), compute_uv=False)
         return float(values[0] / values[self.rank - 1])
-
-    def _submatrix(self) -> Matrix:
-        return np.stack([self._coefficients[row] for row in self.received])
-
-    @property
-    def exact(self) -> bool:
-        """True, after ``decode``, if the result is proved to be the true target, bit for bit."""
-        return self._exact
-
-    @property
-    def error_bound(self) -> float:
-        """After ``decode``: largest possible error of an entry, if the vectors are honest."""
-        return self._error_bound
 
     def decode(self) -> Matrix:
         """The target on the grid; sets ``exact`` and ``error_bound``.
@@ -206,12 +172,9 @@ class Decoder:
         ``exact`` and ``error_bound`` are set when the last block has been taken.
         """
         solver = self._solver()
-        vectors = [self._vectors[row] for row in self.received]
-        coded = [vector for vector in vectors if vector is not None]
-        if len(coded) < len(vectors):
-            raise NotDecodable("rows were offered without vectors; only their rank is known")
+        coded = self._rows.vectors()
         exact, bound = True, 0.0
-        for start in range(0, max(1, self._length()), BLOCK_COLUMNS):
+        for start in range(0, max(1, len(coded[0])), BLOCK_COLUMNS):
             columns = slice(start, start + BLOCK_COLUMNS)
             block = solver.solve(np.stack([vector[columns] for vector in coded]))
             if not block.consistent:
@@ -221,10 +184,7 @@ class Decoder:
                 )
             exact, bound = exact and block.exact, max(bound, block.error_bound)
             yield start, block.values
-        self._exact, self._error_bound = exact, bound
-
-    def _length(self) -> int:
-        return next((v.shape[0] for v in self._vectors.values() if v is not None), 0)
+        self.exact, self.error_bound = exact, bound
 
     def _solver(self) -> Solver:
         if not self.decodable:
@@ -232,4 +192,4 @@ class Decoder:
                 f"rows {list(self.received)} have rank {self.rank} of {self.units}; "
                 "wait for more rows"
             )
-        return solver_of(self._submatrix(), self.target, grid=self.grid, limit=self._limit)
+        return solver_of(self._rows.matrix(), self.target, grid=self.grid, limit=self._limit)

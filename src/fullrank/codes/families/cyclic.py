@@ -159,10 +159,10 @@ def best_searched(rows: int, units: int, tolerance: int, *, seed: int) -> tuple[
         return place(np.ones((units, 1)), rows), ALL_PATTERNS
     cost = rows * units**2
     draws = int(np.clip(SCORING_WORK / (50 * cost), 1, RANDOM_CANDIDATES))
-    found = candidates(rows, units, tolerance, seed=seed, draws=draws)
-    limit = int(np.clip(SCORING_WORK / (len(found) * cost), 4, ALL_PATTERNS))
+    matrices = candidates(rows, units, tolerance, seed=seed, draws=draws)
+    limit = int(np.clip(SCORING_WORK / (len(matrices) * cost), 4, ALL_PATTERNS))
     patterns = loss_patterns(rows, tolerance, limit=limit, seed=seed)
-    return min(found, key=lambda matrix: score(matrix, patterns)), limit
+    return min(matrices, key=lambda matrix: score(matrix, patterns)), limit
 
 
 def score(matrix: Matrix, patterns: IntArray) -> tuple[float, float]:

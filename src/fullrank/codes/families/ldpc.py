@@ -3,13 +3,10 @@
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fullrank.codes.base import Code, CodeFamily, register, require_enough_rows
 from fullrank.common.errors import CodeError
-from fullrank.common.types import Matrix
-
-Bits = NDArray[np.bool_]
+from fullrank.common.types import BoolArray, Matrix
 
 
 @register("ldpc")
@@ -54,7 +51,7 @@ class LDPC(CodeFamily):
             CodeError: The given ``w`` and ``gamma`` give no code of so many units.
         """
         for rows in range(units + 1, 2 * (units + self.w**2) + 4):
-            if any(self._fits(units, *found) for found in sizes(rows)):
+            if any(self._fits(units, *option) for option in sizes(rows)):
                 return rows
         raise CodeError(f"ldpc has no code with units = {units}{self._asked()}")
 
@@ -68,10 +65,10 @@ class LDPC(CodeFamily):
         for size, w, gamma in sizes(rows):
             if self._fits(units, size, w, gamma):
                 return Code(name="ldpc", matrix=systematic_generator(parity_matrix(rows, w, gamma)))
-        known = ", ".join(f"(M={m}, w={w}, gamma={gamma})" for m, w, gamma in sizes(rows))
+        existing = ", ".join(f"(M={m}, w={w}, gamma={gamma})" for m, w, gamma in sizes(rows))
         raise CodeError(
             f"ldpc has no code with rows = {rows}, units = {units}{self._asked()}; "
-            + (f"for {rows} rows there are {known}" if known else f"none for {rows} rows")
+            + (f"for {rows} rows there are {existing}" if existing else f"none for {rows} rows")
         )
 
     def _fits(self, units: int, size: int, w: int, gamma: int) -> bool:
@@ -89,7 +86,7 @@ def sizes(rows: int) -> list[tuple[int, int, int]]:
     >>> sizes(15)
     [(12, 3, 1), (10, 3, 2), (8, 3, 3), (10, 5, 1), (6, 5, 2), (2, 5, 3)]
     """
-    found = []
+    options = []
     for w in (w for w in range(2, rows) if rows % w == 0 and _is_prime(w)):
         smallest = rows
         for gamma in range(1, rows // w + 1):
@@ -97,11 +94,11 @@ def sizes(rows: int) -> list[tuple[int, int, int]]:
             if not 0 < units < smallest:
                 break
             smallest = units
-            found.append((units, w, gamma))
-    return found
+            options.append((units, w, gamma))
+    return options
 
 
-def parity_matrix(rows: int, w: int, gamma: int) -> Bits:
+def parity_matrix(rows: int, w: int, gamma: int) -> BoolArray:
     """H over GF(2), shape (gamma w, R)."""
     shift = np.roll(np.eye(w, dtype=np.bool_), 1, axis=1)
     powers = [np.asarray(np.linalg.matrix_power(shift.astype(int), k), bool) for k in range(w)]
@@ -109,7 +106,7 @@ def parity_matrix(rows: int, w: int, gamma: int) -> Bits:
     return np.block(blocks).astype(np.bool_)
 
 
-def systematic_generator(parity: Bits) -> Matrix:
+def systematic_generator(parity: BoolArray) -> Matrix:
     """C whose columns span the null space of H over GF(2), shape (R, M).
 
     Pivots are sought from the last column on, so that message bits take the first free columns:
@@ -125,7 +122,7 @@ def systematic_generator(parity: Bits) -> Matrix:
     return generator
 
 
-def _reduce(parity: Bits) -> tuple[Bits, list[int]]:
+def _reduce(parity: BoolArray) -> tuple[BoolArray, list[int]]:
     """Reduced echelon form over GF(2) and its pivot columns, last columns first."""
     reduced = parity.copy()
     pivots: list[int] = []

@@ -1,4 +1,4 @@
-"""Whole copies of units, dealt round robin."""
+"""Whole copies of units, assigned round robin."""
 
 from dataclasses import dataclass
 

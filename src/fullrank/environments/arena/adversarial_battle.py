@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, IntArray
+from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments.arena.config import ContestConfig, Payoffs
 from fullrank.environments.arena.crowd import Crowd, Surroundings, meals
 from fullrank.environments.arena.environment import Arena
@@ -19,7 +19,7 @@ from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
 from fullrank.environments.arena.seeking import distance_to_nearest
 from fullrank.environments.base import register
 from fullrank.environments.particle.world import Body, length
-from fullrank.environments.proximity import Array, Pairs, runs
+from fullrank.environments.proximity import Pairs, runs
 
 GOOD = Body(kind="agent", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)
 ADVERSARY = Body(kind="adversary", size=0.08, acceleration=4.0, max_speed=3.0, collides=True)
@@ -51,7 +51,7 @@ class AdversarialBattle(ContestConfig):
         adversary = np.broadcast_to(crowd.traits.adversary, crowd.live.shape)
         fights = _fights(crowd, around, adversary)
         met = fights.where(_seen(crowd, fights)) if self.local_rewards else fights
-        dies = crowd.live & (met.tally(copies, agents) >= 2)
+        dies = crowd.live & (met.counts(copies, agents) >= 2)
         help_ = _help(crowd, met, fights, local=self.local_rewards)
         eaten = meals(crowd, around.who & crowd.live)
         away = np.zeros(crowd.live.shape)
@@ -59,7 +59,7 @@ class AdversarialBattle(ContestConfig):
             away += distance_to_nearest(
                 crowd, around, side, ~side & crowd.live, local=self.local_rewards
             )
-        reward = 10.0 * eaten.tally(copies, agents) + 5.0 * help_ - 5.0 * dies
+        reward = 10.0 * eaten.counts(copies, agents) + 5.0 * help_ - 5.0 * dies
         return Payoffs(reward - self.hunger(around) - away, dies, eaten)
 
 

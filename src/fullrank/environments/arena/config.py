@@ -8,14 +8,14 @@ from typing import ClassVar, Literal, NamedTuple
 import numpy as np
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import BoolArray, FloatArray
+from fullrank.common.types import Array, BoolArray, FloatArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around
 from fullrank.environments.arena.effects import Effects
 from fullrank.environments.arena.sight import see, width
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.particle.teams import group, opponents
 from fullrank.environments.particle.world import Body
-from fullrank.environments.proximity import Array, Pairs
+from fullrank.environments.proximity import Pairs
 from fullrank.environments.time_limit import require_horizon
 
 
@@ -31,7 +31,7 @@ class Payoffs(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ArenaLayout:
     """An arena for M agents."""
 
     bodies: tuple[Body, ...]
@@ -135,14 +135,14 @@ class ArenaConfig(ABC):
         """L for M agents."""
         return self.food or agents
 
-    def plan(self, agents: int) -> Plan:
+    def layout(self, agents: int) -> ArenaLayout:
         """Sizes for M agents (0: the task's default)."""
         bodies = self.bodies(agents)
         doublings = math.log2(max(len(bodies), 3) / 3)
         distance = round(0.15 + 0.05 * doublings, 2) if self.distance is None else self.distance
         half_width = round(1 + 0.5 * doublings, 2) if self.half_width is None else self.half_width
         food = self.pieces(len(bodies))
-        return Plan(
+        return ArenaLayout(
             bodies=tuple(bodies),
             traits=_traits(bodies, [self.sight(body, distance) for body in bodies]),
             half_width=half_width,
@@ -151,10 +151,10 @@ class ArenaConfig(ABC):
             neighbours_seen=min(self.neighbours_seen or len(bodies), len(bodies) - 1),
         )
 
-    def specs(self, plan: Plan) -> tuple[AgentSpec, ...]:
+    def specs(self, layout: ArenaLayout) -> tuple[AgentSpec, ...]:
         """The agents' interfaces."""
-        kinds = [body.kind for body in plan.bodies]
-        size = plan.observation_size
+        kinds = [body.kind for body in layout.bodies]
+        size = layout.observation_size
         contest = "adversary" in kinds
         names = ("adversary", "good") if contest else ("agent",)
         counts = [kinds.count("adversary"), kinds.count("agent")] if contest else [len(kinds)]
@@ -164,25 +164,25 @@ class ArenaConfig(ABC):
         ]
         return tuple(agent for side in sides for agent in side)
 
-    def look(self, crowd: Crowd, plan: Plan, who: BoolArray) -> FloatArray:
+    def look(self, crowd: Crowd, layout: ArenaLayout, who: BoolArray) -> FloatArray:
         """Observations of the agents in a mask, shape (E, m), else zeros, shape (E, m, size)."""
-        return self._see(crowd, plan, self._survey(crowd, plan, who))
+        return self._see(crowd, layout, self._survey(crowd, layout, who))
 
-    def effects(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Effects:
+    def effects(self, crowd: Crowd, layout: ArenaLayout, who: BoolArray) -> Effects:
         """Effects of the agents in a mask, shape (E, m), in one state of the world.
 
         With ``local_rewards``, they are complete for agents whose neighbours are all in the mask.
         """
-        around = self._survey(crowd, plan, who)
+        around = self._survey(crowd, layout, who)
         deeds = self.pay(crowd, around)
         reward = np.where(crowd.live, deeds.reward, 0.0)
-        return Effects(self._see(crowd, plan, around), reward, deeds.dies, deeds.eaten)
+        return Effects(self._see(crowd, layout, around), reward, deeds.dies, deeds.eaten)
 
-    def _survey(self, crowd: Crowd, plan: Plan, who: BoolArray) -> Surroundings:
-        return look_around(crowd, who, food=max(plan.food_seen, 1), food_distance=self.limit)
+    def _survey(self, crowd: Crowd, layout: ArenaLayout, who: BoolArray) -> Surroundings:
+        return look_around(crowd, who, food=max(layout.food_seen, 1), food_distance=self.limit)
 
-    def _see(self, crowd: Crowd, plan: Plan, around: Surroundings) -> FloatArray:
-        return see(crowd, around, food=plan.food_seen, neighbours=plan.neighbours_seen)
+    def _see(self, crowd: Crowd, layout: ArenaLayout, around: Surroundings) -> FloatArray:
+        return see(crowd, around, food=layout.food_seen, neighbours=layout.neighbours_seen)
 
     @property
     def limit(self) -> float:

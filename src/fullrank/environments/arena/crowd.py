@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, IntArray
+from fullrank.common.types import Array, BoolArray, IntArray
 from fullrank.environments.particle.world import (
     CONTACT_REACH,
     DAMPING,
@@ -20,7 +20,7 @@ from fullrank.environments.particle.world import (
     contact_force,
     limited,
 )
-from fullrank.environments.proximity import Array, Nearest, Pairs, nearest, pairs
+from fullrank.environments.proximity import Nearest, Pairs, nearest, pairs
 
 FOOD = Body(kind="food", size=0.03)
 

@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.arena.crowd import Crowd
-from fullrank.environments.proximity import Array, Pairs
+from fullrank.environments.proximity import Pairs
 
 
 class Effects(NamedTuple):

@@ -5,13 +5,12 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray
-from fullrank.environments.arena.config import ArenaConfig, Plan
+from fullrank.common.types import Array, FloatArray
+from fullrank.environments.arena.config import ArenaConfig, ArenaLayout
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.effects import Effects, sequential, simultaneous
 from fullrank.environments.base import Step
 from fullrank.environments.particle.scene import Scene
-from fullrank.environments.proximity import Array
 from fullrank.environments.time_limit import TimeLimit
 
 
@@ -26,19 +25,20 @@ class Arena:
     """
 
     def __init__(self, config: ArenaConfig, *, agents: int, copies: int) -> None:
-        self.plan = config.plan(agents)
-        self.agents, self.copies = config.specs(self.plan), copies
+        self.layout = config.layout(agents)
+        self.agents, self.copies = config.specs(self.layout), copies
         self._config = config
         everybody = (copies, len(self.agents))
         self.crowd = Crowd(
-            traits=self.plan.traits,
+            traits=self.layout.traits,
             position=np.zeros((2, *everybody)),
             velocity=np.zeros((2, *everybody)),
             live=np.ones(everybody, dtype=bool),
-            food=np.zeros((2, copies, self.plan.food)),
+            food=np.zeros((2, copies, self.layout.food)),
         )
         self.respawns: list[Iterator[Array]] = [iter(())] * copies
         horizon = config.horizon + config.extra_step
+        self.horizon = horizon
         self._limit = TimeLimit(agents=len(self.agents), copies=copies, horizon=horizon)
 
     def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
@@ -50,11 +50,11 @@ class Arena:
 
     def _begin(self, copy: int, seed: int) -> None:
         """Place agents and food uniformly."""
-        crowd, half, generator = self.crowd, self.plan.half_width, stream(seed, "arena")
+        crowd, half, generator = self.crowd, self.layout.half_width, stream(seed, "arena")
         place = (2, len(self.agents))
         crowd.position[:, copy] = generator.uniform(-half, half, size=place)
-        crowd.food[:, copy] = generator.uniform(-half, half, size=(2, self.plan.food))
-        crowd.velocity[:, copy] = start_velocity(self._config, self.plan, generator, place)
+        crowd.food[:, copy] = generator.uniform(-half, half, size=(2, self.layout.food))
+        crowd.velocity[:, copy] = start_velocity(self._config, self.layout, generator, place)
         crowd.live[copy] = True
         self.respawns[copy] = _anywhere(stream(seed, "respawn"), half)
 
@@ -62,31 +62,31 @@ class Arena:
         """See ``Environment.step``."""
         pushing = np.ones_like(self.crowd.live) if self._config.contacts else None
         choice = action.reshape(self.copies, len(self.agents), 5)
-        self.crowd.move(thrust(choice), half_width=self.plan.half_width, pushing=pushing)
+        self.crowd.move(thrust(choice), half_width=self.layout.half_width, pushing=pushing)
         apply = simultaneous if self._config.local_rewards else sequential
         effects = apply(self.crowd, self._effects, self.respawns)
         seen = effects.observation.reshape(self.copies, -1)
         return self._limit.step(observation=seen, reward=effects.reward)
 
     def _effects(self, crowd: Crowd) -> Effects:
-        return self._config.effects(crowd, self.plan, np.ones_like(crowd.live))
+        return self._config.effects(crowd, self.layout, np.ones_like(crowd.live))
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         everybody = np.ones_like(self.crowd.live)
-        return self._config.look(self.crowd, self.plan, everybody).reshape(self.copies, -1)
+        return self._config.look(self.crowd, self.layout, everybody).reshape(self.copies, -1)
 
     def scene(self, copy: int) -> Scene:
         """The drawable state of one copy."""
-        alive = zip(self.plan.bodies, self.crowd.live[copy].tolist(), strict=True)
+        alive = zip(self.layout.bodies, self.crowd.live[copy].tolist(), strict=True)
         kinds = [body.kind if live else "dead" for body, live in alive]
-        bodies = [*self.plan.bodies, *[FOOD] * self.plan.food]
+        bodies = [*self.layout.bodies, *[FOOD] * self.layout.food]
         places = [self.crowd.position[:, copy], self.crowd.food[:, copy]]
         return Scene(
-            kinds=(*kinds, *["food"] * self.plan.food),
+            kinds=(*kinds, *["food"] * self.layout.food),
             size=np.array([body.size for body in bodies]),
             position=np.concatenate(places, axis=1).T,
-            half_width=self.plan.half_width,
+            half_width=self.layout.half_width,
         )
 
     def close(self) -> None:
@@ -100,12 +100,12 @@ def thrust(action: FloatArray) -> Array:
 
 
 def start_velocity(
-    config: ArenaConfig, plan: Plan, generator: np.random.Generator, shape: tuple[int, ...]
+    config: ArenaConfig, layout: ArenaLayout, generator: np.random.Generator, shape: tuple[int, ...]
 ) -> Array:
     """Zero, or uniform with ``moving_start``."""
     if not config.moving_start:
         return np.zeros(shape)
-    fastest = 1 + plan.half_width
+    fastest = 1 + layout.half_width
     return generator.uniform(-fastest, fastest, size=shape)
 
 

@@ -45,8 +45,8 @@ class FoodCollection(ArenaConfig):
     def pay(self, crowd: Crowd, around: Surroundings) -> Payoffs:
         """Rewards of food less costs of contacts; nothing changes."""
         copies, agents = crowd.live.shape
-        bumps = around.agents.where(around.touching).tally(copies, agents)
+        bumps = around.agents.where(around.touching).counts(copies, agents)
         eating = meals(crowd, around.who)
-        reward = eating.tally(copies, agents) - bumps - self.hunger(around)
+        reward = eating.counts(copies, agents) - bumps - self.hunger(around)
         nothing = eating.where(np.zeros(len(eating.one), dtype=bool))
         return Payoffs(reward, np.zeros_like(crowd.live), nothing)

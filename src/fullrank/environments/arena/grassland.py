@@ -58,11 +58,11 @@ class Grassland(ContestConfig):
         dangerous = adversary[near.copy, near.other]
         against = counted & (adversary[near.copy, near.one] != dangerous)
         alive = crowd.live[near.copy, near.other] | dangerous
-        touched = near.where(against & alive).tally(copies, agents)
+        touched = near.where(against & alive).counts(copies, agents)
         grazing = crowd.live & ~adversary
         eaten = meals(crowd, around.who & grazing)
         away = distance_to_nearest(crowd, around, adversary, ~adversary, local=self.local_rewards)
-        grazed = self.grass_reward * eaten.tally(copies, agents)
+        grazed = self.grass_reward * eaten.counts(copies, agents)
         good = grazed - self.contact_cost * touched - self.hunger(around)
         reward = np.where(adversary, 15.0 * touched - away, good)
         return Payoffs(reward, grazing & (touched > 0), eaten)

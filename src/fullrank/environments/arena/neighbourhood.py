@@ -11,14 +11,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
 from fullrank.environments.arena.window import scatter, some, team, window
 from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
 from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
-from fullrank.environments.proximity import Array
 
 SLACK = 1e-9
 """Added to distances against rounding."""
@@ -28,12 +27,12 @@ class ArenaNeighbourhood:
     """See ``NeighbourhoodWorld``."""
 
     def __init__(self, config: ArenaConfig, *, agents: int) -> None:
-        self.plan = config.plan(agents)
-        self.agents = config.specs(self.plan)
-        self.neighbours_seen = self.plan.neighbours_seen
+        self.layout = config.layout(agents)
+        self.agents = config.specs(self.layout)
+        self.neighbours_seen = self.layout.neighbours_seen
         self.horizon = config.horizon + config.extra_step
         self._config = replace(config, local_rewards=True)
-        traits = self.plan.traits
+        traits = self.layout.traits
         self._moved = TIME_STEP * float(traits.max_speed.max()) + SLACK
         self._sight = float(traits.sight.max())
         self._touch = 2 * float(traits.size.max())
@@ -45,7 +44,7 @@ class ArenaNeighbourhood:
 
     def start(self, agent: IntArray, *, generator: np.random.Generator) -> Neighbourhood:
         """See ``NeighbourhoodWorld.start``."""
-        half, others = self.plan.half_width, len(self.agents) - 1
+        half, others = self.layout.half_width, len(self.agents) - 1
         centre = generator.uniform(-half, half, size=(2, len(agent)))
         near = scatter(window(centre, self._reach(agent), half), half, others, generator)
         chosen = some(np.isfinite(near[0]).sum(axis=1), others, generator)
@@ -54,11 +53,11 @@ class ArenaNeighbourhood:
         position = np.take_along_axis(position, order[None], axis=2)
         food = window(centre, self._food_reach(agent), half)
         crowd = Crowd(
-            traits=self.plan.traits.take(0, who),
+            traits=self.layout.traits.take(0, who),
             position=position,
-            velocity=start_velocity(self._config, self.plan, generator, position.shape),
+            velocity=start_velocity(self._config, self.layout, generator, position.shape),
             live=np.ones(who.shape, dtype=bool),
-            food=scatter(food, half, self.plan.food, generator),
+            food=scatter(food, half, self.layout.food, generator),
         )
         return self._begin(crowd, who, agent)
 
@@ -75,7 +74,7 @@ class ArenaNeighbourhood:
         who = slots(length(whole.position - centre) <= self._reach(agent))
         food = slots(length(whole.food - centre) <= self._food_reach(agent))
         crowd = Crowd(
-            traits=self.plan.traits.take(0, who),
+            traits=self.layout.traits.take(0, who),
             position=_taken(whole.position, who),
             velocity=_taken(whole.velocity, who),
             live=np.take_along_axis(whole.live, who, axis=1),
@@ -90,7 +89,7 @@ class ArenaNeighbourhood:
         self._here = None
         self._move(crowd, before, action)
         neighbour = self._neighbour(crowd, before.agent, before.central)
-        effects = self._config.effects(crowd, self.plan, neighbour)
+        effects = self._config.effects(crowd, self.layout, neighbour)
         return Transition(
             reward=effects.reward[np.arange(len(before.central)), before.central],
             neighbour=neighbour,
@@ -101,7 +100,7 @@ class ArenaNeighbourhood:
         central = (who == agent[:, None]).argmax(axis=1)
         away = length(crowd.position - _at(crowd.position, central))
         acting: BoolArray = away <= self._acting_distance(agent)[:, None]
-        seen = self._config.look(crowd, self.plan, acting)
+        seen = self._config.look(crowd, self.layout, acting)
         neighbour = self._neighbour(crowd, who, central)
         here = Neighbourhood(who, central, neighbour, acting, seen)
         self._here = here, crowd
@@ -115,7 +114,7 @@ class ArenaNeighbourhood:
             pushing = np.ones_like(before.acting) if exact else before.acting
         position, velocity = crowd.position, crowd.velocity
         direction = thrust(np.where(before.acting[..., None], action, np.float32(0)))
-        crowd.move(direction, half_width=self.plan.half_width, pushing=pushing)
+        crowd.move(direction, half_width=self.layout.half_width, pushing=pushing)
         crowd.position = np.where(before.acting, crowd.position, position)
         crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
 
@@ -123,12 +122,12 @@ class ArenaNeighbourhood:
         """Mask of the one-hop neighbours of the central agent, shape (S, W)."""
         agent = np.take_along_axis(who, central[:, None], axis=1)
         away = length(crowd.position - _at(crowd.position, central))
-        near: BoolArray = away <= self.plan.traits.sight[0, agent]
+        near: BoolArray = away <= self.layout.traits.sight[0, agent]
         return near
 
     def _acting_distance(self, agent: IntArray) -> Array:
         """Distance from the central agent up to which others act, shape (S,)."""
-        sight: Array = self.plan.traits.sight[0, agent]
+        sight: Array = self.layout.traits.sight[0, agent]
         if self._config.margin is not None:
             return 2 * (self._config.margin + sight)
         return sight + self._sight + 2 * self._moved
@@ -146,7 +145,7 @@ class ArenaNeighbourhood:
     def _farthest(self, agent: IntArray) -> float:
         """Distance up to which observations matter: of acting agents, or of next neighbours."""
         acting = float(self._acting_distance(agent).max())
-        return max(acting, float(self.plan.traits.sight[0, agent].max()) + self._moved)
+        return max(acting, float(self.layout.traits.sight[0, agent].max()) + self._moved)
 
 
 def _at(position: Array, central: IntArray) -> Array:

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from fullrank.common.types import BoolArray
+from fullrank.common.types import Array, BoolArray
 from fullrank.environments.arena.crowd import Crowd, Surroundings
-from fullrank.environments.proximity import Array, nearest
+from fullrank.environments.proximity import nearest
 
 
 def distance_to_nearest(

@@ -7,8 +7,8 @@ number in the window, not on M.
 
 import numpy as np
 
-from fullrank.common.types import IntArray
-from fullrank.environments.proximity import NOBODY, Array
+from fullrank.common.types import Array, IntArray
+from fullrank.environments.proximity import NOBODY
 
 
 def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array]:

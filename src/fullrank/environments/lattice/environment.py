@@ -2,20 +2,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TypeAlias, TypeVar
+from typing import TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.lattice.grid import NOBODY
 from fullrank.environments.time_limit import TimeLimit
 
-Bits: TypeAlias = BoolArray
-"""Bits of all agents, shape (E, M, z)."""
-Array: TypeAlias = NDArray[np.float64]
 T = TypeVar("T", bound=np.generic)
 
 
@@ -38,7 +35,8 @@ class LatticeEnvironment(ABC):
     ) -> None:
         self.agents, self.copies = tuple(agents), copies
         self.hood = hood
-        self.state: Bits = np.zeros((copies, len(hood), bits), dtype=bool)
+        self.state: BoolArray = np.zeros((copies, len(hood), bits), dtype=bool)
+        self.horizon = horizon
         self._limit = TimeLimit(agents=len(hood), copies=copies, horizon=horizon)
 
     @abstractmethod
@@ -70,7 +68,7 @@ class LatticeEnvironment(ABC):
         """Do nothing: no resource is held."""
 
 
-def observe(state: Bits, hood: IntArray) -> FloatArray:
+def observe(state: BoolArray, hood: IntArray) -> FloatArray:
     """Own bits, then those of the neighbours; zeros in the place of absent ones.
 
     Args:

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from fullrank.common.types import FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
-from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
+from fullrank.environments.lattice.environment import LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import side_of, torus
 from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
 from fullrank.environments.time_limit import require_horizon
@@ -78,19 +78,19 @@ def specs(side: int) -> list[AgentSpec]:
     ]
 
 
-def turn(part: Part, action: FloatArray, generator: np.random.Generator) -> tuple[Bits, Array]:
+def turn(part: Part, action: FloatArray, generator: np.random.Generator) -> tuple[BoolArray, Array]:
     """A step of a part of the lattice, without draws."""
     state = turned(action)
     return state, aligned(state, part.hood)
 
 
-def turned(action: FloatArray) -> Bits:
+def turned(action: FloatArray) -> BoolArray:
     """Spins, shape (E, M, 1), set by actions of shape (E, M, 2)."""
-    up: Bits = action[..., :1] > 0.5
+    up: BoolArray = action[..., :1] > 0.5
     return up
 
 
-def aligned(state: Bits, hood: IntArray) -> Array:
+def aligned(state: BoolArray, hood: IntArray) -> Array:
     """Half the sum of the products with the neighbours' spins, shape (E, M)."""
     spins = np.where(state[..., 0], 1.0, -1.0)
     around = seen(spins, hood, absent=0.0)

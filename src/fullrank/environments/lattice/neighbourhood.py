@@ -5,9 +5,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
-from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, observe
+from fullrank.environments.lattice.environment import LatticeEnvironment, observe
 from fullrank.environments.lattice.grid import NOBODY, within
 from fullrank.environments.neighbourhood import Neighbourhood, Transition
 
@@ -15,7 +15,7 @@ from fullrank.environments.neighbourhood import Neighbourhood, Transition
 class Part(NamedTuple):
     """The lattice around one agent in each of S samples, in W slots."""
 
-    state: Bits
+    state: BoolArray
     """Shape (S, W, z)."""
     agent: IntArray
     """The agent in each slot, ``NOBODY`` in empty ones, shape (S, W)."""
@@ -24,7 +24,7 @@ class Part(NamedTuple):
     shape (S, W, n)."""
 
 
-Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[Bits, Array]]
+Advance: TypeAlias = Callable[[Part, FloatArray, np.random.Generator], tuple[BoolArray, Array]]
 """Maps actions, shape (S, W, actions), to the next state and the rewards, shape (S, W)."""
 
 
@@ -99,7 +99,9 @@ class LatticeNeighbourhood:
             observation=observe(state, part.hood) * before.neighbour[..., None],
         )
 
-    def _begin(self, state: Bits, agent: IntArray, generator: np.random.Generator) -> Neighbourhood:
+    def _begin(
+        self, state: BoolArray, agent: IntArray, generator: np.random.Generator
+    ) -> Neighbourhood:
         who = self._who[agent]
         part = Part(state & (who != NOBODY)[..., None], who, self._hood[agent])
         here = Neighbourhood(

@@ -23,9 +23,9 @@ import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
-from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, register
-from fullrank.environments.lattice.environment import Array, Bits, LatticeEnvironment, seen
+from fullrank.environments.lattice.environment import LatticeEnvironment, seen
 from fullrank.environments.lattice.grid import king, side_of
 from fullrank.environments.lattice.neighbourhood import LatticeNeighbourhood, Part
 from fullrank.environments.time_limit import require_horizon
@@ -148,7 +148,7 @@ def transmit(
     *,
     corners: IntArray,
     rates: Array,
-) -> tuple[Bits, Array]:
+) -> tuple[BoolArray, Array]:
     """A simultaneous step of a part of the lattice.
 
     Args:
@@ -206,7 +206,7 @@ def chosen(action: FloatArray, corners: IntArray) -> IntArray:
     return point
 
 
-def sent(packets: Bits, point: IntArray, hood: IntArray) -> BoolArray:
+def sent(packets: BoolArray, point: IntArray, hood: IntArray) -> BoolArray:
     """Mask of users whose packet collides with no neighbour's, shape (E, M).
 
     Args:
@@ -221,7 +221,7 @@ def sent(packets: Bits, point: IntArray, hood: IntArray) -> BoolArray:
     return result
 
 
-def after(packets: Bits, success: BoolArray, arrived: BoolArray) -> Bits:
+def after(packets: BoolArray, success: BoolArray, arrived: BoolArray) -> BoolArray:
     """Drop the earliest packet on success, shift all bits, and add new packets last.
 
     Args:

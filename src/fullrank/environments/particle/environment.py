@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import AgentSpec, Step
 from fullrank.environments.particle.scene import Scene
-from fullrank.environments.particle.world import Array, Body, World
+from fullrank.environments.particle.world import Body, World
 from fullrank.environments.time_limit import TimeLimit, require_horizon
 
 
@@ -40,6 +40,7 @@ class ParticleEnvironment(ABC):
         self.agents = tuple(agents)
         self.copies = copies
         self.world = World(bodies, copies=copies)
+        self.horizon = horizon
         self._limit = TimeLimit(agents=len(agents), copies=copies, horizon=horizon)
         self._observation_size = sum(agent.observation_size for agent in agents)
 

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from fullrank.common.types import Array
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.scene import Scene
-from fullrank.environments.particle.world import Array, Body, length
+from fullrank.environments.particle.world import Body, length
 
 
 class GoalEnvironment(ParticleEnvironment):

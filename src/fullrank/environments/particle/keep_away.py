@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig
 from fullrank.environments.particle.goal import GoalEnvironment
 from fullrank.environments.particle.teams import group, opponents, require_landmarks
 from fullrank.environments.particle.views import others, write
-from fullrank.environments.particle.world import Array, Body
+from fullrank.environments.particle.world import Body
 
 AGENT = Body(kind="agent", size=0.05, collides=True, acceleration=5.0)
 ADVERSARY = Body(kind="adversary", size=0.05, collides=True, acceleration=5.0)
@@ -55,10 +55,10 @@ class Pushing(GoalEnvironment):
         agents = good + adversaries
         self._goal_colours, colours = _colours(landmarks)
         seen = 2 + 2 * landmarks + 2 * (agents - 1)
-        known = 2 + colours.shape[1] + colours.size
+        observed = 2 + colours.shape[1] + colours.size
         specs = [
             *group("adversary", adversaries, observation=seen),
-            *group("good", good, observation=seen + known),
+            *group("good", good, observation=seen + observed),
         ]
         bodies = [ADVERSARY] * adversaries + [AGENT] * good + [LANDMARK] * landmarks
         super().__init__(specs, bodies, landmarks=landmarks, copies=copies, horizon=horizon)

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig
 from fullrank.environments.particle.goal import GoalEnvironment
 from fullrank.environments.particle.teams import group, opponents, require_landmarks
 from fullrank.environments.particle.views import others, write
-from fullrank.environments.particle.world import Array, Body
+from fullrank.environments.particle.world import Body
 
 AGENT = Body(kind="agent", size=0.15, acceleration=5.0)
 ADVERSARY = Body(kind="adversary", size=0.15, acceleration=5.0)

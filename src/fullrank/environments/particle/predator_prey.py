@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import ParticleConfig, ParticleEnvironment
 from fullrank.environments.particle.teams import group, opponents, require_landmarks
 from fullrank.environments.particle.views import others, write
-from fullrank.environments.particle.world import Array, Body
+from fullrank.environments.particle.world import Body
 
 PREDATOR = Body(kind="adversary", size=0.075, collides=True, acceleration=3.0, max_speed=1.0)
 PREY = Body(kind="agent", size=0.05, collides=True, acceleration=4.0, max_speed=1.3)

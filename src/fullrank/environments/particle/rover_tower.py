@@ -17,7 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import register
 from fullrank.environments.particle.environment import (
     ParticleConfig,
@@ -27,7 +27,7 @@ from fullrank.environments.particle.environment import (
 from fullrank.environments.particle.scene import Scene, said
 from fullrank.environments.particle.teams import MOVES, group, require_landmarks
 from fullrank.environments.particle.views import one_hot, write
-from fullrank.environments.particle.world import Array, Body
+from fullrank.environments.particle.world import Body
 
 SYMBOLS = MOVES.n
 ROVER = Body(kind="agent", size=0.075, acceleration=1.5, max_speed=1.0)

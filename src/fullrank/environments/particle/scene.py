@@ -4,8 +4,8 @@ from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import NamedTuple, Protocol, runtime_checkable
 
+from fullrank.common.types import Array
 from fullrank.environments.base import Environment
-from fullrank.environments.particle.world import Array
 
 
 class Scene(NamedTuple):

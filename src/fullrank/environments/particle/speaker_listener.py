@@ -10,14 +10,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray
+from fullrank.common.types import Array, FloatArray
 from fullrank.environments.base import Discrete, register
 from fullrank.environments.particle.environment import ParticleConfig, thrust
 from fullrank.environments.particle.goal import GoalEnvironment
 from fullrank.environments.particle.scene import Scene, said
 from fullrank.environments.particle.teams import group
 from fullrank.environments.particle.views import write
-from fullrank.environments.particle.world import Array, Body
+from fullrank.environments.particle.world import Body
 
 LISTENER = Body(kind="agent", size=0.075, acceleration=5.0)
 SPEAKER = Body(kind="speaker", size=0.075)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from fullrank.common.types import BoolArray, FloatArray, IntArray
-from fullrank.environments.particle.world import Array
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 
 
 def write(out: FloatArray, *parts: Array | BoolArray) -> None:

@@ -10,11 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from fullrank.common.types import BoolArray, IntArray
-
-Array = NDArray[np.float64]
+from fullrank.common.types import Array, BoolArray, IntArray
 
 TIME_STEP = 0.1
 DAMPING = 0.25

@@ -1,21 +1,20 @@
 """Perceptron policies of all agents, evaluated together."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray
+from fullrank.networks.actor import Choose, MemorylessActor
 from fullrank.networks.fused.kernels import Kernel
 from fullrank.networks.fused.mlp import Activations, forward
 from fullrank.networks.fused.network_group import NetworkGroup
-from fullrank.networks.heads import Head
 from fullrank.replay.layout import Layout
 
 
-class FusedActor:
+class FusedActor(MemorylessActor):
     """Perceptron policies as an ``Actor``, without memory.
 
     Args:
@@ -28,45 +27,11 @@ class FusedActor:
     def __init__(
         self, groups: Sequence[NetworkGroup], layout: Layout, *, kernel: Kernel, seed: int
     ) -> None:
-        self._groups, self._layout = groups, layout
-        self._kernel, self._seed = kernel, seed
-
-    def memory(self, copies: int) -> tuple[()]:
-        """Return the empty memory."""
-        return ()
-
-    def act(
-        self,
-        observation: FloatArray,
-        memory: tuple[FloatArray, ...],
-        *,
-        iteration: int,
-        step: int,
-        alive: BoolArray,
-        available: BoolArray | None = None,
-    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Return exploring joint actions; see ``Actor.act``."""
-        generator = stream(self._seed, "act", iteration, step)
-        actions = self._act(
-            observation, available, lambda head, outputs: head.explore(outputs, generator)
-        )
-        return actions * np.repeat(alive, self._layout.action_sizes, axis=1), memory
-
-    def act_greedily(
-        self,
-        observation: FloatArray,
-        memory: tuple[FloatArray, ...],
-        *,
-        available: BoolArray | None = None,
-    ) -> tuple[FloatArray, tuple[FloatArray, ...]]:
-        """Return the likeliest actions as one-hot, or the means."""
-        return self._act(observation, available, lambda head, outputs: head.mode(outputs)), memory
+        super().__init__(layout.action_sizes, seed=seed)
+        self._groups, self._layout, self._kernel = groups, layout, kernel
 
     def _act(
-        self,
-        observation: FloatArray,
-        available: BoolArray | None,
-        choose: Callable[[Head, Tensor], Tensor],
+        self, observation: FloatArray, available: BoolArray | None, choose: Choose
     ) -> FloatArray:
         with self._kernel.active():
             copies = len(observation)

@@ -91,25 +91,25 @@ class FusedDARL1N(FusedGradients):
             for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
                 yield agent, snapped(update[: self._group.size])
 
-    def _blocks(self, made: Sequence[Samples]) -> list[_ColumnBlock]:
+    def _blocks(self, samples_by_unit: Sequence[Samples]) -> list[_ColumnBlock]:
         """Transpose the transitions of all units so that a column is a transition, in blocks."""
         size, inputs = self._weights.batch_size, self._group.critic.inputs
-        seen = np.zeros((2, len(made), inputs + 1, self._width), dtype=np.float32)
+        seen = np.zeros((2, len(samples_by_unit), inputs + 1, self._width), dtype=np.float32)
         seen[:, :, -1] = 1.0
-        reward = np.zeros((len(made), 1, self._width), dtype=np.float32)
-        for unit, samples in enumerate(made):
+        reward = np.zeros((len(samples_by_unit), 1, self._width), dtype=np.float32)
+        for unit, samples in enumerate(samples_by_unit):
             seen[0, unit, :-1, :size] = samples.seen.T
             seen[1, unit, :-1, :size] = samples.seen_next.T
             reward[unit, 0, :size] = samples.reward
         weight = np.zeros_like(reward)
         weight[:, :, :size] = 1.0 / size
         now, after, earned, share = (
-            torch.from_numpy(each).to(self._device) for each in (*seen, reward, weight)
+            torch.from_numpy(array).to(self._device) for array in (*seen, reward, weight)
         )
         spans = [slice(s, s + self._columns) for s in range(0, self._width, self._columns)]
         return [
-            _ColumnBlock(each, *(part[:, :, each] for part in (now, after, earned, share)))
-            for each in spans
+            _ColumnBlock(span, *(part[:, :, span] for part in (now, after, earned, share)))
+            for span in spans
         ]
 
     def _gradient(

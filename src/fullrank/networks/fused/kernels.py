@@ -120,7 +120,7 @@ def _is_steady(kernel: Kernel, outputs: int, inputs: int, columns: int) -> bool:
     with kernel.active():
         together = product(0, units)
         companies = combinations(range(units + 1), 2)
-        return all(torch.equal(product(*each), together[slice(*each)]) for each in companies)
+        return all(torch.equal(product(*span), together[slice(*span)]) for span in companies)
 
 
 @cache
@@ -135,8 +135,8 @@ def processor() -> str:
     try:
         with open("/proc/cpuinfo", encoding="ascii", errors="replace") as lines:
             wanted = ("vendor_id", "model name")
-            found = {line.split(":")[-1].strip() for line in lines if line.startswith(wanted)}
-            return " ".join(sorted(found))
+            names = {line.split(":")[-1].strip() for line in lines if line.startswith(wanted)}
+            return " ".join(sorted(names))
     except OSError:
         return "unknown processor"
 

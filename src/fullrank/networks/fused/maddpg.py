@@ -144,7 +144,7 @@ class FusedMADDPG(FusedGradients):
         self._first_layer(unit_batch, critic.affine, block.next_joint, out=buffers.critic.h1)
         value = upper(critic, buffers.critic.h1, buffers.critic, buffers.value)
         reward, continues = (
-            unit_batch.agent_rows.of(each) for each in (block.reward, block.continues)
+            unit_batch.agent_rows.of(part) for part in (block.reward, block.continues)
         )
         return torch.addcmul(reward, continues, value, value=self._weights.discount)
 

@@ -48,6 +48,9 @@ class NetworkGroup(ParameterGroup):
         observation_index: Rows of each agent's own observation in a joint input.
         action_index: Rows of each agent's own action in a joint input.
         critic_index: Rows of each agent's own observation, own action and ones in a joint input.
+        least_units: Fewest units in a call. With a width of 1 some products have a single column
+            or depth 1, and torch computes those of a lone matrix by another routine, with other
+            bits.
     """
 
     def __init__(
@@ -65,6 +68,8 @@ class NetworkGroup(ParameterGroup):
         self.critic, self.policy = networks(
             layout, agents[0], hidden=hidden, critic_input=critic_input, neighbours=neighbours
         )
+        widths = self.policy.inputs, self.policy.hidden, self.policy.outputs
+        self.least_units = 2 if 1 in widths else 1
         columns = {
             role: slice(network.start, network.end)
             for role, network in (("critic", self.critic), ("policy", self.policy))

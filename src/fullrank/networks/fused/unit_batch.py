@@ -113,17 +113,19 @@ class UnitBatches:
         self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
 
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
-        """Cut rows into pieces that fit the cache, each at least as wide as the thread count.
+        """Cut rows into pieces that fit the cache, none narrower than the bits allow.
 
-        A product of fewer matrices than threads is split inside a matrix, which changes its bits;
-        a narrow piece therefore repeats its last row.
+        A product of fewer matrices than threads is split inside a matrix, and one of fewer than
+        the group's ``least_units`` may take another routine; both change its bits. A narrow piece
+        therefore repeats its last row.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        least = max(threads, self._group.least_units)
         entries = self._group.critic.hidden * columns
-        width = max(ENTRIES[self._device.type] // entries, threads, 1)
+        width = max(ENTRIES[self._device.type] // entries, least)
         for start in range(0, len(rows), width):
             chosen = tuple(rows[start : start + width])
-            yield chosen + chosen[-1:] * (threads - len(chosen))
+            yield chosen + chosen[-1:] * (least - len(chosen))
 
     def take(self, rows: tuple[int, ...], columns: int) -> UnitBatch:
         """Return the unit batch of these rows, with the current parameters."""

@@ -18,8 +18,8 @@ from fullrank_reproduction.baselines.epc import (
     Curriculum,
     Point,
     Practice,
-    Run,
     Stage,
+    TrainedTeam,
     best,
     practice,
     train,
@@ -58,7 +58,7 @@ def ticks() -> Callable[[], float]:
     return lambda: float(next(numbers))
 
 
-def finished(curriculum: Curriculum, directory: Path) -> list[Run]:
+def finished(curriculum: Curriculum, directory: Path) -> list[TrainedTeam]:
     return list(train(curriculum, directory, clock=ticks()))
 
 
@@ -68,9 +68,9 @@ def files(directory: Path) -> dict[str, bytes]:
     return {str(file.relative_to(directory)): file.read_bytes() for file in found}
 
 
-def run(number: int, score: float, parameters: dict[str, np.ndarray[Any, Any]]) -> Run:
+def run(number: int, score: float, parameters: dict[str, np.ndarray[Any, Any]]) -> TrainedTeam:
     points = (Point(0, 0.0, 9.0), Point(1, 1.0, score))
-    return Run(stage=0, number=number, parents=(), points=points, parameters=parameters)
+    return TrainedTeam(stage=0, number=number, parents=(), points=points, parameters=parameters)
 
 
 def test_every_pair_of_the_best_runs_is_the_parents_of_a_run(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def learner_of(world: Environment, team: Team, *, discount: float = 0.95) -> Lea
 def values(team: Team, learner: Learner, rows: FloatArray) -> Tensor:
     """Values of transitions by the critics, shape (M, B)."""
     data = learner._transitions(torch.from_numpy(rows), 0)
-    joint = data.view.with_actions(data.action)
+    joint = data.observation.with_actions(data.action)
     parameters = {name: own.rows.online for name, own in team.networks.items()}
     others = team.encode(parameters["encoder"], joint)
     return team.values(parameters["critic"], joint, others)
@@ -95,19 +95,19 @@ def test_an_agent_learns_from_its_own_reward_alone() -> None:
         assert changed.tolist() == [agent == 3 for agent in range(9)]
 
 
-def test_the_update_does_not_depend_on_how_transitions_are_dealt(
+def test_the_update_does_not_depend_on_how_transitions_are_chunked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     world = spins()
     rows, gradients = played(world, team_of(world), 2), []
-    for tile in (module.TILE, 5 * 9 * 9 * 5 * HIDDEN):
-        monkeypatch.setattr(module, "TILE", tile)
+    for entries in (module.CHUNK_ENTRIES, 5 * 9 * 9 * 5 * HIDDEN):
+        monkeypatch.setattr(module, "CHUNK_ENTRIES", entries)
         team = team_of(world)
         learner_of(world, team).update(rows, iteration=0)
         gradients.append([own.rows.moment for own in team.networks.values()])
-    for whole, dealt in zip(*gradients, strict=True):
+    for whole, chunked in zip(*gradients, strict=True):
         assert whole.abs().max() > 1e-4
-        torch.testing.assert_close(whole, dealt, atol=1e-6, rtol=1e-3)
+        torch.testing.assert_close(whole, chunked, atol=1e-6, rtol=1e-3)
 
 
 def test_losses_are_means_over_transitions() -> None:

@@ -11,9 +11,13 @@ from torch.func import functional_call
 from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
 from fullrank_reproduction.baselines.epc.copies import Copies
+from fullrank_reproduction.baselines.epc.entity_observations import (
+    EntityObservations,
+    ObservationParser,
+    Others,
+)
 from fullrank_reproduction.baselines.epc.networks import WIDTH, Critic, EntityNetwork, SideEncoders
 from fullrank_reproduction.baselines.epc.team import Team
-from fullrank_reproduction.baselines.epc.views import Eyes, Others, View
 from fullrank_reproduction.entities import entities_of
 
 SIDES = [slice(0, 2), slice(2, 5)]
@@ -31,10 +35,10 @@ def numbers(*shape: int, seed: int = 0) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def view(seed: int = 0) -> View:
+def observations(seed: int = 0) -> EntityObservations:
     """Views of five agents in three observations: four entities of one kind, six of another."""
     present = numbers(3, 5, 6, seed=seed + 1) > 0
-    return View(
+    return EntityObservations(
         numbers(3, 5, 4, seed=seed),
         (
             Others(numbers(3, 5, 4, 2, seed=seed + 2), torch.ones(3, 5, 4, dtype=torch.bool)),
@@ -51,7 +55,7 @@ def team(name: str, agents: int) -> Team:
 
 @given(order=st.permutations(range(6)))
 def test_the_order_of_entities_does_not_matter(order: list[int]) -> None:
-    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), view()
+    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), observations()
     features, present = seen.kinds[1]
     shuffled = Others(features[:, :, order], present[:, :, order])
     changed = network(seen._replace(kinds=(seen.kinds[0], shuffled)))
@@ -61,7 +65,7 @@ def test_the_order_of_entities_does_not_matter(order: list[int]) -> None:
 
 
 def test_what_is_not_there_has_no_influence() -> None:
-    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), view()
+    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), observations()
     features, present = seen.kinds[1]
     noise = torch.where(present.unsqueeze(-1), features, 1e6 * numbers(3, 5, 6, 3, seed=9))
     changed = network(seen._replace(kinds=(seen.kinds[0], Others(noise, present))))
@@ -69,7 +73,7 @@ def test_what_is_not_there_has_no_influence() -> None:
 
 
 def test_empty_places_have_no_influence() -> None:
-    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), view()
+    network, seen = drawn(EntityNetwork(4, [2, 3], 5)), observations()
     features, present = seen.kinds[1]
     empty = torch.zeros(3, 5, 7, dtype=torch.bool)
     longer = Others(
@@ -80,9 +84,9 @@ def test_empty_places_have_no_influence() -> None:
 
 
 def test_where_nobody_is_there_outputs_and_gradients_are_numbers() -> None:
-    network, seen = drawn(EntityNetwork(4, [2], 5)), view()
+    network, seen = drawn(EntityNetwork(4, [2], 5)), observations()
     features, present = seen.kinds[0]
-    alone = View(seen.own, (Others(features, torch.zeros_like(present)),))
+    alone = EntityObservations(seen.own, (Others(features, torch.zeros_like(present)),))
     outputs = network(alone)
     outputs.sum().backward()
     assert outputs.isfinite().all()
@@ -93,7 +97,9 @@ def test_where_nobody_is_there_outputs_and_gradients_are_numbers() -> None:
 
 def test_a_critic_is_not_told_of_itself_and_cannot_tell_those_of_a_side_apart() -> None:
     network, mine = drawn(Critic(SIDES, 4, [2, 3])), torch.arange(5) == 2
-    own = View(view().own[:, 2], tuple(Others(f[:, 2], p[:, 2]) for f, p in view().kinds))
+    own = EntityObservations(
+        observations().own[:, 2], tuple(Others(f[:, 2], p[:, 2]) for f, p in observations().kinds)
+    )
     others = numbers(3, 5, WIDTH, seed=5)
     value = network(own, others, mine)
     torch.testing.assert_close(network(own, others[:, [1, 0, 2, 4, 3]], mine), value)
@@ -106,33 +112,38 @@ def test_a_critic_attends_to_each_side_without_the_agent_itself() -> None:
     asked: list[list[bool]] = []
     for pool in network.pools:
         pool.register_forward_pre_hook(lambda _, given: asked.append(given[2].tolist()))
-    own = View(view().own[:, 2], tuple(Others(f[:, 2], p[:, 2]) for f, p in view().kinds))
+    own = EntityObservations(
+        observations().own[:, 2], tuple(Others(f[:, 2], p[:, 2]) for f, p in observations().kinds)
+    )
     network(own, numbers(3, 5, WIDTH), mine)
     assert asked == [[True, True], [False, True, True]]
 
 
-def test_eyes_see_who_is_there() -> None:
+def test_the_parser_masks_the_absent() -> None:
     arena = make_environment("food_collection", agents=8, copies=2, distance=0.9, half_width=1.0)
     assert isinstance(arena, Arena)
-    eyes = Eyes(entities_of(arena, ""), agents=8)
-    food, others = eyes.view(torch.from_numpy(arena.reset([1, 2], [0, 1]))).kinds
+    parser = ObservationParser(entities_of(arena, ""), agents=8)
+    food, others = parser.parse(torch.from_numpy(arena.reset([1, 2], [0, 1]))).kinds
     assert food.present.all()
     place = np.moveaxis(arena.crowd.position, 0, -1)
     near = np.linalg.norm(place[:, :, None] - place[:, None], axis=-1) <= 0.9
     assert 0 < near.mean() < 1
     assert others.present.sum(-1).tolist() == (near.sum(-1) - 1).tolist()
     lattice = make_environment("wireless", agents=9, copies=1)
-    (users,) = Eyes(entities_of(lattice, ""), agents=9).view(torch.zeros(1, 9 * 18)).kinds
+    (users,) = (
+        ObservationParser(entities_of(lattice, ""), agents=9).parse(torch.zeros(1, 9 * 18)).kinds
+    )
     assert users.present.sum(-1).tolist() == [[3, 5, 3, 5, 8, 5, 3, 5, 3]]
 
 
 def test_what_everybody_does_is_encoded_agent_by_agent_with_the_network_of_its_side() -> None:
     encoders = SideEncoders(SIDES, 4, [2, 3])
     drawn(encoders)
-    whole = encoders(view())
+    whole = encoders(observations())
     for agent in range(5):
-        seen = View(
-            view().own[:, agent], tuple(Others(f[:, agent], p[:, agent]) for f, p in view().kinds)
+        seen = EntityObservations(
+            observations().own[:, agent],
+            tuple(Others(f[:, agent], p[:, agent]) for f, p in observations().kinds),
         )
         alone = encoders.encoders[int(agent >= 2)](seen)
         torch.testing.assert_close(whole[:, agent], alone)
@@ -144,14 +155,15 @@ def test_agents_together_compute_what_each_would_alone() -> None:
 
     copies = Copies(make, 5)
     copies.initialise(3, "policy")
-    together = copies.compute(copies.rows.online, view(), along=[1])
+    together = copies.compute(copies.rows.online, observations(), along=[1])
     network = make()
     shapes = {name: part.shape for name, part in network.named_parameters()}
     for agent, row in enumerate(copies.rows.online):
         parts = row.split([shape.numel() for shape in shapes.values()])
         named = {name: part.view(shapes[name]) for name, part in zip(shapes, parts, strict=True)}
-        own = View(
-            view().own[:, agent], tuple(Others(f[:, agent], p[:, agent]) for f, p in view().kinds)
+        own = EntityObservations(
+            observations().own[:, agent],
+            tuple(Others(f[:, agent], p[:, agent]) for f, p in observations().kinds),
         )
         torch.testing.assert_close(together[agent], functional_call(network, named, (own,)))
 

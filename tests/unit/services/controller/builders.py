@@ -2,17 +2,17 @@
 
 from typing import Any
 
-from fullrank.algorithms import Unit
+from fullrank.algorithms import DataMode, Problem, Unit
 from fullrank.config import PluginSettings, RunConfig, load
 from fullrank.rounds.round import Round
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.assignment import make_assignment
 from fullrank_controller.membership.roster import Member, Roster
-from fullrank_controller.rounds.reception import OpenRound
+from fullrank_controller.membership.row_assignment import make_assignment
+from fullrank_controller.progress import RunProgress
+from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.run import Run
-from fullrank_controller.status import RunStatus
 
 UNITS = 3
 SIZE = 4
@@ -31,13 +31,19 @@ def make_run(*overrides: str) -> Run:
             name="run",
             term=2,
             iterations=10,
-            unit_list=tuple(map(Unit, range(UNITS))),
-            vector_size=SIZE,
+            problem=Problem(
+                units=tuple(map(Unit, range(UNITS))),
+                unit_sizes=(SIZE,) * UNITS,
+                sections=(),
+                reads=((),) * UNITS,
+                row_size=1,
+                data=DataMode(),
+            ),
         ),
         welcome=pb.Welcome(),
         event_log=EventLog(),
         roster=Roster(),
-        status=RunStatus(committed=5),
+        progress=RunProgress(committed=5),
     )
 
 

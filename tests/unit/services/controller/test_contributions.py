@@ -12,7 +12,8 @@ from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.rounds.reception import Arrived, Event, OpenRound, Reported
+from fullrank_controller.rounds.events import Arrived, Reported, RoundEvent
+from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.run import Run
 
 ROW = 1
@@ -37,7 +38,7 @@ def opened(run: Run) -> OpenRound:
     return run.reception.opened
 
 
-async def event(run: Run) -> Event:
+async def event(run: Run) -> RoundEvent:
     """The next event, which is queued already."""
     queued = await run.reception.next_event(deadline=0.0)
     assert queued is not None

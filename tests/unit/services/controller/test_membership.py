@@ -8,22 +8,22 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotDecodable
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_controller.membership.assignment import Assignment
 from fullrank_controller.membership.membership import Membership
+from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.rounds.dispatcher import assign_rows
 
 
-async def settled(membership: Membership) -> Assignment:
+async def settled(membership: Membership) -> RowAssignment:
     return await asyncio.wait_for(membership.settle(deadline_s=WAIT_S), WAIT_S)
 
 
-async def test_the_first_deal_is_epoch_0() -> None:
+async def test_the_first_assignment_is_epoch_0() -> None:
     run = make_run()
     join(run, 4)
     assert (await settled(run.membership)).epoch == 0
 
 
-async def test_without_changes_the_deal_stays() -> None:
+async def test_without_changes_the_assignment_stays() -> None:
     run = make_run()
     join(run, 4)
     membership = run.membership
@@ -77,12 +77,12 @@ async def test_too_few_learners_stall_the_run_until_one_joins() -> None:
     membership = run.membership
     settling = asyncio.create_task(settled(membership))
     async with asyncio.timeout(WAIT_S):
-        while run.status.state != pb.RUN_STATE_STALLED:
+        while run.progress.state != pb.RUN_STATE_STALLED:
             await asyncio.sleep(0)
-    assert run.status.message == "2 learners cannot hold a cyclic code of 3 units"
+    assert run.progress.message == "2 learners cannot hold a cyclic code of 3 units"
     join(run)
     assert (await settling).code.rows == 3
-    assert (run.status.state, run.status.message) == (pb.RUN_STATE_RUNNING, "")
+    assert (run.progress.state, run.progress.message) == (pb.RUN_STATE_RUNNING, "")
 
 
 async def test_too_few_learners_fail_the_run_by_policy() -> None:
@@ -97,10 +97,10 @@ async def test_the_run_waits_for_its_learners_and_no_longer() -> None:
     run = make_run()
     assembling = asyncio.create_task(run.membership.assemble())
     await asyncio.sleep(0)
-    assert run.status.message == "waiting for 4 learners"
+    assert run.progress.message == "waiting for 4 learners"
     join(run, 4)
     await asyncio.wait_for(assembling, WAIT_S)
-    assert run.status.message == ""
+    assert run.progress.message == ""
 
 
 async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> None:
@@ -112,9 +112,9 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
         member = run.roster.join("host", now=0.0)
         run.roster.ready(member, fingerprint="torch", probe=(b"0",), stable=False)
     async with asyncio.timeout(WAIT_S):
-        while run.status.message == "waiting for 4 learners":
+        while run.progress.message == "waiting for 4 learners":
             await asyncio.sleep(0)
-    assert run.status.message == (
+    assert run.progress.message == (
         "waiting for 4 learners; the bits of 4 depend on what they compute together"
     )
     join(run, 4)
@@ -125,7 +125,7 @@ async def test_the_run_begins_without_learners_that_are_late() -> None:
     run = make_run("controller.join_deadline_s=0.01")
     join(run, 3)
     await run.membership.assemble()
-    assert run.status.message == ""
+    assert run.progress.message == ""
 
 
 async def test_a_code_that_cannot_tolerate_enough_is_not_made_anew_each_round() -> None:
@@ -134,11 +134,11 @@ async def test_a_code_that_cannot_tolerate_enough_is_not_made_anew_each_round() 
     membership = run.membership
     first = await settled(membership)
     assert await settled(membership) is first
-    [caveat] = run.status.caveats
+    [caveat] = run.progress.caveats
     assert "0 losses are tolerated, controller.min_tolerance asks for 1" in caveat
     join(run)
     assert (await settled(membership)).code.tolerance == 1
-    assert not run.status.caveats
+    assert not run.progress.caveats
 
 
 async def test_units_go_to_learners_that_have_nothing_to_do() -> None:

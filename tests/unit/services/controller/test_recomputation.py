@@ -29,7 +29,7 @@ class Slow:
 
 
 class Replay:
-    async def get_sample(self, *_: Any) -> None:
+    async def get_sample(self, *_: Any, **__: Any) -> None:
         """Return a minibatch at once."""
 
 
@@ -40,7 +40,7 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     algorithm = Slow()
     training = SimpleNamespace(
         algorithm=SimpleNamespace(gradients=algorithm),
-        problem=SimpleNamespace(target=None),
+        problem=SimpleNamespace(recovers_units=True),
         collector=SimpleNamespace(layout=SimpleNamespace(row_size=4)),
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)

@@ -20,7 +20,7 @@ from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
 from fullrank_dashboard.curve import Curve
 from fullrank_dashboard.following import Following
-from fullrank_dashboard.page import Told
+from fullrank_dashboard.page import PageState
 from fullrank_dashboard.server import serve
 from fullrank_dashboard.story import of_records, of_statuses
 from fullrank_dashboard.view import RunView
@@ -52,7 +52,7 @@ def test_what_is_committed_again_supersedes_what_was_there() -> None:
 
 
 def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> None:
-    view, told = RunView("run"), Told()
+    view, state = RunView("run"), PageState()
     view.committed(map(record, range(3)))
     interval = Interval(1.0, 0.0, 2.0)
     view.evaluated(
@@ -60,7 +60,7 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
     )
 
     def evaluations() -> list[JSON]:
-        news = told.news(view)
+        news = state.news(view)
         assert news is not None
         found: list[JSON] = news.get("evaluations", [])
         return found
@@ -127,6 +127,7 @@ def _status(*learners: int, **changes: object) -> RunStatus:
             rows=(each,),
             answered=False,
             silent_s=0.0,
+            maps_table=False,
             quarantined="",
             fingerprint="f",
         )
@@ -143,16 +144,16 @@ def test_the_story_tells_who_joined_and_left_and_that_a_run_stalled() -> None:
 
 
 def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
-    view, told = RunView("run"), Told()
+    view, state = RunView("run"), PageState()
     view.committed(record(iteration, return_mean=float(iteration)) for iteration in range(3))
 
     def points() -> tuple[int, list[float]]:
-        news = told.news(view)
+        news = state.news(view)
         assert news is not None
         return news["curve"]["start"], news["curve"]["columns"]["return"]
 
     assert points() == (0, [0.0, 1.0, 2.0])
-    assert told.news(view) is None
+    assert state.news(view) is None
     view.committed([record(3, return_mean=3.0)])
     assert points() == (2, [2.0, 3.0])
     view.committed([record(1, term=2, return_mean=9.0)])

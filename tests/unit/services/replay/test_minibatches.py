@@ -1,8 +1,10 @@
 """Minibatches are gathered once, within a bound of memory."""
 
+import numpy as np
 import pytest
 
 from fullrank.common.errors import Overloaded
+from fullrank.common.types import FloatArray
 from fullrank.replay import TABLE, Sample
 from fullrank_replay import minibatches
 from fullrank_replay.minibatches import Minibatches
@@ -13,19 +15,24 @@ def sample(iteration: int) -> Sample:
 
 
 class Counted:
-    """Encodes minibatches and counts encodings of each."""
+    """Gathers minibatches and encodes them; counts how often each was gathered and encoded."""
 
     def __init__(self) -> None:
+        self.gathered: list[int] = []
         self.encoded: list[int] = []
-        self.minibatches = Minibatches(self._encode)
+        self.minibatches = Minibatches(self._gather)
 
-    async def _encode(self, sample: Sample) -> list[bytes]:
-        self.encoded.append(sample.iteration)
-        return [bytes(sample.iteration)]
+    async def _gather(self, sample: Sample) -> FloatArray:
+        self.gathered.append(sample.iteration)
+        return np.full((1, 1), sample.iteration, np.float32)
+
+    def _encode(self, rows: FloatArray) -> list[bytes]:
+        self.encoded.append(int(rows[0, 0]))
+        return [rows.tobytes()]
 
     async def read(self, iteration: int, *, size_bytes: int = 1) -> None:
-        with self.minibatches.lent(sample(iteration), size_bytes=size_bytes) as encoded:
-            assert await encoded == [bytes(iteration)]
+        with self.minibatches.lent(sample(iteration), size_bytes=size_bytes) as minibatch:
+            assert await minibatch.encoded(self._encode) == [np.float32(iteration).tobytes()]
 
 
 async def test_the_last_two_are_kept_and_older_ones_encoded_again() -> None:
@@ -37,11 +44,19 @@ async def test_the_last_two_are_kept_and_older_ones_encoded_again() -> None:
 
 async def test_what_is_being_read_is_kept_however_old() -> None:
     counted = Counted()
-    with counted.minibatches.lent(sample(0), size_bytes=1) as encoded:
+    with counted.minibatches.lent(sample(0), size_bytes=1) as minibatch:
         for iteration in (1, 2, 3, 0):
             await counted.read(iteration)
-        await encoded
-    assert counted.encoded == [0, 1, 2, 3]
+        assert await minibatch.gathered() == 0
+    assert counted.encoded == [1, 2, 3, 0]
+    assert counted.gathered == [0, 1, 2, 3]
+
+
+async def test_a_minibatch_that_is_gathered_from_the_mapped_file_is_not_encoded() -> None:
+    counted = Counted()
+    with counted.minibatches.lent(sample(0), size_bytes=1) as minibatch:
+        await minibatch.gathered()
+    assert (counted.gathered, counted.encoded) == ([0], [])
 
 
 async def test_there_is_room_as_soon_as_somebody_has_read_to_the_end(

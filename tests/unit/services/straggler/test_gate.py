@@ -9,7 +9,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.common.errors import ConfigError, ServiceLost
-from fullrank.config import Corrupt, Drop, Fault, Hold, PluginSettings, Throttle, load, to_toml
+from fullrank.config import (
+    CorruptFault,
+    DropFault,
+    Fault,
+    HoldFault,
+    PluginSettings,
+    ThrottleFault,
+    load,
+    to_toml,
+)
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -190,7 +199,7 @@ def test_an_undelayed_vector_passes_whatever_is_committed_meanwhile() -> None:
 
 
 def test_a_change_counts_for_what_is_held() -> None:
-    stand = Stand(injection("none", Hold()))
+    stand = Stand(injection("none", HoldFault()))
     stand.assign(0)
     assert stand.send(vector(0), now=0.0) == []
     assert stand.gate.due() == inf
@@ -201,8 +210,8 @@ def test_a_change_counts_for_what_is_held() -> None:
 
 
 def test_faults_strike_the_learners_and_iterations_that_they_name() -> None:
-    stand = Stand(injection("none", Hold(learners=(1,), iterations=(3,))))
-    other = Stand(injection("none", Hold(learners=(1,), iterations=(3,))), learner=2)
+    stand = Stand(injection("none", HoldFault(learners=(1,), iterations=(3,))))
+    other = Stand(injection("none", HoldFault(learners=(1,), iterations=(3,))), learner=2)
     for iteration in range(5):
         stand.assign(iteration)
         other.assign(iteration)
@@ -211,7 +220,7 @@ def test_faults_strike_the_learners_and_iterations_that_they_name() -> None:
 
 
 def test_a_dropped_connection_ends_with_the_vector() -> None:
-    stand = Stand(injection("none", Drop(iterations=(2,))))
+    stand = Stand(injection("none", DropFault(iterations=(2,))))
     stand.assign(2)
     assert stand.send([done(0)], now=0.0) == [done(0)]
     with pytest.raises(ServiceLost, match="iteration 2"):
@@ -219,7 +228,7 @@ def test_a_dropped_connection_ends_with_the_vector() -> None:
 
 
 def test_a_corrupted_vector_differs_in_one_byte() -> None:
-    stand = Stand(late(1.0, Corrupt(byte=9)))
+    stand = Stand(late(1.0, CorruptFault(byte=9)))
     stand.assign(0)
     stand.send([done(0) + vector(0, entries=2)[0] + vector(0, entries=2)[1]], now=0.0)
     [message] = stand.passed(now=1.0)
@@ -230,7 +239,7 @@ def test_a_corrupted_vector_differs_in_one_byte() -> None:
 
 
 def test_the_throttle_of_now_counts() -> None:
-    stand = Stand(injection("none", Throttle(bytes_per_s=5.0, iterations=(1,))))
+    stand = Stand(injection("none", ThrottleFault(bytes_per_s=5.0, iterations=(1,))))
     assert stand.gate.bytes_per_s is None
     stand.assign(1)
     assert stand.gate.bytes_per_s == 5.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.config import Corrupt
+from fullrank.config import CorruptFault
 from fullrank.rpc.codec import CHUNK_BYTES, LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -86,7 +86,7 @@ def test_what_the_controller_says_is_read_without_its_chunks() -> None:
 @pytest.mark.parametrize("mend", [False, True])
 def test_one_byte_of_the_vector_is_flipped(byte: int, mend: bool) -> None:
     vector = np.arange(80_000.0)
-    fault = Corrupt(byte=byte + 3 * vector.nbytes, mend_checksum=mend)
+    fault = CorruptFault(byte=byte + 3 * vector.nbytes, mend_checksum=mend)
     received, sound = bytearray(), []
     for message in map(bytes, encode_chunks(vector, array_id=0, field=LEARNER_CHUNKS)):
         parts = read_learner(message)

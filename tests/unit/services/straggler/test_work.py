@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from fullrank.config import PluginSettings, Throttle, load, to_toml
+from fullrank.config import PluginSettings, ThrottleFault, load, to_toml
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
@@ -110,7 +110,7 @@ def test_five_hundred_vectors_arrive_as_late_as_the_delay_model_says(
 
 
 def test_a_throttled_vector_takes_as_long_as_its_bytes() -> None:
-    throttle = Throttle(bytes_per_s=100_000.0, iterations=(3, 4))
+    throttle = ThrottleFault(bytes_per_s=100_000.0, iterations=(3, 4))
     seconds = in_virtual_time(crossing_s(Control(injection_of(NONE, (throttle,))), learner=1))
     expected = np.zeros(ITERATIONS)
     expected[3:5] = sum(map(len, vector(3))) / throttle.bytes_per_s

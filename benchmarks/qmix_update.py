@@ -1,0 +1,155 @@
+"""Claim: QMIX's gradient in one unit costs what TorchRL's does, and in 8 units 3 times as much.
+
+One thread, process CPU time, alternating with the peer, so that ratios survive a busy machine. A
+batch has 32 episodes of random data at the sizes of two SMAC maps.
+
+1. One update, the gradient of one unit and the optimiser, against TorchRL's ``QMixerLoss`` with a
+   recurrent agent (``torchrl_qmix.py``; skipped if ``torchrl`` cannot be imported), which learns
+   without double Q-learning and without masks.
+2. The price of units: 8 units computed one after the other against one. Learners share them out.
+3. Episodes of 15 to 60 steps against episodes of 60 steps alone: peers pad to the longest.
+"""
+
+import argparse
+import importlib.util
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms.qmix import QMIX
+from fullrank.common.types import FloatArray
+from fullrank.environments.base import AgentSpec, Discrete
+from fullrank.replay import EpisodeLayout
+
+EPISODES, HIDDEN, UNITS = 32, 64, 8
+LEAST_RATIO = 0.7
+MOST_PRICE = 3.5
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A team and the length of its episodes."""
+
+    name: str
+    agents: int
+    observation: int
+    state: int
+    actions: int
+    steps: int
+
+    @property
+    def inputs(self) -> int:
+        """Entries of an agent's input: observation, last action, identity."""
+        return self.observation + self.actions + self.agents
+
+
+WORKLOADS = (
+    Workload("3m", agents=3, observation=30, state=48, actions=9, steps=60),
+    Workload("2s3z", agents=5, observation=80, state=120, actions=11, steps=120),
+)
+
+
+def episodes(layout: EpisodeLayout, lengths: list[int]) -> FloatArray:
+    """Return random episodes of the given lengths; every action is available."""
+    generator = np.random.default_rng(0)
+    ends = np.cumsum(np.array(lengths) + 1) - 1
+    rows = generator.standard_normal((int(ends[-1]) + 1, layout.row_size), dtype=np.float32)
+    rows[:, layout.available] = 1.0
+    rows[:, layout.action] = generator.integers(0, layout.action_sizes, (len(rows), layout.agents))
+    rows[:, layout.terminated] = rows[:, layout.length] = 0.0
+    rows[ends, layout.length] = lengths
+    return rows
+
+
+def make_update(load: Workload, *, units: int, lengths: list[int]) -> Callable[[], None]:
+    """Return one update: the gradients of all units, their sum and the optimiser's step."""
+    agents = tuple(
+        AgentSpec(
+            name=f"agent_{i}",
+            observation_size=load.observation,
+            action=Discrete(load.actions),
+        )
+        for i in range(load.agents)
+    )
+    algorithm = QMIX(batch_size=EPISODES, hidden=HIDDEN, micro_batches=units).make(
+        EnvironmentSpec(agents=agents, state_size=load.state), seed=0, device="cpu"
+    )
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    rows = episodes(layout, lengths)
+
+    def update() -> None:
+        computed = algorithm.gradients.compute(rows, range(units), iteration=0)
+        updates = np.stack([own for _, own in computed])
+        total = updates.sum(axis=0, keepdims=True, dtype=np.float64)
+        algorithm.optimiser.step(total.astype(np.float32))
+
+    return update
+
+
+def medians(updates: dict[str, Callable[[], None]], rounds: int) -> dict[str, float]:
+    """Return the median CPU time of each update in seconds, alternating between them."""
+    times: dict[str, list[float]] = {name: [] for name in updates}
+    for number in range(rounds + 1):
+        for name, update in updates.items():
+            start = time.process_time()
+            update()
+            if number:  # the first round warms up
+                times[name].append(time.process_time() - start)
+    return {name: statistics.median(own) for name, own in times.items()}
+
+
+def measure(load: Workload, rounds: int) -> bool:
+    """Print the figures of a workload; returns whether the claims hold."""
+    full = [load.steps] * EPISODES
+    spread = np.linspace(load.steps // 4, load.steps, EPISODES).astype(int).tolist()
+    updates = {
+        "8 units": make_update(load, units=UNITS, lengths=full),
+        "1 unit": make_update(load, units=1, lengths=full),
+        "8 units, lengths 1:4": make_update(load, units=UNITS, lengths=sorted(spread)),
+    }
+    if importlib.util.find_spec("torchrl"):
+        from torchrl_qmix import make_update as make_peer_update
+
+        updates["torchrl"] = make_peer_update(
+            agents=load.agents,
+            inputs=load.inputs,
+            state=load.state,
+            actions=load.actions,
+            episodes=EPISODES,
+            steps=load.steps,
+            hidden=HIDDEN,
+        )
+    seconds = medians(updates, rounds)
+    for name, own in seconds.items():
+        print(f"{load.name}: {name}: {1e3 * own:.0f} ms")
+    price = seconds["8 units"] / seconds["1 unit"]
+    print(f"{load.name}: 8 units cost {price:.2f} times one unit (at most {MOST_PRICE})")
+    holds = price <= MOST_PRICE
+    if "torchrl" in seconds:
+        ratio = seconds["torchrl"] / seconds["1 unit"]
+        faster = f"{ratio:.2f} times as fast as TorchRL in one unit"
+        print(f"{load.name}: {faster} (at least {LEAST_RATIO})")
+        holds &= ratio >= LEAST_RATIO
+    else:
+        print("torchrl cannot be imported: the comparison is skipped")
+    return holds
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="The update of QMIX against TorchRL.")
+    parser.add_argument("--rounds", type=int, default=5, help="alternations, the median counts")
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    holds = [measure(load, chosen.rounds) for load in WORKLOADS]
+    return 0 if all(holds) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

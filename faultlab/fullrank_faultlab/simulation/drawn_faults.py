@@ -1,0 +1,119 @@
+"""Faults of a simulated run, drawn from its seed."""
+
+import asyncio
+import os
+from pathlib import Path
+
+from fullrank.common.failpoints import arm
+from fullrank.common.seeding import stream
+from fullrank.runs.checkpoint import STATE, saved
+from fullrank_faultlab.outcome import Outcome
+from fullrank_faultlab.simulation.learner import Behaviour
+from fullrank_faultlab.simulation.link import LinkFaults
+
+FAILPOINTS = (
+    "term.raised",
+    "warmup.played",
+    "transitions.played",
+    "transitions.appended",
+    "rows.written",
+    "row.assigned",
+    "row.arrived",
+    "round.decided",
+    "journal.written",
+    "journal.synced",
+    "update.applied",
+    "iteration.published",
+    "iteration.repeated",
+    "checkpoint.state_written",
+    "checkpoint.complete",
+    "checkpoint.renamed",
+    "checkpoint.pruned",
+    "journal.pruned",
+)
+FAULTY = 0
+"""The one learner that may compute wrong vectors and whose messages may be corrupted."""
+WRONG = (Behaviour.WRONG_VECTOR, Behaviour.WRONG_DIGEST)
+HONEST = tuple(behaviour for behaviour in Behaviour if behaviour not in WRONG)
+
+
+class DrawnFaults:
+    """Faults of the machines, links and files of one run.
+
+    Args:
+        outcome: Its seed keys every draw; injected faults are added to it.
+        run_dir: Directory of the run.
+        learners: Number of learners.
+
+    Attributes:
+        draws: Keys all faults but those of single links.
+        intensity: Scale of all fault probabilities, in [0, 1).
+        links: Faults of each learner's link.
+    """
+
+    def __init__(self, outcome: Outcome, run_dir: Path, *, learners: int) -> None:
+        self._outcome, self._run_dir = outcome, run_dir
+        self.draws = stream(outcome.seed, "misfortunes")
+        self.intensity = self.draws.random()
+        self.links = [self._draw_link_faults(learner) for learner in range(learners)]
+        self._ended = self._checkpoint_corrupted = False
+
+    def _draw_link_faults(self, learner: int) -> LinkFaults:
+        draws = stream(self._outcome.seed, "weather", learner)
+        intensity = self.intensity * draws.random(3) * (draws.random(3) < 0.5)
+        return LinkFaults(
+            draws=draws,
+            duplicated=0.1 * intensity[0],
+            reordered=0.1 * intensity[1],
+            corrupted=0.1 * intensity[2] if learner == FAULTY else 0.0,
+        )
+
+    def behaviour(self, learner: int) -> Behaviour:
+        """Draw the behaviour of a learner in its next round."""
+        draws = self.links[learner].draws
+        if self._ended or draws.random() > 0.5 * self.intensity:
+            return Behaviour.OK
+        choices = tuple(Behaviour) if learner == FAULTY else HONEST
+        return choices[int(draws.integers(len(choices)))]
+
+    def arm(self) -> None:
+        """Arm a failpoint of the next term, or none."""
+        if not self._ended and self.draws.random() < 0.8:
+            arm(str(self.draws.choice(FAILPOINTS)), int(self.draws.integers(1, 5)))
+
+    def damage(self, point: str) -> None:
+        """Inject the file damage that a crash of the machine may cause."""
+        if point == "journal.written":  # and not synced
+            segments = (self._run_dir / "journal").iterdir()
+            newest = max(segments, key=lambda path: path.stem.partition("-")[::-1])
+            size = newest.stat().st_size - int(self.draws.integers(1, 40))
+            os.truncate(newest, size)
+            self.record(f"{newest.name} truncated")
+        kept = saved(self._run_dir / "checkpoints")
+        if len(kept) > 1 and not self._checkpoint_corrupted and self.draws.random() < 0.2:
+            self._checkpoint_corrupted = True
+            content = bytearray((kept[0] / STATE).read_bytes())
+            content[int(self.draws.integers(len(content)))] ^= 1
+            (kept[0] / STATE).write_bytes(content)
+            self.record(f"checkpoint {kept[0].name} corrupted")
+
+    def partition(self) -> None:
+        """Partition some learners from the controller for a while."""
+        until = asyncio.get_running_loop().time() + self.draws.exponential(3.0)
+        for number, faults in enumerate(self.links):
+            if self.draws.random() < 0.5:
+                self.record(f"learner {number} partitioned until {until:.1f}")
+                faults.partitioned_until = until
+
+    def end(self) -> None:
+        """End all faults."""
+        self.record("faults end")
+        self._ended = True
+        arm("", 0)
+        for faults in self.links:
+            faults.clear()
+
+    def record(self, fault: str) -> None:
+        """Add an injected fault to the outcome, with its virtual time."""
+        now = asyncio.get_running_loop().time()
+        self._outcome.faults.append(f"{now:7.3f} {fault}")

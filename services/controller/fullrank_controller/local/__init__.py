@@ -1,0 +1,1 @@
+"""A run in one process: its table and all units in the controller, no network."""

@@ -1,0 +1,184 @@
+"""Rounds in this process: one learner holds every row, and none is lost."""
+
+import asyncio
+import socket
+import threading
+from functools import partial
+
+from fullrank.audit.ledger import CONTROLLER
+from fullrank.audit.proof import Evidence
+from fullrank.common.errors import Cancelled
+from fullrank.common.failpoints import reach
+from fullrank.config import RunConfig
+from fullrank.planning import Plan
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.opening import open_round
+from fullrank.runs.events import Assigned, Joined
+from fullrank.runs.record import IterationRecord
+from fullrank.training.loop import CollectAhead
+from fullrank.wiring import Training
+from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
+from fullrank_controller.membership.placement import Placement
+from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.rounds.open_round import OpenRound
+from fullrank_controller.rounds.port import DecidedRound
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.rounds.timeline import Timeline
+from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
+
+
+class LocalRounds:
+    """Computes each round on a thread of this process, which holds all rows of the code.
+
+    Args:
+        config: The resolved configuration.
+        run: Parts shared with the observers' ports.
+        training: Its problem is the run's.
+        computation: Computes decisions.
+        pipeline: Plays before each computation, with the same kernels.
+        watchdog: Observes computing.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: Run,
+        training: Training,
+        computation: Computation,
+        *,
+        pipeline: ReplayPipeline,
+        watchdog: Watchdog,
+    ) -> None:
+        self._config, self._run, self._training = config, run, training
+        self._computation, self._pipeline, self._watchdog = computation, pipeline, watchdog
+        self._member: Member | None = None
+        self._stopped = threading.Event()
+
+    @property
+    def plan(self) -> Plan | None:
+        """None: without late learners there is nothing to plan."""
+        return None
+
+    async def assemble(self) -> None:
+        """Return: this process is the only learner."""
+
+    async def settle(self) -> None:
+        """Join as a learner and take every row, before the first round."""
+        rows = self._computation.rows
+        if self._member is None:
+            self._member = self._join()
+            self._run.membership.begin_epoch(
+                RowAssignment(
+                    epoch=0,
+                    requested=self._config.code,
+                    code=self._computation.code,
+                    holders=dict.fromkeys(rows, self._member),
+                    members=1,
+                    placement=Placement(holders=(0,) * len(rows), shared=0, changed=0),
+                )
+            )
+
+    def _join(self) -> Member:
+        run, host = self._run, socket.gethostname()
+        domain = tuple((self._config.learner.domain or host).split("/"))
+        now, committed = asyncio.get_running_loop().time(), run.progress.committed
+        member = run.roster.join(host, now=now, domain=domain, since=committed)
+        run.event_log.append(Joined(term=run.identity.term, learner=member.learner))
+        fingerprint = self._training.algorithm.gradients.fingerprint()
+        run.roster.ready(member, fingerprint=fingerprint, probe=(), stable=True)
+        return member
+
+    async def refresh(self, version: int) -> None:
+        """Return: the parameters are used in place."""
+
+    async def observe(self, record: IterationRecord) -> None:
+        """Return: no deadline follows from the times of rounds without waiting."""
+
+    async def audit(self) -> None:
+        """Return: no other process reports these units."""
+
+    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+        """Compute the updates of a sample, after playing: both use the same kernels.
+
+        Raises:
+            NotDecodable: All rows of the code do not determine the updates.
+        """
+        opened, clock = self._open(sample), asyncio.get_running_loop().time
+        collect_ahead()
+        try:
+            await self._pipeline.finish_playing()
+            began_at = clock()
+            with self._watchdog.phase("computing"):
+                computed = await self._in_thread(sample)
+            emulated_s = self._config.compute.emulate_unit_s * self._computation.load
+            await asyncio.sleep(max(0.0, emulated_s - (clock() - began_at)))
+        finally:
+            self._run.reception.close()
+        reach("round.decided")
+        timeline = _timeline(opened, computed, began_s=began_at - opened.began_at)
+        if self._member is not None:
+            self._member.heard_at = clock()
+        return DecidedRound(
+            ids=opened.ids,
+            code=self._computation.code,
+            decision=computed.decision,
+            evidence=self._evidence(sample, computed),
+            timeline=timeline,
+            dispatched_at=opened.began_at,
+            received=(LEARNER,),
+            condition=computed.condition,
+        )
+
+    def _open(self, sample: Sample) -> OpenRound:
+        """Open the reception, for the status alone, and record that all rows are assigned."""
+        run, code = self._run, self._computation.code
+        assignment = run.membership.assignment
+        assert assignment is not None  # settled
+        round_ = open_round(self._training.problem, sample.iteration, code, seed=self._config.seed)
+        now = asyncio.get_running_loop().time()
+        opened = run.reception.open(assignment, round_, now=now)
+        ids, rows = opened.ids, tuple((row, LEARNER) for row in self._computation.rows)
+        run.event_log.append(
+            Assigned(
+                term=ids.term,
+                epoch=ids.epoch,
+                iteration=ids.iteration,
+                attempt=ids.attempt,
+                rows=rows,
+            )
+        )
+        return opened
+
+    def _evidence(self, sample: Sample, computed: ComputedRound) -> Evidence:
+        """The journal's evidence: the controller has computed every unit itself."""
+        data, decision = self._training.problem.data, computed.decision
+        vouched = {CONTROLLER: range(len(decision.reports))} if data.exact else {}
+        return Evidence(sample=sample, digests=decision.reports, reports=vouched)
+
+    async def _in_thread(self, sample: Sample) -> ComputedRound:
+        """Compute on a thread; once cancelled, return when the thread has stopped."""
+        compute = partial(self._computation.compute, sample, self._check_cancelled)
+        computing = asyncio.create_task(asyncio.to_thread(compute))
+        try:
+            return await asyncio.shield(computing)
+        except asyncio.CancelledError:
+            self._stopped.set()
+            await asyncio.wait({computing})
+            computing.exception()  # retrieved
+            raise
+
+    def _check_cancelled(self) -> None:
+        if self._stopped.is_set():
+            raise Cancelled("the run is told to stop")
+
+
+def _timeline(opened: OpenRound, computed: ComputedRound, *, began_s: float) -> Timeline:
+    """The times of a round whose only learner sends nothing; emulated time is computing time."""
+    timeline = Timeline(began_at=opened.began_at)
+    timeline.rows[LEARNER], timeline.assigned_s[LEARNER] = 0, began_s
+    started_s, done_s = began_s + computed.gather_s, timeline.elapsed_s()
+    timeline.started_s[LEARNER], timeline.compute_s[LEARNER] = started_s, done_s - started_s
+    timeline.sent_s[LEARNER] = timeline.arrival_s[LEARNER] = timeline.decodable_s = done_s
+    return timeline

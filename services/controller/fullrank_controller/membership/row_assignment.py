@@ -1,0 +1,221 @@
+"""The assignment of an epoch: its code C and the holders of its rows."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from fullrank.codes import Code, codes, make_code
+from fullrank.codes.base import CodeFamily
+from fullrank.codes.conditions import decodable, loss_patterns
+from fullrank.codes.decoding.completion import completing_units
+from fullrank.codes.targets import each_unit, rank_of
+from fullrank.common.errors import CodeError
+from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
+from fullrank.config.tree import PluginSettings
+from fullrank_controller.membership.placement import Placement, place
+from fullrank_controller.membership.roster import Member
+
+RECHECKED = 500
+"""Most loss patterns on which a new epoch's code is verified, which takes a few milliseconds."""
+
+
+@dataclass(slots=True, kw_only=True)
+class RowAssignment:
+    """The code of one epoch and the holders of its rows.
+
+    While a round is open it may have extra rows, each a single unit, numbered from R on.
+    """
+
+    epoch: int
+    requested: PluginSettings
+    """The requested code; with fewer learners ``code`` tolerates fewer losses."""
+    code: Code
+    holders: dict[int, Member]
+    """Holder of each row, extra rows included; rows of departed learners are absent."""
+    members: int
+    """Learners among which the rows were placed; those without a row are spares."""
+    placement: Placement
+    """Quality of the current placement."""
+    extra_rows: dict[int, UnitIndex] = field(default_factory=dict)
+    """Unit of each extra row of the open round."""
+
+    @property
+    def spares(self) -> int:
+        """Number of learners that got no row."""
+        return max(0, self.members - len(working_rows(self.code)))
+
+    def vacant(self) -> list[int]:
+        """Rows without a holder."""
+        return [row for row in working_rows(self.code) if row not in self.holders]
+
+    def remaining_tolerance(self) -> int:
+        """Rows that may still be lost; negative when the guarantee no longer holds."""
+        return self.code.tolerance - len(self.vacant())
+
+    def drop_absent(self, members: Sequence[Member]) -> None:
+        """Vacate the rows of learners that left."""
+        self.holders = {row: held for row, held in self.holders.items() if held in members}
+
+    def fill(self, members: Sequence[Member]) -> bool:
+        """Give vacant rows to spares between rounds.
+
+        Returns:
+            False if another code would employ more learners: one has no row though it could have
+            one, as a newcomer does, or the spares are too few for the vacant rows.
+        """
+        idle, vacant = len(members) - len(self.holders), len(self.vacant())
+        if vacant and idle >= vacant:
+            self.holders, self.placement = _placed(self.code, members, self.held(members))
+            idle -= vacant
+        return idle <= self.spares and not (idle and self.vacant())
+
+    @property
+    def decodable(self) -> bool:
+        """True if the held rows determine the target."""
+        rows = self.code.matrix[sorted(self.holders)]
+        return not completing_units(rows, target=self.code.target)
+
+    def held(self, members: Sequence[Member]) -> BoolArray:
+        """Units that each of the members computes, shape (members, M)."""
+        units = np.zeros((len(members), self.code.units), np.bool_)
+        for row, holder in self.holders.items():
+            if holder in members:
+                units[members.index(holder)] |= self.code.matrix[row] != 0
+        return units
+
+    def rows_of(self, member: Member) -> list[int]:
+        """Rows that a member holds, ascending."""
+        return sorted(row for row, holder in self.holders.items() if holder is member)
+
+    def computes(self, learner: LearnerId, unit: UnitIndex) -> bool:
+        """True if the unit is part of a row that the learner holds."""
+        return any(
+            self.extra_rows[row] == unit
+            if row in self.extra_rows
+            else bool(self.code.matrix[row, unit])
+            for row, holder in self.holders.items()
+            if holder.learner == learner
+        )
+
+    def add_extra_row(self, row: int, unit: UnitIndex, holder: Member) -> None:
+        """Give a single unit to a member as a row beyond those of C."""
+        self.extra_rows[row], self.holders[row] = unit, holder
+
+    def drop_extra_rows(self) -> None:
+        """Forget the extra rows of a round that is over."""
+        self.extra_rows = {}
+        self.holders = {row: held for row, held in self.holders.items() if row < self.code.rows}
+
+
+def working_rows(code: Code) -> list[int]:
+    """Rows that combine at least one unit; ``uncoded`` has empty rows when R > M."""
+    return [row for row, load in enumerate(code.load) if load]
+
+
+def largest_code(
+    name: str,
+    params: Mapping[str, Any],
+    *,
+    learners: int,
+    units: int,
+    seed: int,
+    target: Matrix | None = None,
+) -> Code | None:
+    """The code with the most rows R <= learners that exists, or None.
+
+    When learners have left, a family that sets its tolerance keeps as much as it can: at most
+    R - rank(T), at least R - M.
+    """
+    target = each_unit(units) if target is None else target
+    least = rank_of(target)
+    for rows in range(learners, least - 1, -1):
+        spare = range(rows - least, max(-1, rows - units - 1), -1)
+        for wanted in _lowered(codes.get(name), params, spare):
+            try:
+                return make_code(name, rows=rows, units=units, seed=seed, target=target, **wanted)
+            except CodeError:
+                continue
+    return None
+
+
+def _lowered(
+    family: type[CodeFamily], params: Mapping[str, Any], losses: Iterable[int]
+) -> list[dict[str, Any]]:
+    """The distinct parameters with a tolerance of at most each number of losses."""
+    lowered: list[dict[str, Any]] = []
+    for most in (family.tolerating(loss) or {} for loss in losses):
+        wanted = {key: min(value, most.get(key, value)) for key, value in params.items()}
+        if wanted not in lowered:
+            lowered.append(wanted)
+    return lowered
+
+
+def make_assignment(
+    epoch: int,
+    members: Sequence[Member],
+    *,
+    requested: PluginSettings,
+    units: int,
+    seed: int,
+    target: Matrix | None = None,
+    previous: RowAssignment | None = None,
+) -> RowAssignment | None:
+    """Assign the rows of the largest code that exists; None if the members are too few for any.
+
+    Args:
+        epoch: Number of the epoch.
+        members: Learners that may hold rows.
+        requested: The requested code.
+        units: M.
+        seed: Seed of the code.
+        target: T that the code has to recover; by default every unit.
+        previous: The assignment before; learners keep what they computed as far as possible.
+    """
+    code = largest_code(
+        requested.name,
+        requested.params,
+        learners=len(members),
+        units=units,
+        seed=seed,
+        target=target,
+    )
+    if code is None:
+        return None
+    _verify_tolerance(code)
+    held = previous.held(members) if previous else np.zeros((len(members), units), np.bool_)
+    holders, placement = _placed(code, members, held)
+    return RowAssignment(
+        epoch=epoch,
+        requested=requested,
+        code=code,
+        holders=holders,
+        members=len(members),
+        placement=placement,
+    )
+
+
+def _placed(
+    code: Code, members: Sequence[Member], held: BoolArray
+) -> tuple[dict[int, Member], Placement]:
+    """Holders of the rows by row, and the placement behind them."""
+    rows = working_rows(code)
+    placement = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    return {
+        row: members[index] for row, index in zip(rows, placement.holders, strict=True)
+    }, placement
+
+
+def _verify_tolerance(code: Code) -> None:
+    """Verify the stated tolerance on a sample of loss patterns before a run relies on it.
+
+    Raises:
+        CodeError: Fewer losses than stated make the code undecodable.
+    """
+    patterns = loss_patterns(code.rows, code.tolerance, limit=RECHECKED)
+    if not decodable(code.matrix, patterns, target=code.target).all():
+        raise CodeError(
+            f"{code.name} with {code.rows} rows and {code.units} units does not tolerate the "
+            f"{code.tolerance} losses it states ({code.certificate}); choose another code"
+        )

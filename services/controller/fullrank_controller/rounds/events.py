@@ -1,0 +1,40 @@
+"""Events of an open round, as learners' streams report them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.v1.common_pb2 import Ids
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """Digests of units that a learner finished."""
+
+    ids: Ids
+    learner: LearnerId
+    digests: Mapping[UnitIndex, bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrived:
+    """A complete coded vector."""
+
+    ids: Ids
+    learner: LearnerId
+    row: int
+    coded: Vector
+    batch_digest: bytes
+    compute_s: float
+    started_s: float
+    """Time from the learner's complete assignment to its start of computing, seconds."""
+    sent_s: float
+    """Time from the learner's complete assignment to the first byte it sent, seconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class MembershipChanged:
+    """A learner became ready or left."""
+
+
+RoundEvent = Reported | Arrived | MembershipChanged

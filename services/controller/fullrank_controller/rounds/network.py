@@ -1,0 +1,172 @@
+"""Rounds by learners over the network."""
+
+import asyncio
+from collections import Counter
+
+from fullrank.audit.proof import Evidence
+from fullrank.common.failpoints import reach
+from fullrank.config.tree import RunConfig
+from fullrank.planning.plan import Plan
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.opening import open_round
+from fullrank.runs.record import IterationRecord
+from fullrank.training.loop import CollectAhead
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import Training
+from fullrank_controller.learners.broadcast import Broadcaster
+from fullrank_controller.membership.auto_code import AutoCode
+from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.open_round import OpenRound, RoundResult
+from fullrank_controller.rounds.port import DecidedRound
+from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
+from fullrank_controller.rounds.round_runner import RoundRunner
+from fullrank_controller.rounds.round_times import RoundTimes
+from fullrank_controller.run import Run
+from fullrank_controller.watchdog import Watchdog
+
+
+class NetworkRounds:
+    """Has each round computed by the attached learners, under the assignment of its epoch.
+
+    Args:
+        config: The resolved configuration.
+        run: Parts shared with the servicers.
+        training: Parameters that are broadcast.
+        pipeline: Plays beside the rounds.
+        auditor: Checks committed units.
+        auto_code: Requests codes; None unless the code is ``auto``.
+        watchdog: Observes each phase.
+    """
+
+    def __init__(
+        self,
+        config: RunConfig,
+        run: Run,
+        training: Training,
+        *,
+        pipeline: ReplayPipeline,
+        auditor: Auditor,
+        auto_code: AutoCode | None,
+        watchdog: Watchdog,
+    ) -> None:
+        self._config, self._run, self._training = config, run, training
+        self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
+        self._watchdog = watchdog
+        self._broadcaster = Broadcaster(training.algorithm)
+        self._round_times = RoundTimes(config.controller)
+        self._assignment: RowAssignment | None = None
+        self._sent, self._received = Counter[str](), Counter[str]()
+        """Bytes before this iteration."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The planner's last plan, if the code is ``auto``."""
+        return self._auto_code.plan if self._auto_code is not None else None
+
+    async def assemble(self) -> None:
+        """Wait for the configured number of learners, up to a deadline."""
+        await self._run.membership.assemble()
+
+    async def settle(self) -> None:
+        """Assign rows to the learners that are there.
+
+        Raises:
+            NotDecodable: By policy, when no code exists for the learners that are there.
+        """
+        run, deadline_s = self._run, self._round_times.deadline_s
+        self._assignment = await run.membership.settle(deadline_s=deadline_s)
+        self._sent, self._received = run.roster.bytes_sent(), run.reception.bytes_received.copy()
+
+    async def refresh(self, version: int) -> None:
+        """Encode the current parameters ahead of the next round."""
+        await self._broadcaster.refresh(version)
+
+    async def observe(self, record: IterationRecord) -> None:
+        """Measure round times and, with ``auto``, make plans."""
+        if not record.attempt:  # a round that waited for its deadline would put off the next one
+            self._round_times.add(record.round_s)
+        if self._auto_code is not None and self._assignment is not None:
+            await self._auto_code.observe(record, self._assignment)
+
+    async def audit(self) -> None:
+        """Await late reports and settle disputes, before anything is assigned anew.
+
+        Raises:
+            RolledBack: A committed unit was wrong.
+        """
+        await self._auditor.await_late_reports(patience_s=self._round_times.patience_s)
+        if self._auditor.disputed:
+            await self._pipeline.finish_playing()  # it uses the same kernels
+            await self._auditor.settle()
+
+    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+        """Audit the round before, then run one round.
+
+        Raises:
+            NotDecodable: By policy, when the received rows do not determine the updates.
+            Corrupted: Vectors contradict each other or the digests.
+            RolledBack: A committed unit was wrong.
+        """
+        await self.audit()
+        dispatched_at = asyncio.get_running_loop().time()
+        result, evidence = await self._run_round(sample, collect_ahead)
+        opened, run = result.opened, self._run
+        return DecidedRound(
+            ids=opened.ids,
+            code=opened.assignment.code,
+            decision=result.decision,
+            evidence=evidence,
+            timeline=result.timeline,
+            dispatched_at=dispatched_at,
+            received=tuple(opened.round.received),
+            late=result.late,
+            condition=opened.round.condition,
+            reported=opened.round.reported,
+            bytes_sent=run.roster.bytes_sent() - self._sent,
+            bytes_received=run.reception.bytes_received - self._received,
+        )
+
+    async def _run_round(
+        self, sample: Sample, collect_ahead: CollectAhead
+    ) -> tuple[RoundResult, Evidence]:
+        """Run one round; learners hear of its commit before the update is applied."""
+        run = self._run
+        runner = await self._open(sample)
+        collect_ahead()
+        self._auditor.begin(sample, self._pipeline.ahead)
+        try:
+            result = await runner.run()
+            evidence = self._auditor.committed(result, sample)
+            unanswered = result.opened.unanswered()
+        finally:
+            run.reception.close()
+            await self._auditor.end()
+        reach("round.decided")
+        run.progress.run()
+        if not self._auditor.is_due(sample.iteration):
+            commit = pb.Commit(ids=result.opened.ids)
+            notice = pb.ControllerMessage(commit=commit).SerializeToString()
+            for member in unanswered:
+                member.outbox.commit(notice)
+        return result, evidence
+
+    async def _open(self, sample: Sample) -> RoundRunner:
+        """Open the reception to a round of the sample."""
+        assignment, iteration = self._assignment, sample.iteration
+        assert assignment is not None  # settled
+        encoder = await self._broadcaster.encoder(assignment, version=iteration)
+        round_ = open_round(
+            self._training.problem, iteration, assignment.code, seed=self._config.seed
+        )
+        now = asyncio.get_running_loop().time()
+        opened: OpenRound = self._run.reception.open(assignment, round_, now=now)
+        return RoundRunner(
+            self._config.controller,
+            self._run,
+            opened,
+            encoder,
+            sample,
+            deadline_s=self._round_times.deadline_s,
+            watchdog=self._watchdog,
+        )

@@ -1,0 +1,82 @@
+"""The port through which the driver has the updates of an iteration computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from fullrank.audit.proof import Evidence
+from fullrank.codes import Code
+from fullrank.common.types import LearnerId
+from fullrank.planning.plan import Plan
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.decision import Decoded
+from fullrank.runs.record import IterationRecord
+from fullrank.training.loop import CollectAhead
+from fullrank.v1.common_pb2 import Ids
+from fullrank_controller.rounds.timeline import Timeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DecidedRound:
+    """A decided round with the facts of its record and its journal entry."""
+
+    ids: Ids
+    code: Code
+    decision: Decoded
+    evidence: Evidence
+    """Contents of the journal from which its units can be recomputed."""
+    timeline: Timeline
+    dispatched_at: float
+    """Loop time before the first assignment."""
+    received: tuple[LearnerId, ...]
+    """Learners whose rows were received, in order of arrival."""
+    late: tuple[LearnerId, ...] = ()
+    """Learners that were assigned a row and had not answered."""
+    condition: float
+    """Two-norm condition number of C_J."""
+    reported: Mapping[LearnerId, int] = field(default_factory=dict)
+    """Number of units whose comparable digest each learner has reported."""
+    bytes_sent: Mapping[str, int] = field(default_factory=dict)
+    """Bytes to learners in this iteration, by kind."""
+    bytes_received: Mapping[str, int] = field(default_factory=dict)
+    """Bytes from learners in this iteration, by kind."""
+
+
+class Rounds(Protocol):
+    """Computes the updates of iterations: by learners, or in this process."""
+
+    @property
+    def plan(self) -> Plan | None:
+        """The planner's last plan, if the code is ``auto``."""
+
+    async def assemble(self) -> None:
+        """Wait for the means to compute, before the first round."""
+
+    async def settle(self) -> None:
+        """Fix the code and its holders for the next round.
+
+        Raises:
+            NotDecodable: By policy, when no code exists for the learners that are there.
+        """
+
+    async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+        """Compute the updates of a sample.
+
+        Raises:
+            NotDecodable: By policy, when the received rows do not determine the updates.
+            Corrupted: Vectors contradict each other or the digests.
+            RolledBack: A committed unit was wrong; begin again under a later term.
+        """
+
+    async def refresh(self, version: int) -> None:
+        """Prepare the current parameters, those of ``version``, for the next round."""
+
+    async def observe(self, record: IterationRecord) -> None:
+        """Take a committed iteration into account."""
+
+    async def audit(self) -> None:
+        """Await late reports and settle disputes.
+
+        Raises:
+            RolledBack: A committed unit was wrong.
+        """

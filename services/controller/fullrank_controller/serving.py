@@ -1,0 +1,173 @@
+"""One term of a run as it is served: the parts that services and one process share."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fullrank.common.errors import StaleTerm
+from fullrank.config import RunConfig, as_tables
+from fullrank.runs.journal import Journal
+from fullrank.runs.progress import Lines
+from fullrank.runs.record import IterationRecord
+from fullrank.sinks import Fanout, MetricsSink, open_sinks
+from fullrank.wiring import Training, capacity_of, code_of, training_of
+from fullrank_controller.driver import Driver
+from fullrank_controller.membership.roster import Roster
+from fullrank_controller.persistence.restore import Restored
+from fullrank_controller.persistence.run_directory import RunDirectory, hold
+from fullrank_controller.prometheus import Totals
+from fullrank_controller.rounds.disputes import RolledBack
+from fullrank_controller.run import Run
+from fullrank_controller.term import begin, open_journal
+from fullrank_controller.watchdog import Watchdog
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """The open parts of one term."""
+
+    run: Run
+    journal: Journal
+    publish: Callable[[IterationRecord], None]
+    """Takes each committed record to its receivers."""
+    totals: Totals
+    watchdog: Watchdog
+
+
+@contextmanager
+def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Training]]:
+    """Build the run's training, and hold its directory under a term of its own.
+
+    Raises:
+        ConfigError: The configuration is inconsistent.
+        RunDirectoryInUse: Another controller holds the directory, or it belongs to another run.
+    """
+    training = training_of(config)
+    problem = training.problem  # refuse a code that does not exist, or recovers something else
+    code_of(config, units=len(problem.units), target=problem.target)
+    capacity_of(config, training)  # refuse transitions that replay can never hold
+    directory = hold(run_dir, config)
+    try:
+        yield directory, training
+    finally:
+        training.collector.close()
+        directory.lock.close()
+
+
+@contextmanager
+def open_term(
+    config: RunConfig,
+    directory: RunDirectory,
+    training: Training,
+    restored: Restored,
+    *,
+    replay_address: str,
+    roster: Roster,
+    observers: Sequence[MetricsSink] = (),
+) -> Iterator[Term]:
+    """Open the files of a term and make its parts.
+
+    Args:
+        config: The resolved configuration.
+        directory: The held directory.
+        training: Parameters, optimiser and collector.
+        restored: The state from which the term resumes.
+        replay_address: The replay service, for learners; empty without one.
+        roster: Attached learners.
+        observers: Further receivers of committed records.
+    """
+    totals = Totals()
+    with ExitStack() as stack:
+        run = begin(
+            config, directory, training, restored, replay_address=replay_address, roster=roster
+        )
+        stack.callback(run.event_log.close)
+        sinks = stack.enter_context(closing(_sinks(config, directory, run, [totals, *observers])))
+        journal = stack.enter_context(closing(open_journal(directory, restored)))
+        watchdog = stack.enter_context(_watchdog(config, directory, run))
+        yield Term(run=run, journal=journal, publish=sinks.write, totals=totals, watchdog=watchdog)
+
+
+def _sinks(
+    config: RunConfig,
+    directory: RunDirectory,
+    run: Run,
+    further: Sequence[MetricsSink],
+) -> Fanout[IterationRecord]:
+    """Receivers of each record: the configured sinks, the log and further ones."""
+    configured = open_sinks(
+        directory.path,
+        config.metrics.sinks,
+        first_iteration=run.progress.committed,
+        config=as_tables(config),
+    )
+    lines = Lines(log.info, iterations=run.identity.iterations, clock=time.monotonic)
+    return Fanout[IterationRecord]([configured, lines, *further])
+
+
+def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
+    settings = config.controller
+    return Watchdog(
+        directory.path / f"stacks-{run.identity.term}.txt",
+        where=run.position,
+        least_s=settings.deadline_s,
+        most_s=settings.stuck_after_s + settings.heartbeat_s,
+    )
+
+
+async def term_raised(directory: RunDirectory, *, every_s: float) -> None:
+    """Raise ``StaleTerm`` once another controller has taken the run directory."""
+    while True:
+        await asyncio.sleep(every_s)
+        await asyncio.to_thread(directory.confirm)
+
+
+async def drive(
+    driver: Driver,
+    run: Run,
+    restored: Restored,
+    endings: Sequence[Coroutine[Any, Any, object]],
+    *,
+    liveness: Coroutine[Any, Any, None],
+    until_finished: bool = False,
+) -> None:
+    """Run, and serve the finished run, until one of ``endings``; then checkpoint it.
+
+    Args:
+        driver: Drives the run.
+        run: The parts of the run.
+        restored: The state from which it resumes.
+        endings: Each ends the serving by returning or raising.
+        liveness: Runs beside.
+        until_finished: True to end once the run is finished.
+
+    Raises:
+        StaleTerm: A later controller runs; nothing more is written.
+        RolledBack: Committed iterations are withdrawn, and not checkpointed.
+        FullrankError: The run failed.
+    """
+    resumed = run.progress.committed
+    driving = asyncio.create_task(driver.drive(head=restored.head, journalled=restored.journalled))
+    liveness_task = asyncio.create_task(liveness)
+    ending = [asyncio.create_task(coroutine) for coroutine in endings]
+    await asyncio.wait({driving, *ending}, return_when=asyncio.FIRST_COMPLETED)
+    if not driving.done() or (driving.exception() is None and not until_finished):
+        await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    tasks = [driving, liveness_task, *ending]
+    for task in tasks:
+        task.cancel()
+    outcomes = await asyncio.gather(*tasks, return_exceptions=True)
+    await driver.settled()
+    failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
+    void = any(isinstance(failure, StaleTerm | RolledBack) for failure in failures)
+    if resumed < run.progress.committed < run.identity.iterations and not void:
+        await driver.save()
+    for failure in failures:
+        raise failure

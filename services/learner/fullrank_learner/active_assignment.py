@@ -1,0 +1,62 @@
+"""Assignments in progress, and their cancellation."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, field
+
+from fullrank.common.errors import Cancelled
+from fullrank.common.types import FloatArray
+from fullrank.training.worker import AssignedRow
+from fullrank.v1 import controller_pb2 as pb
+
+
+def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
+    """Return the rows that an assignment gives to this learner."""
+    return [
+        AssignedRow(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
+        for row in assignment.rows
+    ]
+
+
+@dataclass(slots=True)
+class ActiveAssignment:
+    """An assignment in progress; ``abandon`` stops it at any point."""
+
+    message: pb.Assignment
+    batch: asyncio.Task[FloatArray]
+    missing: list[int]
+    """Sections not yet received, in order."""
+    abandoned: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+    complete_at: float = 0.0
+    """Time at which all sections had arrived, in seconds of the event loop's clock."""
+    started_at: float = 0.0
+    """Time at which the minibatch had arrived, too, in seconds of the event loop's clock."""
+    _stopped: threading.Event = field(default_factory=threading.Event)
+
+    def check_cancelled(self) -> None:
+        """Raise ``Cancelled`` if the assignment is abandoned; called by the computing thread."""
+        if self._stopped.is_set():
+            raise Cancelled(f"iteration {self.message.ids.iteration} is committed")
+
+    async def abandon(self) -> None:
+        """Stop the work; return once neither the thread nor the stream works on it.
+
+        The work ends quietly when it is cancelled. It is shielded, because a cancellation of the
+        caller would otherwise be passed on to it and be lost.
+        """
+        self._stopped.set()
+        self.abandoned.set()
+        if self.task is not None:
+            await asyncio.shield(self.task)
+        else:
+            self.batch.cancel()
+
+    async def pause(self, seconds: float) -> None:
+        """Wait for ``seconds``, or until the assignment is abandoned."""
+        if seconds > 0:
+            try:
+                async with asyncio.timeout(seconds):
+                    await self.abandoned.wait()
+            except TimeoutError:
+                return

@@ -1,0 +1,58 @@
+"""QMIX: the team's value rises with every agent's value [Rashid18].
+
+    Q_tot = w_2(s)^T elu(W_1(s)^T q + b_1(s)) + V(s),   q_i = Q(tau_i, a_i)
+
+with W_1 and w_2 the magnitudes of what hypernetworks make of the state s. The maximum over joint
+actions is thus reached by the maximum of each agent.
+
+Differs from the paper: double Q-learning and two-layer hypernetworks, as in PyMARL.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from torch import Tensor, nn
+
+from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.values import ValueLearner, episode_layout
+from fullrank.common.errors import ConfigError
+from fullrank.networks.mixing import MonotonicMixer
+
+
+@register("qmix")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QMIX(ValueLearner):
+    """QMIX by gradient coding."""
+
+    mixing: int = 32
+    """Width of the mixing layer."""
+    hypernet: int = 64
+    """Width of the hidden layer of the hypernetworks."""
+    hypernet_layers: int = 2
+    """Number of layers of the hypernetworks of weights, 1 or 2."""
+
+    def __post_init__(self) -> None:
+        ValueLearner.__post_init__(self)
+        if self.hypernet_layers not in (1, 2) or min(self.mixing, self.hypernet) < 1:
+            raise ConfigError(
+                "algorithm.hypernet_layers must be 1 or 2, and mixing and hypernet at least 1"
+            )
+
+    def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
+        """Build the agents' network and the mixing network."""
+        layout = episode_layout(environment)
+        mixer = MonotonicMixer(
+            layout.agents,
+            layout.state_size or sum(layout.observation_sizes),
+            embed=self.mixing,
+            hypernet=self.hypernet,
+            hypernet_layers=self.hypernet_layers,
+        )
+        return {"agent": self.agent(environment), "mixer": mixer}
+
+    def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return Q_tot of the mixing network."""
+        mixer = (nets.target_mixer if target else nets.mixer)[0]
+        joint: Tensor = mixer(values.flatten(0, 1), state.flatten(0, 1))
+        return joint.view(*values.shape[:2], 1)

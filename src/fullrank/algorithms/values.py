@@ -1,0 +1,273 @@
+"""Value-based teams: shared networks of action values, learned from micro-batches of episodes.
+
+All agents share one recurrent network of action values; a subclass says how the values of the
+agents' chosen actions make the value that temporal differences are taken of. With T the number of
+steps of all B episodes of the sample, the loss is
+
+    L = 1 / T sum of (G_t - Q_t)^2 over episodes and steps t
+
+    G_t = r_t + discount (1 - terminated_t) [(1 - trace) Q'_(t+1) + trace G_(t+1)]
+
+where Q_t mixes the values of the chosen actions, and Q' mixes the target network's values of the
+best available actions, best by the online network if ``double`` is set [vanHasselt16]. G continues
+with Q' where an episode was cut off by a time limit. ``trace`` = 0 gives one-step targets.
+
+Unit i is micro-batch i of M: ceil(B / M) consecutive episodes of the sample. Its update is the
+gradient of its episodes' share of L, scaled by 2^-6 and clamped to 1/2, the bound of exact
+encoding; an iteration recovers the sum of all updates, which is gradient coding [Tandon17]. The
+controller undoes the scale, clips the global norm of the sum and steps the optimiser. M is
+configuration: bits depend on it, but not on the number of learners.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from fullrank.algorithms.actor_critic import device_of
+from fullrank.algorithms.autograd import Networks, initial_groups
+from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, Problem, Section, Unit
+from fullrank.algorithms.micro_batches import MicroBatchGradients
+from fullrank.algorithms.optimiser import SumOptimiser
+from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.value_actor import Annealing, ValueActor
+from fullrank.codes.targets import LIMIT, sum_of_units
+from fullrank.common.errors import ConfigError
+from fullrank.environments.base import Discrete
+from fullrank.networks.adam import Adam
+from fullrank.networks.modules import flat_size
+from fullrank.networks.parameters import GroupedParameters, roles
+from fullrank.networks.recurrent import RecurrentAgent
+from fullrank.networks.rmsprop import RMSprop
+from fullrank.replay.episodes import EpisodeLayout
+
+SCALE = 2.0**-6
+"""Factor of updates: entries of a unit's gradient up to 32 keep within the bound of encoding."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueLearner(ABC):
+    """Hyperparameters and roles of value-based teams; the defaults are those of PyMARL."""
+
+    batch_size: int = 32
+    """B, number of episodes over whose steps an update averages."""
+    buffer_size: int = 5000
+    """Number of newest episodes from which B are drawn."""
+    micro_batches: int = 4
+    """M, number of units into which the B episodes are split; independent of the learners."""
+    hidden: int = 64
+    """Width of the hidden layer and of the recurrent state of the agents' network."""
+    optimiser: Literal["rmsprop", "adam"] = "rmsprop"
+    """Update rule of the controller."""
+    learning_rate: float = 5e-4
+    """Learning rate of the optimiser."""
+    smoothing: float = 0.99
+    """Weight of the old mean square in RMSprop, alpha."""
+    epsilon: float = 1e-5
+    """Term added to the root of the mean square in RMSprop."""
+    clip_norm: float = 10.0
+    """L2 norm to which the whole gradient is clipped."""
+    discount: float = 0.99
+    """Discount factor, gamma."""
+    target_every: int = 200
+    """Number of updates between two copies of the parameters to the target networks."""
+    double: bool = True
+    """Choose the next actions by the online network (double Q-learning)."""
+    trace: float = 0.0
+    """Weight lambda of longer returns in the targets, TD(lambda)."""
+    exploration_start: float = 1.0
+    """Initial probability epsilon of a random action."""
+    exploration_end: float = 0.05
+    """Final probability epsilon of a random action."""
+    exploration_steps: int = 50_000
+    """Number of environment steps over which epsilon falls linearly."""
+    last_action: bool = True
+    """Give an agent its last action as input."""
+    identity: bool = True
+    """Give an agent its index as input, one-hot."""
+
+    def __post_init__(self) -> None:
+        if min(self.batch_size, self.buffer_size, self.hidden, self.target_every) < 1:
+            raise ConfigError(
+                "algorithm.batch_size, buffer_size, hidden and target_every must be at least 1"
+            )
+        if not 1 <= self.micro_batches <= self.batch_size:
+            raise ConfigError(
+                f"algorithm.micro_batches must lie between 1 and batch_size = {self.batch_size}"
+            )
+        if self.clip_norm <= 0:
+            raise ConfigError("algorithm.clip_norm must be above 0")
+
+    @abstractmethod
+    def networks(self, environment: EnvironmentSpec) -> Mapping[str, nn.Module]:
+        """Build the networks by role: ``agent``, and what else ``mix`` uses."""
+
+    @abstractmethod
+    def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return the values of which temporal differences are taken.
+
+        Args:
+            nets: All networks, each a list of one: ``nets.agent[0]``, ``nets.target_agent[0]``.
+            values: Values of the agents' actions, shape (steps, K, n).
+            state: Global state, shape (steps, K, S).
+            target: True to use target networks.
+
+        Returns:
+            Shape (steps, K, values): one value of the team, or one for each agent.
+        """
+
+    def agent(self, environment: EnvironmentSpec) -> RecurrentAgent:
+        """Build the network of action values that all agents share."""
+        layout = episode_layout(environment)
+        inputs = max(layout.observation_sizes)
+        inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
+        return RecurrentAgent(inputs, self.hidden, max(layout.action_sizes))
+
+    def loss(self, nets: Networks, batch: Trajectories, *, steps: int) -> Tensor:
+        """Compute the share of the loss that comes from some of the sample's episodes.
+
+        Args:
+            nets: All networks.
+            batch: These episodes.
+            steps: T, number of steps of all episodes of the sample.
+        """
+        values = self.values(nets.agent[0], batch)
+        with torch.no_grad():
+            target_values = self.values(nets.target_agent[0], batch)[1:]
+            judge = values[1:] if self.double else target_values
+            next_values = best_values(target_values, judge, batch.available[1:])
+            next_value = self.mix(nets, next_values, batch.state[1:], target=True)
+            expected = self.returns(next_value, batch)
+        chosen = chosen_values(values[:-1], batch.action)
+        value = self.mix(nets, chosen, batch.state[:-1], target=False)
+        error = (expected - value) * batch.valid[..., None]
+        return error.square().sum() / (steps * value.shape[2])
+
+    def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
+        """Compute the values of all actions, shape (L + 1, K, n, A)."""
+        steps, episodes, agents, _ = batch.observation.shape
+        parts = [batch.observation]
+        if self.last_action:
+            parts.append(batch.last_action)
+        if self.identity:
+            identity = torch.eye(agents, device=batch.observation.device)
+            parts.append(identity.expand(steps, episodes, agents, agents))
+        inputs = torch.cat(parts, 3).flatten(1, 2)
+        values, _ = network(inputs, inputs.new_zeros(episodes * agents, self.hidden))
+        return torch.unflatten(values, 1, (episodes, agents))
+
+    def returns(self, next_value: Tensor, batch: Trajectories) -> Tensor:
+        """Compute G, shape (L, K, values), from Q' of the next states, of the same shape."""
+        reward, continues = batch.reward[..., None], batch.continues[..., None]
+        if not self.trace:
+            return reward + self.discount * continues * next_value
+        goes_on = torch.nn.functional.pad(batch.valid, (0, 0, 0, 1))[1:, :, None] > 0
+        returns, later = torch.empty_like(next_value), next_value[-1]
+        for step in reversed(range(len(next_value))):
+            later = torch.where(goes_on[step], later, next_value[step])
+            mean = (1.0 - self.trace) * next_value[step] + self.trace * later
+            later = returns[step] = reward[step] + self.discount * continues[step] * mean
+        return returns
+
+    def data_mode(self) -> DataMode:
+        """Return the origin of the minibatch: B of the newest episodes in replay."""
+        return DataMode(batch_size=self.batch_size, newest_episodes=self.buffer_size)
+
+    def problem(self, environment: EnvironmentSpec) -> Problem:
+        """Describe units, sections and sizes without allocating parameters."""
+        with torch.device("meta"):
+            sizes = {role: flat_size(net) for role, net in self.networks(environment).items()}
+        sections = tuple(
+            Section(id=id_, role=role, owner=None, size=sizes[role.removeprefix("target_")])
+            for id_, role in enumerate(roles(sizes))
+        )
+        layout = episode_layout(environment)
+        return Problem(
+            units=tuple(Unit(None, part) for part in range(self.micro_batches)),
+            unit_sizes=(sum(sizes.values()),) * self.micro_batches,
+            sections=sections,
+            reads=(tuple(range(len(sections))),) * self.micro_batches,
+            row_size=layout.row_size,
+            data=self.data_mode(),
+            episodes=layout,
+            target=sum_of_units(self.micro_batches),
+        )
+
+    def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
+        """Build all four roles."""
+        where, layout = device_of(device), episode_layout(environment)
+        groups = initial_groups(lambda group: self.networks(environment), 1, seed, where)
+        pairs = [(role, 0) for role in roles(groups[0].networks)]
+        parameters = GroupedParameters(groups, pairs)
+        nets = Networks(lambda group: self.networks(environment), parameters)
+        return Algorithm(
+            problem=self.problem(environment),
+            parameters=parameters,
+            gradients=MicroBatchGradients(
+                partial(self.loss, nets),
+                nets,
+                layout,
+                batch_size=self.batch_size,
+                units=self.micro_batches,
+                scale=SCALE,
+                limit=LIMIT,
+                device=where,
+            ),
+            optimiser=SumOptimiser(
+                parameters,
+                self.rule(),
+                scale=SCALE,
+                clip_norm=self.clip_norm,
+                target_every=self.target_every,
+            ),
+            actor=ValueActor(
+                nets,
+                layout,
+                Annealing(self.exploration_start, self.exploration_end, self.exploration_steps),
+                hidden=self.hidden,
+                last_action=self.last_action,
+                identity=self.identity,
+                seed=seed,
+            ),
+        )
+
+    def rule(self) -> Adam | RMSprop:
+        """Return the update rule."""
+        if self.optimiser == "adam":
+            return Adam(learning_rate=self.learning_rate, target_rate=0.0)
+        return RMSprop(learning_rate=self.learning_rate, decay=self.smoothing, epsilon=self.epsilon)
+
+
+def chosen_values(values: Tensor, action: Tensor) -> Tensor:
+    """Return the values of the chosen actions, 0 where an agent could not act, (..., n)."""
+    chosen = values.gather(-1, action.clamp_min(0)[..., None])[..., 0]
+    return chosen * (action >= 0)
+
+
+def best_values(values: Tensor, judge: Tensor, available: Tensor) -> Tensor:
+    """Return the values of the available actions that ``judge`` ranks first, 0 without any."""
+    best = judge.masked_fill(~available, -torch.inf).argmax(-1, keepdim=True)
+    return values.gather(-1, best)[..., 0] * available.any(-1)
+
+
+def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:
+    """Return the layout of the steps of the environment's episodes.
+
+    Raises:
+        ConfigError: An agent's actions are continuous.
+    """
+    for agent in environment.agents:
+        if not isinstance(agent.action, Discrete):
+            raise ConfigError(
+                f"{agent.name} has continuous actions, and value-based algorithms choose among "
+                "discrete ones; use maddpg"
+            )
+    return EpisodeLayout(
+        observation_sizes=tuple(agent.observation_size for agent in environment.agents),
+        action_sizes=tuple(agent.action.size for agent in environment.agents),
+        state_size=environment.state_size,
+    )

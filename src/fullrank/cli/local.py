@@ -1,0 +1,86 @@
+"""A run in this process: no services, the same files, shown live."""
+
+import logging
+import os
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from fullrank.cli.processes import ensure_idle
+from fullrank.cli.progress import ProgressView, view
+from fullrank.cli.serve import LOG_FORMAT, find
+from fullrank.common.errors import ConfigError
+from fullrank.config import RunConfig, load
+from fullrank.rpc.process import Launch
+from fullrank.runs.record import IterationRecord
+
+SHOW_S = 0.2
+"""Shortest time between two updates of the view."""
+
+
+def refuse_stragglers(config: RunConfig) -> None:
+    """Refuse a run in one process that is to have stragglers.
+
+    Raises:
+        ConfigError: The configuration injects delays.
+    """
+    if config.stragglers.name != "none":
+        raise ConfigError(
+            f"stragglers.name = {config.stragglers.name!r} delays learners, and --local has none: "
+            "drop --local, or the stragglers"
+        )
+
+
+def run_in_process(path: Path, config: RunConfig, console: Console) -> None:
+    """Run, or continue, the run in ``path`` to its end.
+
+    Raises:
+        KeyboardInterrupt: It was told to stop; its committed iterations are checkpointed.
+        FullrankError: The run failed.
+    """
+    ensure_idle(path)
+    _log_to(path / "logs" / "local.log")
+    main = find("local")
+    launch = load(path / "config.toml", environ=os.environ, overrides=())
+    shown = view(console, iterations=config.iterations)
+    try:
+        shown.say(f"run {path}")
+        shown.say(f"training in {path}")
+        code = main(
+            Launch(resolved=launch, run_dir=path, until_finished=True, observers=[_Batches(shown)])
+        )
+        if code:
+            shown.say(f"stopped; continue with: fullrank resume {path}")
+            raise KeyboardInterrupt
+    finally:
+        shown.close()
+
+
+def _log_to(path: Path) -> None:
+    path.parent.mkdir(exist_ok=True)
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, filename=path, filemode="w")
+
+
+class _Batches:
+    """A receiver of records that updates a view a few times a second.
+
+    Args:
+        shown: The view.
+    """
+
+    def __init__(self, shown: ProgressView) -> None:
+        self._shown = shown
+        self._pending: list[IterationRecord] = []
+        self._shown_at = 0.0
+
+    def write(self, record: IterationRecord) -> None:
+        """Show the record, or keep it for the next update."""
+        self._pending.append(record)
+        if time.monotonic() >= self._shown_at + SHOW_S:
+            self.close()
+
+    def close(self) -> None:
+        """Show the records that were kept."""
+        self._shown.show(self._pending)
+        self._pending, self._shown_at = [], time.monotonic()

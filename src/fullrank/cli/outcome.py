@@ -1,0 +1,52 @@
+"""The outcome of a finished run: its team's return beside random play and the evaluation before."""
+
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+from fullrank.cli.policies import Version, facts_of, play, summary, trained
+from fullrank.config.tree import RunConfig
+from fullrank.environments.base import is_adapted
+from fullrank.environments.particle.scene import Drawable
+from fullrank.runs.evaluations import append, read_evaluations
+from fullrank.runs.record import METRICS, read_records
+from fullrank.training.evaluation import Greedy
+from fullrank.wiring import environment_of
+
+EPISODES, FEW = 100, 10
+"""Episodes played by each policy; few where copies are separate objects, which may be slow."""
+SEED = 1000
+"""Seed of the initial states, that of ``fullrank eval``."""
+
+
+def outcome(path: Path, config: RunConfig) -> Iterator[str]:
+    """Evaluate the final policies, record the result, and yield the lines that report it.
+
+    Where no episode ended in training, none is played: it might have no end.
+    """
+    if all(record.return_mean is None for record in read_records(path / METRICS)):
+        yield "no episode ended, so there is no return to report"
+        return
+    policies = trained(path, config)
+    episodes = FEW if is_adapted(config.environment.name) else EPISODES
+    evaluations = read_evaluations(path)
+    earlier = [
+        evaluation for evaluation in evaluations if evaluation.iteration < policies.iteration
+    ]
+    greedy = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=SEED)
+    random = summary(play(config, None, episodes=episodes, seed=SEED))
+    if policies.version not in (
+        Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
+    ):
+        append(path, facts_of(config, policies.version, {"trained": greedy}, seed=SEED))
+    for name, value in summary(greedy).items():
+        yield f"{name} {value} without exploration, {episodes} episodes; random play {random[name]}"
+    if earlier:
+        yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
+    if _can_be_drawn(config):
+        yield f"watch an episode: fullrank render {path}"
+
+
+def _can_be_drawn(config: RunConfig) -> bool:
+    with closing(environment_of(config, copies=1)) as environment:
+        return isinstance(environment, Drawable)

@@ -1,0 +1,157 @@
+"""Optional capabilities of environments, and the defaults for environments without them.
+
+An environment declares a capability by having its members; no base class is needed.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol, runtime_checkable
+
+import numpy as np
+
+from fullrank.common.errors import EnvironmentFailed
+from fullrank.common.types import BoolArray, FloatArray, IntArray
+from fullrank.environments.base import AgentSpec, Discrete, Environment
+
+
+@runtime_checkable
+class Stated(Protocol):
+    """An environment with a global state, which centralised critics and mixers read."""
+
+    state_size: int
+    """S, entries of the state of one copy."""
+
+    def state(self) -> FloatArray:
+        """Return the current state of all copies, shape (E, S) float32."""
+
+
+@runtime_checkable
+class Masked(Protocol):
+    """An environment that forbids some discrete actions in some situations."""
+
+    def available(self) -> BoolArray:
+        """Return the actions permitted now, shape (E, sum of action sizes).
+
+        Every agent always has at least one. An agent that is not alive has exactly one, its no-op;
+        action 0 stands for it where the game has none, since the action of such an agent is
+        ignored. Entries of continuous actions are True.
+        """
+
+
+@runtime_checkable
+class Contested(Protocol):
+    """An environment whose episodes are won or lost."""
+
+    def won(self) -> BoolArray:
+        """Return True for copies whose episode ended in the last step with a win, shape (E,)."""
+
+
+@runtime_checkable
+class Shared(Protocol):
+    """An environment that may pay all agents the same reward."""
+
+    shared_reward: bool
+    """True if all agents always receive the same reward, which returns then count once."""
+
+
+@runtime_checkable
+class Timed(Protocol):
+    """An environment whose episodes all have the same number of steps."""
+
+    horizon: int
+    """Steps of an episode."""
+
+
+def state_size(environment: Environment) -> int:
+    """Return S: the environment's own, or by default the size of the joint observation."""
+    if isinstance(environment, Stated):
+        return environment.state_size
+    return sum(agent.observation_size for agent in environment.agents)
+
+
+def horizon_of(environment: Environment) -> int:
+    """Return the number of steps of every episode; 0 if their lengths differ or are unknown."""
+    return environment.horizon if isinstance(environment, Timed) else 0
+
+
+def own_state_size(environment: Environment) -> int:
+    """Return S of an environment with a global state, else 0."""
+    return environment.state_size if isinstance(environment, Stated) else 0
+
+
+def state_of(environment: Environment, observation: FloatArray) -> FloatArray:
+    """Return the current state, shape (E, S); by default the current joint observation."""
+    return environment.state() if isinstance(environment, Stated) else observation
+
+
+def available_of(environment: Environment) -> BoolArray:
+    """Return the available actions, shape (E, sum of action sizes); by default all."""
+    if isinstance(environment, Masked):
+        return environment.available()
+    size = sum(agent.action.size for agent in environment.agents)
+    return np.ones((environment.copies, size), dtype=bool)
+
+
+def won_of(environment: Environment) -> BoolArray:
+    """Return the copies that won in the last step, shape (E,); by default none."""
+    if isinstance(environment, Contested):
+        return environment.won()
+    return np.zeros(environment.copies, dtype=bool)
+
+
+def shares_reward(environment: Environment) -> bool:
+    """Return whether all agents receive one shared reward; by default False."""
+    return isinstance(environment, Shared) and environment.shared_reward
+
+
+def chosen_actions(
+    agents: Sequence[AgentSpec], action: FloatArray, *, available: BoolArray, alive: BoolArray
+) -> IntArray:
+    """Return the index of each agent's action, shape (E, M); meaningless for ``Continuous`` agents.
+
+    Args:
+        agents: The environment's agents.
+        action: Joint actions, one-hot where discrete, shape (E, sum of action sizes).
+        available: Permitted actions, of the same shape.
+        alive: Agents whose action counts, shape (E, M).
+
+    Raises:
+        EnvironmentFailed: A living agent chose an action that is not available.
+    """
+    parts = _parts(agents)
+    chosen = np.stack([action[:, part].argmax(axis=1) for part in parts], axis=1)
+    starts = np.array([part.start for part in parts])
+    refused = alive & ~np.take_along_axis(available, starts + chosen, axis=1)
+    if refused.any():
+        copy, agent = np.argwhere(refused)[0].tolist()
+        raise EnvironmentFailed(
+            f"{agents[agent].name} of copy {copy} chose action {chosen[copy, agent]}, which is "
+            "not available; choose among the actions that available() permits"
+        )
+    return chosen
+
+
+def permitted_actions(
+    agents: Sequence[AgentSpec], action: FloatArray, available: BoolArray
+) -> FloatArray:
+    """Replace every discrete action that is not available by the agent's first available one.
+
+    Args:
+        agents: The environment's agents.
+        action: Joint actions, one-hot where discrete, shape (E, sum of action sizes).
+        available: Permitted actions, of the same shape.
+    """
+    permitted = action.copy()
+    for agent, part in zip(agents, _parts(agents), strict=True):
+        if isinstance(agent.action, Discrete):
+            mask = available[:, part]
+            chosen = action[:, part].argmax(axis=1)
+            refused = ~np.take_along_axis(mask, chosen[:, None], axis=1)[:, 0]
+            first = mask[refused].argmax(axis=1)
+            permitted[refused, part] = np.eye(agent.action.n, dtype=np.float32)[first]
+    return permitted
+
+
+def _parts(agents: Sequence[AgentSpec]) -> list[slice]:
+    """Return each agent's part of a joint action."""
+    stops = np.cumsum([agent.action.size for agent in agents]).tolist()
+    return [slice(start, stop) for start, stop in zip([0, *stops], stops, strict=False)]

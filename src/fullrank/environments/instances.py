@@ -1,0 +1,150 @@
+"""E instances of a foreign environment as one ``Environment``, stepped one after the other."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.base import AgentSpec, Discrete, Step
+from fullrank.environments.capabilities import chosen_actions
+
+
+class CopyStep(NamedTuple):
+    """One copy's part of a ``Step``."""
+
+    observation: FloatArray
+    """Packed joint observation, shape (sum of observation sizes,)."""
+    reward: NDArray[np.float64]
+    """Shape (M,)."""
+    terminated: BoolArray
+    """Shape (M,)."""
+    alive: BoolArray
+    """Shape (M,); the episode is over where no agent is alive."""
+    available: BoolArray
+    """Available actions of living agents, shape (sum of action sizes,); others are ignored."""
+
+
+class Instance(Protocol):
+    """One copy of a foreign environment."""
+
+    agents: tuple[AgentSpec, ...]
+    state_size: int | None
+    """Entries of the state; None if the environment has none."""
+    shared_reward: bool
+    """True if all agents always receive the same reward."""
+
+    def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
+        """Start an episode; return the joint observation and the available actions."""
+
+    def step(self, action: FloatArray, alive: BoolArray) -> CopyStep:
+        """Advance by the packed joint action; ``alive``, shape (M,), marks the acting agents."""
+
+    def state(self) -> FloatArray:
+        """Return the current state, shape (state_size,)."""
+
+    def close(self) -> None:
+        """Release all resources."""
+
+
+class Instances:
+    """An ``Environment`` that is ``Stated``, ``Masked`` and ``Shared``.
+
+    Args:
+        instances: One instance per copy, all alike.
+    """
+
+    def __init__(self, instances: Sequence[Instance]) -> None:
+        self._instances, first = instances, instances[0]
+        self.agents, self.copies = first.agents, len(instances)
+        self.shared_reward = first.shared_reward
+        size = sum(agent.observation_size for agent in self.agents)
+        self.state_size = size if first.state_size is None else first.state_size
+        self._observation: FloatArray = np.zeros((self.copies, size), dtype=np.float32)
+        self._alive = np.zeros((self.copies, len(self.agents)), dtype=bool)
+        self._idle = np.concatenate([_idle(agent) for agent in self.agents])
+        self._available = np.tile(self._idle, (self.copies, 1))
+        self._owner = np.repeat(
+            np.arange(len(self.agents)), [agent.action.size for agent in self.agents]
+        )
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        """See ``Environment.reset``; the instances get these seeds."""
+        observation, available = self._observation.copy(), self._available.copy()
+        for seed, copy in zip(seeds, copies, strict=True):
+            observation[copy], available[copy] = self._instances[copy].reset(seed)
+            self._alive[copy] = True
+        self._observation, self._available = observation, available
+        return observation
+
+    def step(self, action: FloatArray) -> Step:
+        """See ``Environment.step``.
+
+        Raises:
+            EnvironmentFailed: An action is not available, or the foreign environment raised.
+        """
+        chosen_actions(self.agents, action, available=self._available, alive=self._alive)
+        step = Step(
+            observation=np.zeros_like(self._observation),
+            reward=np.zeros(self._alive.shape),
+            terminated=np.zeros_like(self._alive),
+            alive=np.zeros_like(self._alive),
+            ended=np.zeros(self.copies, dtype=bool),
+        )
+        available = self._available.copy()
+        for copy in np.flatnonzero(self._alive.any(axis=1)).tolist():
+            outcome = self._instances[copy].step(action[copy], self._alive[copy])
+            step.observation[copy] = outcome.observation
+            step.reward[copy] = outcome.reward
+            step.terminated[copy] = outcome.terminated
+            step.alive[copy] = outcome.alive
+            available[copy] = outcome.available
+        step.ended[:] = ~step.alive.any(axis=1)
+        self._observation, self._alive = step.observation, step.alive.copy()
+        self._available = np.where(self._alive[:, self._owner], available, self._idle)
+        return step
+
+    def state(self) -> FloatArray:
+        """See ``Stated``; the joint observation if the foreign environment has no state."""
+        if self._instances[0].state_size is None:
+            return self._observation
+        return np.stack([instance.state() for instance in self._instances])
+
+    def available(self) -> BoolArray:
+        """See ``Masked``; action 0 stands for the no-op."""
+        return self._available
+
+    def close(self) -> None:
+        """Close all instances."""
+        for instance in self._instances:
+            instance.close()
+
+
+def _idle(agent: AgentSpec) -> BoolArray:
+    """Return the available actions of an agent that is not alive, shape (action size,)."""
+    available = np.ones(agent.action.size, dtype=bool)
+    if isinstance(agent.action, Discrete):
+        available[1:] = False
+    return available
+
+
+def require_agents(environment: str, agents: int, *, own: int) -> None:
+    """Raise ``ConfigError`` unless ``agents`` is 0 or the environment's own number."""
+    if agents not in (0, own):
+        raise ConfigError(
+            f"{environment} has {own} agents with these arguments, but {agents} are asked "
+            "for; leave the number of agents out, or set the environment's own argument for it"
+        )
+
+
+@contextmanager
+def naming(environment: str, failure: str) -> Iterator[None]:
+    """Re-raise errors of a foreign environment as one line that names it."""
+    try:
+        yield
+    except Exception as error:
+        reason = " ".join(f"{type(error).__name__}: {error}".split())
+        raise EnvironmentFailed(f"{environment} {failure}: {reason}") from error

@@ -1,0 +1,32 @@
+"""Recurrent networks of action values, shared by all agents."""
+
+from torch import Tensor, nn
+
+
+class RecurrentAgent(nn.Module):
+    """Values of all actions from a history: fc - ReLU - GRU - fc, as in [Rashid18, Appendix C].
+
+    Args:
+        inputs: Entries of one step's input: observation, last action, identity.
+        hidden: Width of the hidden layer and of the recurrent state.
+        actions: Number of actions.
+    """
+
+    def __init__(self, inputs: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.rnn = nn.GRU(hidden, hidden)
+        self.fc2 = nn.Linear(hidden, actions)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return action values of each step, and the state after the last one.
+
+        Args:
+            inputs: Inputs of consecutive steps, shape (steps, rows, inputs).
+            state: Recurrent state before the first step, shape (rows, hidden).
+
+        Returns:
+            Values, shape (steps, rows, actions), and the state, shape (rows, hidden).
+        """
+        states, last = self.rnn(self.fc1(inputs).relu(), state.unsqueeze(0))
+        return self.fc2(states), last[0]

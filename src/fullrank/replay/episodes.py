@@ -1,0 +1,159 @@
+"""Episodes as facts of their rows: the packed row of one step, and whole episodes within rows.
+
+``[observation | state | available | action | reward | terminated | length]``, where the parts of
+agents lie agent by agent. An episode of L steps has L + 1 rows: the last one holds the observation,
+state and available actions after the last step, and in ``length`` the number L, which is 0 in all
+other rows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from fullrank.common.errors import InvalidContribution
+from fullrank.common.types import FloatArray, IntArray
+
+NO_ACTION = -1.0
+"""Action of an agent that could not act."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpisodeLayout:
+    """Columns of each part of a step in its row; ``state_size`` 0: the joint observation."""
+
+    observation_sizes: tuple[int, ...]
+    action_sizes: tuple[int, ...]
+    state_size: int = 0
+
+    @property
+    def agents(self) -> int:
+        """Number of agents, n."""
+        return len(self.observation_sizes)
+
+    @property
+    def _widths(self) -> tuple[int, ...]:
+        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
+        return (observations, self.state_size, actions, self.agents, 1, 1, 1)
+
+    @property
+    def row_size(self) -> int:
+        """Number of float32 entries of a row."""
+        return sum(self._widths)
+
+    def _part(self, index: int) -> slice:
+        start = self._start(index)
+        return slice(start, start + self._widths[index])
+
+    def _start(self, index: int) -> int:
+        return sum(self._widths[:index])
+
+    @property
+    def observation(self) -> slice:
+        """Joint observation before the step."""
+        return self._part(0)
+
+    @property
+    def state(self) -> slice:
+        """Global state before the step."""
+        return self._part(1) if self.state_size else self.observation
+
+    @property
+    def available(self) -> slice:
+        """1 where an action may be chosen; an agent that cannot act has none."""
+        return self._part(2)
+
+    @property
+    def action(self) -> slice:
+        """Index of each agent's action, ``NO_ACTION`` where it could not act; 0 in last rows."""
+        return self._part(3)
+
+    @property
+    def reward(self) -> int:
+        """Reward of the team."""
+        return self._start(4)
+
+    @property
+    def terminated(self) -> int:
+        """1 where the step reached a terminal state of the team, not a time limit."""
+        return self._start(5)
+
+    @property
+    def length(self) -> int:
+        """Number of steps of the episode in its last row, 0 in the others."""
+        return self._start(6)
+
+    def synthetic(self, generator: np.random.Generator, episodes: int) -> FloatArray:
+        """Draw random episodes of 1 to 8 steps in which every action is available."""
+        lengths = generator.integers(1, 9, size=episodes)
+        ends = np.cumsum(lengths + 1) - 1
+        rows = generator.standard_normal((int(ends[-1]) + 1, self.row_size), dtype=np.float32)
+        rows[:, self.available] = 1.0
+        rows[:, self.action] = generator.integers(
+            0, self.action_sizes, size=(len(rows), self.agents)
+        )
+        rows[:, self.terminated] = rows[:, self.length] = 0.0
+        rows[ends, self.length] = lengths
+        rows[ends - 1, self.terminated] = generator.random(episodes) < 0.5
+        return rows
+
+
+def episodes_in(rows: FloatArray, length: int) -> list[slice]:
+    """Return the rows of each episode, where the rows hold whole episodes.
+
+    Args:
+        rows: Packed steps, shape (n, row_size).
+        length: Column of the length.
+
+    Raises:
+        InvalidContribution: The rows are not whole episodes.
+    """
+    ends = np.flatnonzero(rows[:, length])
+    starts = ends - rows[ends, length].astype(np.int64)
+    expected = np.concatenate([[0], ends + 1])
+    if not np.array_equal(np.concatenate([starts, [len(rows)]]), expected):
+        raise InvalidContribution("a minibatch of episodes is made of whole episodes")
+    return [slice(int(start), int(end) + 1) for start, end in zip(starts, ends, strict=True)]
+
+
+class Ends:
+    """Positions and lengths of the episodes that end in [first, head).
+
+    Args:
+        column: Column of the length.
+        first: First position.
+
+    Attributes:
+        head: One past the last position examined.
+    """
+
+    def __init__(self, column: int, *, first: int) -> None:
+        self.column, self.head = column, first
+        self._ends: IntArray = np.empty(0, np.int64)
+        self._starts: IntArray = np.empty(0, np.int64)
+
+    def extend(self, lengths: FloatArray, *, tail: int) -> None:
+        """Examine the rows from the head on; episodes that begin before ``tail`` are dropped.
+
+        Args:
+            lengths: Lengths in these rows, shape (n,).
+            tail: Oldest position that is held.
+
+        Raises:
+            InvalidContribution: Episodes overlap.
+        """
+        ends = np.flatnonzero(lengths)
+        starts = self.head + ends - lengths[ends].astype(np.int64)
+        before = np.concatenate([self._ends[-1:], self.head + ends])
+        if (starts[-len(before) + 1 :] <= before[:-1]).any():
+            raise InvalidContribution("the lengths in these rows are not those of episodes")
+        kept = int(np.searchsorted(self._starts, tail))
+        self._ends = np.concatenate([self._ends[kept:], self.head + ends])
+        self._starts = np.concatenate([self._starts[kept:], starts])
+        self.head += len(lengths)
+
+    def whole(self, *, tail: int, head: int, newest: int) -> tuple[IntArray, IntArray]:
+        """Return starts and ends of the newest whole episodes within [tail, head)."""
+        first = int(np.searchsorted(self._starts, tail))
+        last = int(np.searchsorted(self._ends, head))
+        kept = slice(max(first, last - newest), max(first, last))
+        return self._starts[kept], self._ends[kept]

@@ -1,0 +1,64 @@
+"""Fencing of tables: only the controller that opened a table last may write to it."""
+
+import json
+from pathlib import Path
+
+from fullrank.common.durable import replace_text
+from fullrank.common.errors import ConfigError, StaleTerm
+from fullrank.common.formats import FORMAT, check_format
+from fullrank.common.types import JSON, RunTerm
+
+FILE = "fence.json"
+
+
+class Fence:
+    """The run term under which each table was opened last.
+
+    Args:
+        directory: Directory of its file, so that a restarted service still refuses stale
+            controllers; None keeps it in memory, like the tables.
+
+    Raises:
+        ConfigError: The file is damaged.
+        VersionMismatch: The file has another format.
+    """
+
+    def __init__(self, directory: Path | None) -> None:
+        self._path = directory / FILE if directory is not None else None
+        self._held = _read(self._path) if self._path is not None and self._path.exists() else {}
+
+    def raise_to(self, table: str, run_term: RunTerm) -> None:
+        """Admit the controller that opens the table; on disk when this returns.
+
+        Raises:
+            StaleTerm: A controller of its term, or of a later one, opened the table before.
+        """
+        held = self._held.get(table)
+        if held is not None and held.run == run_term.run and run_term.term <= held.term:
+            raise _stale(table, run_term, held)
+        self._held[table] = run_term
+        if self._path is not None:
+            content = {"format": FORMAT, "tables": self._held}
+            replace_text(self._path, json.dumps(content, indent=2) + "\n")
+
+    def check(self, table: str, run_term: RunTerm) -> None:
+        """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
+        held = self._held.get(table)
+        if held is not None and held != run_term:
+            raise _stale(table, run_term, held)
+
+
+def _stale(table: str, run_term: RunTerm, held: RunTerm) -> StaleTerm:
+    return StaleTerm(
+        f"table {table!r} was opened in term {held.term} of run {held.run}; term {run_term.term} "
+        f"of run {run_term.run} may not write to it: stop this controller, a later one serves"
+    )
+
+
+def _read(path: Path) -> dict[str, RunTerm]:
+    try:
+        content: JSON = json.loads(path.read_text())
+        check_format(content.get("format", 0), where=str(path))
+        return {table: RunTerm(*held) for table, held in content["tables"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None

@@ -1,0 +1,71 @@
+"""A table that another process of this host writes, gathered from its mapped file.
+
+An append never overwrites readable rows, and the slot of a row is not reused before a published
+cursor has evicted it. A minibatch is therefore intact if its range is still readable after its rows
+were gathered; each row is held to its checksum besides.
+"""
+
+from pathlib import Path
+
+import numpy as np
+
+from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
+from fullrank.common.types import FloatArray
+from fullrank.replay.file_format import Mapping, checksums, read_cursor
+from fullrank.replay.samplers import Sample
+from fullrank.replay.table_reader import TableReader
+
+
+class MappedTable:
+    """Minibatches from a table's file.
+
+    Args:
+        path: Path of the file in the writing process.
+        instance: Id of the file's opening, as the writer reports it.
+
+    Attributes:
+        instance: As given.
+
+    Raises:
+        NotFound: This process cannot read the file, or finds another one at the path.
+    """
+
+    def __init__(self, path: Path, instance: bytes) -> None:
+        self.instance = instance
+        if path == Path():
+            raise NotFound("the table is in the memory of the replay service")
+        try:
+            with path.open("rb", buffering=0) as file:
+                mapping = Mapping(path, file.fileno())
+        except (OSError, Corrupted, VersionMismatch) as error:
+            raise NotFound(f"the table cannot be mapped: {error}") from None
+        if mapping.instance != instance:
+            raise NotFound(f"{path} is not the file that the replay service has opened")
+        self._checks, self._slots = mapping.checks, _MappedSlots(path, mapping)
+        self._reader = TableReader(self._slots, capacity=mapping.capacity)
+
+    def gather(self, sample: Sample) -> FloatArray | None:
+        """Return the sample's rows; None if a row was evicted meanwhile or is damaged."""
+        try:
+            positions = self._reader.positions(sample)
+            rows = self._reader.gather(positions)
+            checks = self._checks[positions % len(self._checks)]
+            whole = np.array_equal(checks, checksums(positions, rows))
+            return rows if whole and self._slots.tail <= sample.tail else None
+        except (Corrupted, OutOfRange):
+            return None
+
+
+class _MappedSlots:
+    """Slots that another process fills; ``tail`` and ``head`` are read anew at each access."""
+
+    def __init__(self, path: Path, mapping: Mapping) -> None:
+        self._path, self._mapping, self.rows = path, mapping, mapping.rows
+
+    @property
+    def tail(self) -> int:
+        return read_cursor(self._path, self._mapping.content)[1]
+
+    @property
+    def head(self) -> int:
+        return read_cursor(self._path, self._mapping.content)[2]

@@ -1,0 +1,52 @@
+"""Reports: a learner's digest of each unit, and where targets are sums its linear hash."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+
+import numpy as np
+
+from fullrank.algorithms.base import Problem
+from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex
+from fullrank.common.updates import DIGEST_BYTES, unit_digest
+
+Reports = Mapping[LearnerId, Mapping[UnitIndex, bytes]]
+"""The digest that each learner reported for each unit it computed, as ``report_of`` makes it."""
+
+
+def report_of(update: FloatArray, hashing: LinearHash | None) -> bytes:
+    """A learner's report of a unit: the digest, and where targets are sums the linear hash.
+
+    Args:
+        update: u_i, shape (P_i,), snapped.
+        hashing: The run's; None where every target is one unit.
+    """
+    digest = unit_digest(update)
+    return digest if hashing is None else digest + to_bytes(hashing.of(update))
+
+
+def reporter_of(problem: Problem, *, seed: int) -> Callable[[FloatArray], bytes]:
+    """The report that a learner makes of a unit: its digest, and for sums its linear hash."""
+    hashing = None if problem.recovers_units else LinearHash(problem.vector_size, key=seed)
+    return partial(report_of, hashing=hashing)
+
+
+def report_bytes(problem: Problem) -> int:
+    """Bytes of a unit's report: its digest, and where targets are sums its linear hash."""
+    return DIGEST_BYTES + (0 if problem.recovers_units else HASH_BYTES)
+
+
+def agreed(reports: Reports, *, units: int) -> tuple[bytes, ...]:
+    """A report of each unit; empty where there is none."""
+    by_unit = [b""] * units
+    for digests in reports.values():
+        for unit, report in digests.items():
+            by_unit[unit] = report
+    return tuple(by_unit)
+
+
+def linear_hashes(reports: Reports, *, units: int) -> Words:
+    """The reported linear hash of each unit, shape (M, 2); 0 where none was reported."""
+    missing = bytes(HASH_BYTES)
+    by_unit = agreed(reports, units=units)
+    return np.stack([from_bytes(report[DIGEST_BYTES:] or missing) for report in by_unit])

@@ -1,0 +1,210 @@
+"""Events of a run: actions of its services, from which invariants are checked."""
+
+from dataclasses import dataclass
+from typing import Annotated, Literal, TypeAlias
+
+from pydantic import Field, TypeAdapter
+
+from fullrank.common.types import LearnerId, UnitIndex
+
+HeldRows: TypeAlias = tuple[tuple[int, LearnerId], ...]
+"""Rows of C with their holders."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Began:
+    """A controller began a term."""
+
+    event: Literal["began"] = "began"
+    run: str
+    term: int
+    known: int
+    """Number of iterations that it knows to be committed."""
+    resumes_at: int
+    """The first iteration that it asks learners for."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Joined:
+    """A learner joined and leased an index."""
+
+    event: Literal["joined"] = "joined"
+    term: int
+    learner: LearnerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Left:
+    """A learner's stream ended."""
+
+    event: Literal["left"] = "left"
+    term: int
+    learner: LearnerId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EpochBegan:
+    """An epoch began with a new C."""
+
+    event: Literal["epoch_began"] = "epoch_began"
+    term: int
+    epoch: int
+    matrix: tuple[tuple[float, ...], ...]
+    """The matrix C."""
+    target: tuple[tuple[float, ...], ...] = ()
+    """The target T that C recovers; empty if it is every unit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Added:
+    """An iteration got rows beyond those of C, each of one unit alone."""
+
+    event: Literal["added"] = "added"
+    term: int
+    epoch: int
+    iteration: int
+    units: tuple[tuple[int, UnitIndex], ...]
+    """Rows and their units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assigned:
+    """Rows were assigned, with the parameters after all earlier iterations."""
+
+    event: Literal["assigned"] = "assigned"
+    term: int
+    epoch: int
+    iteration: int
+    attempt: int
+    rows: HeldRows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A contribution came too late or twice."""
+
+    event: Literal["refused"] = "refused"
+    term: int
+    learner: LearnerId
+    iteration: int
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """An iteration is in the journal."""
+
+    event: Literal["committed"] = "committed"
+    term: int
+    epoch: int
+    iteration: int
+    rows: HeldRows
+    """Rows from which the updates were decoded, with their holders."""
+    digest: str
+    exact: bool
+    culprit: LearnerId | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Published:
+    """An iteration was applied and announced."""
+
+    event: Literal["published"] = "published"
+    term: int
+    iteration: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TakenBack:
+    """Iterations from ``first`` on were proved wrong; a later term commits them again."""
+
+    event: Literal["taken_back"] = "taken_back"
+    term: int
+    first: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Acknowledged:
+    """Replay acknowledged every position below ``head`` to the controller."""
+
+    event: Literal["acknowledged"] = "acknowledged"
+    term: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reopened:
+    """A replay service found a table on disk when it started."""
+
+    event: Literal["reopened"] = "reopened"
+    table: str
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Truncated:
+    """A controller opened a table and truncated it to the positions below ``head``."""
+
+    event: Literal["truncated"] = "truncated"
+    table: str
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stored:
+    """Rows from ``first`` on were stored and are about to be acknowledged."""
+
+    event: Literal["stored"] = "stored"
+    table: str
+    first: int
+    head: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Welcomed:
+    """A controller gave the learner an index."""
+
+    event: Literal["welcomed"] = "welcomed"
+    run: str
+    term: int
+    learner: LearnerId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A learner is about to send a coded vector."""
+
+    event: Literal["sent"] = "sent"
+    run: str
+    term: int
+    epoch: int
+    iteration: int
+    attempt: int
+    learner: LearnerId
+    row: int
+    batch_digest: str
+
+
+Event: TypeAlias = Annotated[
+    Began
+    | Joined
+    | Left
+    | EpochBegan
+    | Added
+    | Assigned
+    | Refused
+    | Committed
+    | Published
+    | TakenBack
+    | Acknowledged
+    | Reopened
+    | Truncated
+    | Stored
+    | Welcomed
+    | Sent,
+    Field(discriminator="event"),
+]
+
+EVENT: TypeAdapter[Event] = TypeAdapter(Event)
+"""Reads and writes an event as JSON."""

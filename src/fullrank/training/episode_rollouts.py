@@ -1,0 +1,192 @@
+"""Collection of whole episodes with the current policies.
+
+A collection is a pure function of the seed, the parameters, the iteration and the number of steps
+played before, which the exploration schedule depends on.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fullrank.algorithms import Player
+from fullrank.algorithms.base import Annealed
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.seeding import derive
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments.base import Environment
+from fullrank.environments.capabilities import Contested, Stated, chosen_actions, shares_reward
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
+from fullrank.training.episodes import Episodes, team_returns
+from fullrank.training.rollouts import Collected
+
+
+class EpisodeRollout:
+    """Collect one whole episode from every copy.
+
+    Episode k of copy c starts from the seed derived from (seed, "episode", c, k). A copy whose
+    episode is over idles in an episode of its own until the last copy is done.
+
+    Args:
+        environment: Environment with any number of copies.
+        player: Selects actions; its exploration is annealed by the steps played, if it is
+            ``Annealed``.
+        layout: Layout of a row.
+        seed: Fixes the initial states.
+    """
+
+    def __init__(
+        self, environment: Environment, player: Player, layout: EpisodeLayout, *, seed: int
+    ) -> None:
+        self._environment, self._player, self._layout = environment, player, layout
+        self._seed = seed
+        self._rounds = self._env_steps = 0
+
+    def collect(self, steps: int, iteration: int) -> Collected:
+        """Play one whole episode in every copy; ``steps`` is ignored."""
+        return self.play(1, iteration=iteration)
+
+    def play(self, rows: int, *, iteration: int) -> Collected:
+        """Play rounds of one episode of every copy until they have ``rows`` rows.
+
+        Args:
+            rows: Least number of rows.
+            iteration: Keys the exploration (-1 for the warm-up).
+        """
+        if isinstance(self._player, Annealed):
+            self._player.anneal(self._env_steps)
+        played: list[_Round] = []
+        steps = 0
+        while not played or sum(len(round_.rows) for round_ in played) < rows:
+            round_ = _Round(self._environment, self._player, self._layout)
+            seeds = [
+                derive(self._seed, "episode", copy, self._rounds)
+                for copy in range(self._environment.copies)
+            ]
+            steps = round_.play(seeds, iteration=iteration, first_step=steps)
+            played.append(round_)
+            self._rounds += 1
+            self._env_steps += round_.env_steps
+        returns, sides = team_returns(
+            self._environment, np.concatenate([round_.earned for round_ in played])
+        )
+        wins = np.concatenate([round_.won for round_ in played])
+        contested = isinstance(self._environment, Contested)
+        return Collected(
+            np.concatenate([round_.rows for round_ in played]),
+            returns,
+            sides,
+            wins if contested else None,
+        )
+
+    def state(self) -> dict[str, NDArray[Any]]:
+        """Return the numbers of rounds and of environment steps played."""
+        return {"played": np.array([self._rounds, self._env_steps], np.int64)}
+
+    def load(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Resume from the arrays returned by ``state``.
+
+        Raises:
+            CheckpointUnusable: The state is missing.
+        """
+        played = state.get("played")
+        if played is None or played.shape != (2,):
+            raise CheckpointUnusable(
+                "the checkpoint does not count episodes; resume with the algorithm that wrote it"
+            )
+        self._rounds, self._env_steps = map(int, played)
+
+
+class _Round:
+    """One whole episode of every copy.
+
+    Attributes:
+        rows: Packed steps, copy by copy.
+        earned: Returns of all agents in each copy, shape (E, M).
+        won: True for copies that won, shape (E,).
+        env_steps: Number of steps of all episodes together.
+    """
+
+    def __init__(self, environment: Environment, player: Player, layout: EpisodeLayout) -> None:
+        self._environment, self._player, self._layout = environment, player, layout
+        self._episodes = Episodes(environment)
+        self._lengths = np.zeros(environment.copies, np.int64)
+        self._last = np.zeros((environment.copies, layout.row_size), np.float32)
+        self.rows: FloatArray = self._last[:0]
+        self.earned = np.zeros((environment.copies, len(environment.agents)))
+        self.won = np.zeros(environment.copies, bool)
+        self.env_steps = 0
+
+    def play(self, seeds: list[int], *, iteration: int, first_step: int) -> int:
+        """Play from the given seeds; returns the number of the next exploration step."""
+        episodes, copies = self._episodes, self._environment.copies
+        memory = self._player.memory(copies)
+        steps = [np.zeros((copies, self._layout.row_size), np.float32)]
+        while not self._lengths.all():
+            waiting = episodes.waiting()
+            if waiting.size:
+                episodes.begin(waiting, [seeds[copy] for copy in waiting])
+                for array in memory:
+                    array[waiting] = 0.0
+                steps[-1][waiting] = self._seen(episodes.alive)[waiting]
+            alive, available = episodes.alive, episodes.available()
+            action, memory = self._player.act(
+                episodes.observation,
+                memory,
+                iteration=iteration,
+                step=first_step + len(steps) - 1,
+                alive=alive,
+                available=available,
+            )
+            self._step(steps, action, alive)
+        self.env_steps = int(self._lengths.sum())
+        self._pack(steps)
+        return first_step + len(steps) - 1
+
+    def _seen(self, alive: BoolArray) -> FloatArray:
+        """Pack what all copies offer now, shape (E, row_size); the rest is zero."""
+        layout, episodes = self._layout, self._episodes
+        rows = np.zeros((self._environment.copies, layout.row_size), np.float32)
+        rows[:, layout.observation] = episodes.observation
+        if isinstance(self._environment, Stated):
+            rows[:, layout.state] = self._environment.state()
+        available = episodes.available()
+        if available is None:
+            available = np.repeat(alive, layout.action_sizes, axis=1)
+        rows[:, layout.available] = available
+        return rows
+
+    def _step(self, steps: list[FloatArray], action: FloatArray, alive: BoolArray) -> None:
+        """Step all copies; complete the last rows and begin the next ones."""
+        layout, agents = self._layout, self._environment.agents
+        rows, offered = steps[-1], steps[-1][:, layout.available] > 0
+        # An agent that does not act is forced into its only action, or has none.
+        forced = offered & np.repeat(~alive, layout.action_sizes, axis=1)
+        chosen = chosen_actions(agents, action + forced, available=offered, alive=alive)
+        acts = np.logical_or.reduceat(offered, np.cumsum((0, *layout.action_sizes[:-1])), axis=1)
+        rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
+        outcome = self._episodes.advance(action)
+        shared = shares_reward(self._environment)
+        rows[:, layout.reward] = outcome.reward[:, 0] if shared else outcome.reward.sum(axis=1)
+        left = alive & ~outcome.terminated
+        rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
+        steps.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
+        finished = np.flatnonzero(outcome.ended & (self._lengths == 0))
+        self._lengths[finished] = len(steps) - 1
+        self._last[finished] = steps[-1][finished]
+        self._last[finished, layout.length] = len(steps) - 1
+        self.earned[finished] = self._episodes.earned[finished]
+        self.won[outcome.ended] |= self._episodes.won() & np.isin(
+            np.flatnonzero(outcome.ended), finished
+        )
+
+    def _pack(self, steps: list[FloatArray]) -> None:
+        """Arrange the rows copy by copy, each copy's last row at the end."""
+        every = np.stack(steps, axis=1)
+        parts = [
+            part
+            for copy, length in enumerate(self._lengths)
+            for part in (every[copy, :length], self._last[copy, None])
+        ]
+        self.rows = np.concatenate(parts)

@@ -1,0 +1,140 @@
+"""Algorithms, teams and transitions for the conformance tests of algorithms."""
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from fullrank.algorithms import (
+    Algorithm,
+    AlgorithmConfig,
+    EnvironmentSpec,
+    algorithms,
+    environment_spec,
+)
+from fullrank.algorithms.values import ValueLearner
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
+from fullrank.replay import Layout
+from fullrank.replay.episodes import NO_ACTION
+
+UNEQUAL = (  # of two sides, so that both kinds of critics are computed
+    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
+    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
+    AgentSpec(name="scout_3", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+)
+WORLD = "food_collection"
+SEED = 11
+
+
+READABLE = "maddpg by autograd"
+"""The algorithm as stated by its losses, with another depth than the hand-written kernel."""
+
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    READABLE: ("maddpg", {"hidden_layers": 1}),
+    "qmix of one unit": ("qmix", {"micro_batches": 1}),
+    "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
+}
+"""Further cases: registered name and parameters."""
+
+MOST_EPISODES = 23
+"""Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""
+
+
+def by_autograd(name: str) -> bool:
+    """Return whether the algorithm's updates are computed by autograd."""
+    return name == READABLE or learns_values(name)
+
+
+def learns_values(name: str) -> bool:
+    """Return whether the algorithm learns values of actions from whole episodes."""
+    return issubclass(algorithms.get(VARIANTS.get(name, (name, {}))[0]), ValueLearner)
+
+
+def team(name: str) -> Sequence[AgentSpec]:
+    """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
+    if learns_values(name):
+        return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
+    if config(name).data_mode().kind == "shared":
+        return UNEQUAL
+    return make_environment(WORLD, agents=4, copies=1).agents
+
+
+def narrow_team(name: str, *, observation: int, actions: int) -> Sequence[AgentSpec]:
+    """Two alike agents a side, of these sizes; the agents of ``WORLD`` if learners collect."""
+    if config(name).data_mode().kind != "shared":
+        return team(name)
+    single = actions == 1 and not learns_values(name)
+    action = Continuous((-1.0,), (1.0,)) if single else Discrete(actions, relaxed=True)
+    return [
+        AgentSpec(name=f"agent_{i}", observation_size=observation, action=action, side=side)
+        for i, side in enumerate(["team", "team", "lone", "lone"])
+    ]
+
+
+def spec_of(name: str, agents: Sequence[AgentSpec] = ()) -> EnvironmentSpec:
+    return environment_spec(agents or team(name), environment=WORLD, count=4, params={})
+
+
+def config(name: str, *, batch: int = 100, hidden: int = 33) -> AlgorithmConfig:
+    registered, params = VARIANTS.get(name, (name, {}))
+    if learns_values(name):
+        batch = min(batch, MOST_EPISODES)
+    wanted = {"batch_size": batch, "hidden": hidden, "ddpg_sides": ("lone",), **params}
+    known = {field.name for field in fields(algorithms.get(registered))}  # type: ignore[arg-type]
+    params = {key: value for key, value in wanted.items() if key in known}
+    return algorithms.build(registered, **params)
+
+
+def build(
+    name: str,
+    *,
+    batch: int = 100,
+    hidden: int = 33,
+    seed: int = SEED,
+    agents: Sequence[AgentSpec] = (),
+) -> Algorithm:
+    spec = spec_of(name, agents)
+    return config(name, batch=batch, hidden=hidden).make(spec, seed=seed, device="cpu")
+
+
+def units_of(algorithm: Algorithm) -> range:
+    return range(len(algorithm.problem.units))
+
+
+def layout(name: str, agents: Sequence[AgentSpec] = ()) -> Layout:
+    return Layout(
+        observation_sizes=tuple(spec.observation_size for spec in agents or team(name)),
+        action_sizes=tuple(spec.action.size for spec in agents or team(name)),
+    )
+
+
+def transitions(
+    name: str, size: int, *, seed: int = 0, agents: Sequence[AgentSpec] = ()
+) -> FloatArray:
+    """Random rows in which agents die or are dead; none if learners collect."""
+    generator, where = np.random.default_rng(seed), layout(name, agents)
+    if (episodes := config(name).problem(spec_of(name, agents)).episodes) is not None:
+        rows = episodes.synthetic(generator, min(size, MOST_EPISODES))
+        rows[:, episodes.available] = generator.random((len(rows), sum(where.action_sizes))) < 0.7
+        rows[1::3, episodes.action.start] = NO_ACTION
+        return rows
+    if not config(name).data_mode().batch_size:
+        return np.empty((0, where.row_size), np.float32)
+    rows = generator.standard_normal((size, where.row_size), dtype=np.float32)
+    rows[:, where.terminated] = generator.random((size, where.agents)) < 0.2
+    rows[:, where.alive] = generator.random((size, where.agents)) < 0.8
+    return rows
+
+
+def computed(
+    algorithm: Algorithm, batch: FloatArray, units: Sequence[UnitIndex], *, iteration: int = 5
+) -> dict[UnitIndex, bytes]:
+    return {
+        unit: update.tobytes()
+        for unit, update in algorithm.gradients.compute(batch, units, iteration=iteration)
+    }

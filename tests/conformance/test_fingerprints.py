@@ -1,0 +1,65 @@
+"""Numeric fingerprints name torch and the threads, and are equal in every process."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from tests.registries import shipped
+
+from fullrank.algorithms import (
+    algorithms,
+    environment_spec,
+)
+from fullrank.environments import make_environment
+
+from .algorithm_cases import (
+    WORLD,
+    build,
+)
+
+
+def test_the_fingerprint_names_torch_and_the_threads(name: str) -> None:
+    algorithm = build(name)
+    torch.set_num_threads(1)
+    one = algorithm.gradients.fingerprint()
+    assert torch.__version__ in one
+    assert algorithm.gradients.fingerprint() == one
+    torch.set_num_threads(2)
+    assert algorithm.gradients.fingerprint() != one
+
+
+FINGERPRINTS = f"""
+import torch
+from fullrank.algorithms import algorithms, environment_spec
+from fullrank.environments import make_environment
+
+torch.set_num_threads(1)
+agents = make_environment({WORLD!r}, agents=4, copies=1).agents
+environment = environment_spec(agents, environment={WORLD!r}, count=4, params={{}})
+for name in {shipped(algorithms)}:
+    algorithm = algorithms.build(name).make(environment, seed=0, device="cpu")
+    print(name, algorithm.gradients.fingerprint())
+"""
+
+
+@pytest.fixture(scope="module", params=["0", "1"])
+def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
+    """Names and fingerprints as printed by another process with its own hash seed."""
+    environment = {**os.environ, "PYTHONHASHSEED": request.param}
+    command = [sys.executable, "-c", FINGERPRINTS]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    return ran.stdout.splitlines()
+
+
+@pytest.mark.parametrize("registered", shipped(algorithms))
+def test_the_fingerprint_is_the_same_in_another_process(
+    registered: str, printed_elsewhere: list[str]
+) -> None:
+    torch.set_num_threads(1)
+    agents = make_environment(WORLD, agents=4, copies=1).agents
+    here = algorithms.build(registered).make(
+        environment_spec(agents, environment=WORLD, count=4, params={}), seed=0, device="cpu"
+    )
+    assert f"{registered} {here.gradients.fingerprint()}" in printed_elsewhere

@@ -1,0 +1,187 @@
+"""Runs of value-based teams: exactness under codes and stragglers, resumption, and learning."""
+
+import warnings
+from functools import cache
+from typing import Any
+
+import pytest
+from tests.registries import shipped
+
+from fullrank.codes import codes, make_code
+from fullrank.codes.targets import sum_of_units
+from fullrank.common.errors import CodeError
+from fullrank.config import RunConfig, load
+from fullrank.local import LocalRun
+from fullrank.training.evaluation import Greedy, evaluate
+from fullrank.wiring import environment_of
+
+SMALL: dict[str, Any] = {
+    "iterations": 4,
+    "environment.copies": 2,
+    "collect.warmup": 120,
+    "collect.warmup_copies": 4,
+    "algorithm.batch_size": 10,
+    "algorithm.hidden": 12,
+    "algorithm.target_every": 2,
+}
+LEARNING: dict[str, Any] = {
+    "iterations": 200,
+    "environment.name": "two_step_game",
+    "environment.agents": 0,
+    "collect.warmup": 200,
+    "algorithm.exploration_end": 1.0,
+    "algorithm.hidden": 16,
+    "algorithm.micro_batches": 1,
+    "algorithm.batch_size": 16,
+    "algorithm.target_every": 25,
+    "algorithm.optimiser": "adam",
+    "algorithm.learning_rate": 0.01,
+}
+"""Full exploration of the two-step game, with small networks."""
+MIXING: dict[str, Any] = {"algorithm.mixing": 8, "algorithm.hypernet": 8}
+MAY_BE_INEXACT = {"vandermonde"}
+
+
+def config(name: str, *, parts: int = 3, **options: Any) -> RunConfig:
+    keys = {key.replace("__", "."): value for key, value in options.items()}
+    chosen = {"algorithm.name": name, "algorithm.micro_batches": parts}
+    return load(options=SMALL | chosen | keys).check().config
+
+
+def learners_for(code: str, parts: int) -> int:
+    """A number of learners for which the code exists and recovers the sum without one of them."""
+    for rows in (parts + 2, 15):
+        try:
+            built = make_code(code, rows=rows, units=parts).recovering(sum_of_units(parts))
+        except CodeError:
+            continue
+        if built.tolerance >= 1:
+            return rows
+    return 0
+
+
+@cache
+def reference(name: str, parts: int) -> tuple[tuple[str, ...], str]:
+    """Update digests and final parameters of the centralised run."""
+    run = LocalRun(config(name, parts=parts), coded=False)
+    return tuple(iteration.update_digest for iteration in run), run.parameter_digest()
+
+
+with warnings.catch_warnings(action="ignore"):  # conditions are the subject of another file
+    CASES = [
+        (code, parts, learners)
+        for code in shipped(codes)
+        for parts in (1, 3, 8)
+        if (learners := learners_for(code, parts))
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("code", "parts", "learners"), CASES)
+def test_every_code_of_the_sum_commits_the_centralised_bits_though_one_straggles(
+    code: str, parts: int, learners: int
+) -> None:
+    straggling = {"stragglers__name": "fixed_k", "stragglers__k": 1}
+    run = LocalRun(
+        config("qmix", parts=parts, learners=learners, code__name=code, **straggling),
+        independent_learners=True,
+    )
+    iterations = run.train()
+    if code in MAY_BE_INEXACT and not all(iteration.exact for iteration in iterations):
+        return
+    digests, parameters = reference("qmix", parts)
+    assert tuple(iteration.update_digest for iteration in iterations) == digests
+    assert run.parameter_digest() == parameters
+
+
+def test_most_codes_recover_the_sum() -> None:
+    assert {code for code, parts, _ in CASES if parts == 3} >= {"cyclic", "fractional", "mds"}
+
+
+@pytest.mark.parametrize("name", ["vdn", "iql"])
+def test_all_value_based_teams_commit_the_centralised_bits(name: str) -> None:
+    run = LocalRun(config(name, learners=6, code__name="fractional"))
+    run.train()
+    assert run.parameter_digest() == reference(name, 3)[1]
+
+
+def test_battles_with_masks_and_states_commit_the_centralised_bits() -> None:
+    battles: dict[str, Any] = {
+        "environment__name": "smac_lite",
+        "environment__agents": 0,
+        "iterations": 2,
+    }
+    runs = [
+        LocalRun(config("qmix", learners=4, code__name="fractional", **battles), coded=coded)
+        for coded in (False, True)
+    ]
+    central, coded = ([iteration.update_digest for iteration in run.train()] for run in runs)
+    assert central == coded
+    assert runs[0].parameter_digest() == runs[1].parameter_digest()
+
+
+@pytest.mark.parametrize(
+    "learners", [1, *(pytest.param(n, marks=pytest.mark.thorough) for n in (2, 5, 8)), 12]
+)
+def test_the_number_of_learners_changes_nothing(learners: int) -> None:
+    run = LocalRun(
+        config("qmix", parts=8, learners=learners, code__name="fractional", code__tolerance=0)
+    )
+    run.train()
+    assert run.parameter_digest() == reference("qmix", 8)[1]
+
+
+def test_the_number_of_units_changes_the_bits_alone() -> None:
+    assert reference("qmix", 3) != reference("qmix", 8)
+
+
+@pytest.mark.parametrize("name", ["qmix", "iql"])
+@pytest.mark.parametrize("ahead", [False, True])
+def test_a_recurrent_run_goes_on_from_its_state_as_if_it_had_not_stopped(
+    name: str, ahead: bool
+) -> None:
+    whole = config(name, iterations=6, algorithm__exploration_steps=300)
+    stopped, resumed = (LocalRun(whole, coded=False) for _ in range(2))
+    iterations = iter(stopped)
+    for _ in range(3):
+        next(iterations)
+    if ahead:
+        stopped.training.collector.collect(3)
+    resumed.training.load(stopped.training.state(resume_at=3), resume_at=3)
+    assert resumed.parameter_digest() == stopped.parameter_digest()
+    for iteration in (3, 4):
+        rows = [run.training.collector.collect(iteration).rows for run in (stopped, resumed)]
+        assert rows[0].tobytes() == rows[1].tobytes()
+
+
+def test_evaluations_do_not_depend_on_the_number_of_copies() -> None:
+    """Recurrent state belongs to a copy and is cleared when its episode begins."""
+    run = LocalRun(config("qmix"), coded=False)
+    run.train()
+    returns = []
+    for copies in (1, 3, 8):
+        environment = environment_of(config("qmix"), copies=copies)
+        returns.append(evaluate(environment, Greedy(run.training.algorithm.actor), 5, 0).returns)
+    assert returns[0].tolist() == returns[1].tolist() == returns[2].tolist()
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
+)
+@pytest.mark.parametrize(("name", "best"), [("qmix", 8.0), ("vdn", 7.0)])
+def test_qmix_finds_the_choice_that_needs_a_partner_and_vdn_the_safe_one(
+    name: str, best: float, seed: int
+) -> None:
+    mixing = MIXING if name == "qmix" else {}
+    settings = LEARNING | mixing | {"algorithm.name": name, "seed": seed}
+    run = LocalRun(load(options=settings).check().config, coded=False)
+    run.train()
+    environment = environment_of(load(options=settings).check().config, copies=1)
+    played = evaluate(environment, Greedy(run.training.algorithm.actor), 1, 0)
+    assert played.returns.tolist() == [best]
+
+
+def test_too_few_learners_are_refused_by_their_units() -> None:
+    few = config("qmix", parts=4, learners=3, code__name="cyclic")
+    with pytest.raises(CodeError, match=r"learners >= units \+ tolerance: 3 < 4 \+ 1"):
+        _ = LocalRun(few).code

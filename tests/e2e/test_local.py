@@ -1,0 +1,158 @@
+"""``fullrank train --local``: one process, the bytes of the services, and moves between both."""
+
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.e2e.commands import (
+    committed,
+    digests,
+    end,
+    final_state,
+    fullrank,
+    interrupt,
+    processes_of,
+    records,
+    settings,
+    start,
+    tracebacks,
+)
+from tests.waiting import wait_until
+
+from fullrank.client import Monitor
+from fullrank.common.errors import ServiceLost
+from fullrank.common.failpoints import VARIABLE
+from fullrank.rpc.addresses import resolve
+from fullrank.runs.event_history import read_history
+from fullrank.runs.journal import read as read_journal
+from fullrank.runs.record import IterationRecord
+from fullrank_faultlab.invariants import violations
+
+pytestmark = pytest.mark.e2e
+
+ITERATIONS = 11
+RUN = settings(
+    f"iterations={ITERATIONS}",
+    "collect.steps=9",  # episodes of 25 steps cross iterations
+    "checkpoint.every=4",
+    "checkpoint.keep=9",
+)
+JOURNALLED = 4
+"""First iteration in the journals of finished runs: older segments are pruned."""
+ELSEWHERE = {
+    *("term", "round_s", "collect_s", "compute_s", "assigned_s", "started_s", "sent_s"),
+    *("arrival_s", "decodable_s", "decode_s", "audited", "rows", "received", "late", "condition"),
+    *("bytes_sent", "bytes_received"),
+}
+"""Fields of a record that name terms, learners, times and rows, and so depend on the driver."""
+
+
+@pytest.fixture(scope="module")
+def service_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run by services."""
+    path = tmp_path_factory.mktemp("services") / "run"
+    outcome = fullrank("train", "--run-dir", str(path), *RUN)
+    assert (outcome.code, outcome.error) == (0, "")
+    return path
+
+
+def facts(record: IterationRecord) -> dict[str, object]:
+    """The fields of a record that no driver may change."""
+    names = set(IterationRecord.__dataclass_fields__) - ELSEWHERE
+    return {name: getattr(record, name) for name in names}
+
+
+def assert_same_run(run_dir: Path, reference: Path) -> None:
+    """Compare parameters, journal, metrics and history with those of the uninterrupted run."""
+    assert final_state(run_dir) == final_state(reference)
+    assert list(map(facts, records(run_dir))) == list(map(facts, records(reference)))
+    entries, expected = (
+        read_journal(path / "journal", first=JOURNALLED) for path in (run_dir, reference)
+    )
+    assert len(entries) == len(expected) == ITERATIONS - JOURNALLED
+    for entry, other in zip(entries, expected, strict=True):
+        assert entry.updates is not None
+        assert other.updates is not None
+        assert np.array_equal(entry.updates.view(np.uint32), other.updates.view(np.uint32))
+        for name in ("sample", "priority", "digests"):
+            assert entry.facts[name] == other.facts[name]
+    assert violations(read_history(run_dir), reference=digests(reference)) == []
+    assert tracebacks(run_dir) == []
+
+
+@pytest.mark.smoke
+def test_one_process_ends_in_the_bytes_of_the_services(service_run: Path, run_dir: Path) -> None:
+    outcome = fullrank("train", "--local", "--run-dir", str(run_dir), *RUN)
+    assert (outcome.code, outcome.error) == (0, "")
+    assert outcome.output.startswith(f"run {run_dir}\n")
+    assert f"finished: {ITERATIONS} iterations in {run_dir}\n" in outcome.output
+    assert_same_run(run_dir, service_run)
+    assert not list((run_dir / "services").iterdir())
+    assert all(record.received == (0,) and not record.late for record in records(run_dir))
+
+
+@pytest.mark.parametrize(
+    "first",
+    [
+        pytest.param("--local", id="local first"),
+        pytest.param("", id="services first", marks=pytest.mark.thorough),
+    ],
+)
+def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
+    service_run: Path, run_dir: Path, first: str
+) -> None:
+    here, there = (["--local"], []) if first else ([], ["--local"])
+    killed = {"--local": -signal.SIGKILL, "": ServiceLost.exit_code}
+    outcome = fullrank(
+        "train", *here, "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:3"}
+    )
+    assert outcome.code == killed[first], outcome.error
+    wait_until(lambda: not processes_of(run_dir), what="no process is left")
+    outcome = fullrank("resume", *there, str(run_dir), env={VARIABLE: "journal.synced:4"})
+    assert outcome.code == killed["".join(there)], outcome.error
+    wait_until(lambda: not processes_of(run_dir), what="no process is left")
+    outcome = fullrank("resume", *here, str(run_dir))
+    assert (outcome.code, outcome.error) == (0, "")
+    assert [record.term for record in records(run_dir)] == [1] * 3 + [2] * 4 + [3] * 4
+    assert_same_run(run_dir, service_run)
+
+
+def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
+    service_run: Path, run_dir: Path
+) -> None:
+    slow = settings("compute.emulate_unit_s=0.06")
+    process = start("train", "--local", "--run-dir", str(run_dir), *RUN, *slow)
+    wait_until((run_dir / "services" / "monitor.json").exists, what="the monitor port is open")
+    with Monitor(resolve("127.0.0.1:0", run_dir, "monitor")) as monitor:
+        seen = {}
+        for record in monitor.watch():
+            seen[record.iteration] = record.update_digest
+            if len(seen) == 3:
+                break
+        status = monitor.status()
+        assert [learner.rows for learner in status.learners] == [(0, 1, 2, 3)]
+        assert set(monitor.code().holders.values()) == {0}
+    expected = digests(service_run)
+    assert seen == {iteration: expected[iteration] for iteration in seen}
+    interrupt(process)
+    outcome = end(process)
+    assert outcome.code == 130, outcome.error
+    assert f"continue with: fullrank resume {run_dir}" in outcome.output
+    assert tracebacks(run_dir) == []
+    assert committed(run_dir) < ITERATIONS
+    outcome = fullrank("resume", "--local", str(run_dir))
+    assert (outcome.code, outcome.error) == (0, "")
+    assert final_state(run_dir) == final_state(service_run)
+
+
+def test_stragglers_are_refused_with_the_way_out(run_dir: Path) -> None:
+    outcome = fullrank(
+        "train", "--local", "--stragglers", "1", "--delay", "0.3", "--run-dir", str(run_dir)
+    )
+    assert outcome.code == 2
+    assert outcome.error == (
+        "fullrank: stragglers.name = 'fixed_k' delays learners, and --local has none: drop --local,"
+        " or the stragglers\n"
+    )
+    assert not run_dir.exists()

@@ -1,0 +1,341 @@
+"""Losses and gradients of QMIX, VDN and IQL against recordings of PyMARL's learner."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.base import Unit
+from fullrank.algorithms.iql import IQL
+from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.value_actor import Annealing, ValueActor
+from fullrank.algorithms.values import SCALE, ValueLearner, best_values
+from fullrank.algorithms.vdn import VDN
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.networks.mixing import MonotonicMixer
+from fullrank.networks.modules import views
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+
+AGENTS = tuple(
+    AgentSpec(name=f"agent_{i}", observation_size=7, action=Discrete(5)) for i in range(3)
+)
+ENVIRONMENT = EnvironmentSpec(agents=AGENTS, state_size=11)
+RECORDING = Path(__file__).parents[2] / "golden" / "qmix" / "pymarl.npz"
+SMALL: dict[str, dict[str, Any]] = {
+    "qmix": {"hidden": 16, "mixing": 8, "hypernet": 12},
+    "vdn": {"hidden": 16},
+    "iql": {"hidden": 16},
+}
+
+
+@pytest.fixture(scope="module")
+def recorded() -> dict[str, Any]:
+    with np.load(RECORDING) as arrays:
+        return dict(arrays)
+
+
+def config(name: str, **params: Any) -> ValueLearner:
+    kinds: dict[str, Callable[..., ValueLearner]] = {"qmix": QMIX, "vdn": VDN, "iql": IQL}
+    return kinds[name](**{"batch_size": 6, "micro_batches": 3, **SMALL[name], **params})
+
+
+def packed(recorded: dict[str, Any], layout: EpisodeLayout) -> FloatArray:
+    """The recorded episodes, one after the other, without their padding."""
+    episodes = []
+    for number, length in enumerate(recorded["length"].tolist()):
+        rows = np.zeros((length + 1, layout.row_size), np.float32)
+        for part, array in (
+            (layout.observation, "obs"),
+            (layout.state, "state"),
+            (layout.available, "available"),
+            (layout.action, "action"),
+        ):
+            rows[:, part] = recorded[array][number, : length + 1].reshape(length + 1, -1)
+        rows[:, layout.reward] = recorded["reward"][number, : length + 1]
+        rows[:, layout.terminated] = recorded["terminated"][number, : length + 1]
+        rows[-1, layout.length] = length
+        episodes.append(rows)
+    return np.concatenate(episodes)
+
+
+def set_weights(algorithm: Algorithm, recorded: dict[str, Any], nets: Networks, name: str) -> None:
+    for section in algorithm.problem.sections:
+        module = getattr(nets, section.role)[0]
+        with torch.no_grad():
+            for key, parameter in module.named_parameters():
+                wanted = recorded[f"{name}.{section.role}.{key.removesuffix('_l0')}"]
+                parameter.copy_(torch.from_numpy(wanted))
+
+
+def nets_of(algorithm: Algorithm) -> Networks:
+    nets: Networks = algorithm.gradients._nets  # type: ignore[attr-defined]
+    return nets
+
+
+def gradients(algorithm: Algorithm, update: FloatArray) -> Iterator[tuple[str, FloatArray]]:
+    """The gradient of each parameter by name, from a flat update."""
+    nets = nets_of(algorithm)
+    start = 0
+    for role in ("agent", "mixer")[: len(algorithm.problem.sections) // 2]:
+        module = getattr(nets, role)[0]
+        size = sum(parameter.numel() for parameter in module.parameters())
+        by_parameter = {
+            id(parameter): view
+            for parameter, view in views(module, torch.from_numpy(update[start : start + size]))
+        }
+        for key, parameter in module.named_parameters():
+            yield f"{role}.{key.removesuffix('_l0')}", by_parameter[id(parameter)].numpy()
+        start += size
+
+
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("micro_batches", [1, 3, 4])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_summed_gradient_is_that_of_pymarl(
+    name: str, micro_batches: int, double: bool, recorded: dict[str, Any]
+) -> None:
+    algorithm = config(name, micro_batches=micro_batches, double=double).make(
+        ENVIRONMENT, seed=0, device="cpu"
+    )
+    set_weights(algorithm, recorded, nets_of(algorithm), name)
+    assert algorithm.problem.episodes is not None
+    rows = packed(recorded, algorithm.problem.episodes)
+    units = range(micro_batches)
+    updates = [update for _, update in algorithm.gradients.compute(rows, units, iteration=0)]
+    total = np.sum(np.asarray(updates, np.float64), axis=0) / SCALE
+    expected = {
+        key.split(".gradient.")[1]: value
+        for key, value in recorded.items()
+        if key.startswith(f"{name}.{'double' if double else 'single'}.gradient.")
+    }
+    computed = dict(gradients(algorithm, total))
+    assert set(computed) == set(expected)
+    longest = np.sqrt(sum(float(np.square(value).sum()) for value in expected.values()))
+    apart = np.sqrt(sum(float(np.square(computed[key] - expected[key]).sum()) for key in expected))
+    assert longest > 0.1
+    assert apart / longest < 1e-6
+
+
+def test_returns_equal_a_loop_over_steps() -> None:
+    generator = torch.Generator().manual_seed(0)
+    built = config("vdn", trace=0.6, discount=0.9)
+    layout = EpisodeLayout(observation_sizes=(2,), action_sizes=(3,))
+    rows = layout.synthetic(np.random.default_rng(3), 5)
+    episodes = [rows[place] for place in episodes_in(rows, layout.length)]
+    batch = Trajectories(episodes, layout, device=torch.device("cpu"))
+    next_value = torch.randn((*batch.reward.shape, 1), generator=generator)
+    returns = built.returns(next_value, batch)
+    for number, episode in enumerate(episodes):
+        later = float(next_value[len(episode) - 2, number])
+        for step in reversed(range(len(episode) - 1)):
+            ahead = 0.4 * float(next_value[step, number]) + 0.6 * later
+            goes_on = 1.0 - episode[step, layout.terminated]
+            later = float(episode[step, layout.reward]) + 0.9 * goes_on * ahead
+            assert returns[step, number].item() == pytest.approx(later, abs=1e-5)
+
+
+def test_traces_that_end_at_once_are_one_step_targets() -> None:
+    layout = EpisodeLayout(observation_sizes=(2,), action_sizes=(3,))
+    rows = layout.synthetic(np.random.default_rng(3), 5)
+    episodes = [rows[place] for place in episodes_in(rows, layout.length)]
+    batch = Trajectories(episodes, layout, device=torch.device("cpu"))
+    next_value = torch.randn((*batch.reward.shape, 1), generator=torch.Generator().manual_seed(1))
+    one_step = config("vdn").returns(next_value, batch)
+    nearly = config("vdn", trace=1e-9).returns(next_value, batch)
+    torch.testing.assert_close(one_step, nearly)
+
+
+def test_actions_that_are_not_available_are_never_the_best() -> None:
+    values = torch.tensor([[1.0, 5.0, 3.0], [2.0, 9.0, 4.0]])
+    available = torch.tensor([[True, False, True], [False, False, False]])
+    assert best_values(values, values, available).tolist() == [3.0, 0.0]
+
+
+def test_the_mixer_is_its_formula_and_rises_with_every_value() -> None:
+    torch.manual_seed(0)
+    mixer = MonotonicMixer(3, 5, embed=4, hypernet=6, hypernet_layers=2).double()
+    values = torch.randn(7, 3, dtype=torch.float64, requires_grad=True)
+    state = torch.randn(7, 5, dtype=torch.float64)
+    joint = mixer(values, state)
+    weights = {key: value.detach().numpy() for key, value in mixer.named_parameters()}
+
+    def layer(name: str, x: FloatArray) -> FloatArray:
+        out: FloatArray = x @ weights[f"{name}.weight"].T + weights[f"{name}.bias"]
+        return out
+
+    def two(name: str, x: FloatArray) -> FloatArray:
+        return layer(f"{name}.2", np.maximum(layer(f"{name}.0", x), 0.0))
+
+    for row, (own, s) in enumerate(zip(values.detach().numpy(), state.numpy(), strict=True)):
+        first = np.abs(two("hyper_w_1", s)).reshape(3, 4)
+        z = own @ first + layer("hyper_b_1", s)
+        hidden = np.where(z > 0, z, np.expm1(z))
+        expected = hidden @ np.abs(two("hyper_w_final", s)) + two("V", s)[0]
+        assert joint[row].item() == pytest.approx(expected, rel=1e-12)
+    (slopes,) = torch.autograd.grad(joint.sum(), values)
+    assert (slopes >= 0).all()
+
+
+def test_agents_of_unequal_sizes_share_a_network_and_learn_like_padded_ones() -> None:
+    """Zeros in place of missing entries and masked actions change nothing."""
+    unequal = (
+        AgentSpec(name="small", observation_size=4, action=Discrete(2)),
+        AgentSpec(name="large", observation_size=7, action=Discrete(5)),
+    )
+    layout = EpisodeLayout(observation_sizes=(4, 7), action_sizes=(2, 5), state_size=3)
+    wide = EpisodeLayout(observation_sizes=(7, 7), action_sizes=(5, 5), state_size=3)
+    rows = layout.synthetic(np.random.default_rng(0), 6)
+    padded = np.zeros((len(rows), wide.row_size), np.float32)
+    padded[:, [*range(4), *range(7, 14)]] = rows[:, layout.observation]
+    available = np.zeros((len(rows), 10), np.float32)
+    available[:, [0, 1, 5, 6, 7, 8, 9]] = rows[:, layout.available]
+    padded[:, wide.available] = available
+    padded[:, wide.state], padded[:, wide.action] = rows[:, layout.state], rows[:, layout.action]
+    padded[:, wide.reward :] = rows[:, layout.reward :]
+    alike = tuple(AgentSpec(name=n, observation_size=7, action=Discrete(5)) for n in ("a", "b"))
+    built = config("qmix", micro_batches=2)
+    computed = [
+        [
+            update.tobytes()
+            for _, update in built.make(
+                EnvironmentSpec(agents=agents, state_size=3), seed=1, device="cpu"
+            ).gradients.compute(batch, range(2), iteration=0)
+        ]
+        for agents, batch in ((unequal, rows), (alike, padded))
+    ]
+    assert computed[0] == computed[1]
+
+
+def test_units_split_the_episodes_and_surplus_units_are_zero(recorded: dict[str, Any]) -> None:
+    algorithm = config("vdn", micro_batches=4).make(ENVIRONMENT, seed=0, device="cpu")
+    assert algorithm.problem.episodes is not None
+    rows = packed(recorded, algorithm.problem.episodes)
+    updates = dict(algorithm.gradients.compute(rows, range(4), iteration=0))
+    assert [bool(updates[unit].any()) for unit in range(4)] == [True, True, True, False]
+    assert algorithm.problem.units == tuple(Unit(None, part) for part in range(4))
+
+
+def test_padding_by_longer_episodes_of_other_units_changes_no_bit(
+    recorded: dict[str, Any],
+) -> None:
+    algorithm = config("qmix", micro_batches=3).make(ENVIRONMENT, seed=0, device="cpu")
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    rows = packed(recorded, layout)
+    first = rows[: episodes_in(rows, layout.length)[1].stop]
+    others = np.zeros((26, layout.row_size), np.float32)  # as many steps, of other lengths
+    others[[19, 21, 23, 25], layout.length] = [19, 1, 1, 1]
+    (_, whole), *_ = algorithm.gradients.compute(rows, [0], iteration=0)
+    batch = np.concatenate([first, others])
+    (_, again), *_ = algorithm.gradients.compute(batch, [0], iteration=0)
+    assert whole.tobytes() == again.tobytes()
+
+
+def test_entries_beyond_the_bound_of_encoding_are_clamped(recorded: dict[str, Any]) -> None:
+    algorithm = config("vdn").make(ENVIRONMENT, seed=0, device="cpu")
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    rows = packed(recorded, layout)
+    rows[:, layout.reward] *= 1e6
+    updates = [update for _, update in algorithm.gradients.compute(rows, range(3), iteration=0)]
+    assert max(np.abs(update).max() for update in updates) == 0.5
+
+
+@pytest.mark.parametrize("rule", ["rmsprop", "adam"])
+def test_the_optimiser_is_torch_s_with_a_clipped_global_norm(rule: str) -> None:
+    built = config("qmix", optimiser=rule, clip_norm=2.0, target_every=3)
+    algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
+    (group,) = nets_of(algorithm).parameters.groups
+    online, target = group.host[0][0, : group.size], group.host[1][0, : group.size]
+    parameter = torch.nn.Parameter(online.clone())
+    optimiser: torch.optim.Optimizer = torch.optim.Adam([parameter], lr=5e-4)
+    if rule == "rmsprop":
+        optimiser = torch.optim.RMSprop([parameter], lr=5e-4, alpha=0.99, eps=1e-5)
+    generator = np.random.default_rng(0)
+    for step in range(1, 7):
+        before = target.clone()
+        gradient = (10.0 ** (step - 4) * generator.standard_normal(group.size)).astype(np.float32)
+        parameter.grad = torch.from_numpy(gradient)
+        torch.nn.utils.clip_grad_norm_([parameter], 2.0)
+        optimiser.step()
+        algorithm.optimiser.step((gradient * np.float32(SCALE))[None])
+        torch.testing.assert_close(online, parameter.detach(), rtol=1e-6, atol=1e-7)
+        assert torch.equal(target, online if step % 3 == 0 else before)
+
+
+def test_continuous_actions_are_refused() -> None:
+    agents = (AgentSpec(name="arm", observation_size=3, action=Continuous((-1.0,), (1.0,))),)
+    with pytest.raises(ConfigError, match="arm has continuous actions"):
+        config("vdn").problem(EnvironmentSpec(agents=agents))
+
+
+@pytest.mark.parametrize(
+    ("params", "message"),
+    [
+        ({"micro_batches": 7}, "micro_batches must lie between 1 and batch_size = 6"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"clip_norm": 0.0}, "clip_norm"),
+        ({"hypernet_layers": 3}, "hypernet_layers"),
+    ],
+)
+def test_impossible_settings_are_refused(params: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        config("qmix", **params)
+
+
+def test_exploration_falls_linearly_and_stays() -> None:
+    annealing = Annealing(1.0, 0.05, 50_000)
+    assert [annealing.at(steps) for steps in (0, 25_000, 50_000, 10**9)] == pytest.approx(
+        [1.0, 0.525, 0.05, 0.05]
+    )
+
+
+def test_the_actor_explores_among_available_actions_and_remembers_what_it_did() -> None:
+    algorithm = config("qmix").make(ENVIRONMENT, seed=0, device="cpu")
+    actor = algorithm.actor
+    assert isinstance(actor, ValueActor)
+    generator = np.random.default_rng(0)
+    observation = generator.standard_normal((400, 21), dtype=np.float32)
+    available = np.tile([[True, False, True, True, False]], (400, 3))
+    alive = np.ones((400, 3), bool)
+    memory = actor.memory(400)
+    action, after = actor.act(
+        observation, memory, iteration=0, step=0, alive=alive, available=available
+    )
+    counts = action.reshape(-1, 5).sum(axis=0)
+    assert counts[1] == counts[4] == 0
+    assert counts[[0, 2, 3]].min() > 340
+    np.testing.assert_array_equal(after[1].reshape(400, -1), action)
+    actor.anneal(10**6)
+    settled, _ = actor.act(
+        observation, memory, iteration=0, step=0, alive=alive, available=available
+    )
+    greedy, _ = actor.act_greedily(observation, memory, available=available)
+    assert 0.02 < (settled != greedy).reshape(-1, 5).any(axis=1).mean() < 0.05
+
+
+def test_acting_step_by_step_computes_the_values_that_are_learned() -> None:
+    """The recurrent state of the actor is that of the loss."""
+    built = config("vdn")
+    algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
+    actor, layout = algorithm.actor, algorithm.problem.episodes
+    assert isinstance(actor, ValueActor)
+    assert layout is not None
+    rows = layout.synthetic(np.random.default_rng(5), 1)
+    (place,) = episodes_in(rows, layout.length)
+    batch = Trajectories([rows[place]], layout, device=torch.device("cpu"))
+    with torch.no_grad():
+        values = built.values(nets_of(algorithm).agent[0], batch)
+    state, last = actor.memory(1)
+    for step in range(len(rows)):
+        computed, state = actor._values(rows[[step], layout.observation], (state, last))
+        np.testing.assert_allclose(computed, values[step].numpy(), atol=1e-6)
+        last = np.eye(5, dtype=np.float32)[rows[[step], layout.action].astype(int)]

@@ -1,0 +1,75 @@
+"""The number of learners follows the code and the number of agents."""
+
+import warnings
+
+import pytest
+
+from fullrank.codes import codes, make_code
+from fullrank.common.errors import CodeError
+from fullrank.config import (
+    load,
+)
+from fullrank.wiring import code_of
+
+
+@pytest.mark.parametrize("agents", range(1, 13))
+@pytest.mark.parametrize("name", list(codes))
+def test_by_default_there_are_the_learners_that_the_code_needs(name: str, agents: int) -> None:
+    chosen = [f"code.name={name}", f"environment.agents={agents}"]
+    resolved = load(overrides=chosen).size()
+    assert resolved.origin["learners"] == f"default: {name} with {agents} agents"
+    with warnings.catch_warnings(action="ignore"):
+        code = make_code(name, rows=resolved.config.learners, units=agents)
+    assert code.rows >= agents
+    sure = name not in ("uncoded", "ldgm", "random_sparse")  # the last two depend on the draw
+    assert code.tolerance >= 1 or not sure
+
+
+def test_learners_follow_the_tolerance_asked_for() -> None:
+    overrides = ["environment.agents=8", "code.tolerance=3"]
+    assert load(overrides=overrides).size().config.learners == 11
+    given = load(overrides=[*overrides, "learners=15"]).size()
+    assert (given.config.learners, given.origin["learners"]) == (15, "--set")
+
+
+def test_learners_follow_the_units_of_an_algorithm_that_divides_its_work_otherwise() -> None:
+    battle = ["environment.name=smac_lite", "algorithm.name=qmix"]
+    resolved = load(overrides=battle).check()
+    assert resolved.config.learners == 5
+    assert resolved.origin["learners"] == "default: cyclic with 4 units"
+    assert load(overrides=[*battle, "algorithm.micro_batches=6"]).size().config.learners == 7
+
+
+def test_learners_follow_the_number_of_agents_of_an_environment_that_has_its_own() -> None:
+    factory = "tests.unit.environments.test_pettingzoo:Counting"
+    resolved = load(overrides=[f"environment.name={factory}", "code.tolerance=2"]).size()
+    assert (resolved.config.learners, resolved.config.environment.agents) == (5, 0)
+    assert resolved.origin["learners"] == "default: cyclic with 3 agents"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ("learners=4", "environment.agents=8"),
+            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
+            "--agents, or a lower code.tolerance",
+        ),
+        (
+            ("learners=4", "environment.agents=8", "code.name=mds"),
+            "mds needs learners >= agents: 4 < 8; use --learners 9 or fewer --agents",
+        ),
+        (
+            ("learners=9", "environment.agents=8", "code.name=ldpc"),
+            "ldpc has no code with rows = 9, units = 8; for 9 rows there are (M=6, w=3, gamma=1), "
+            "(M=4, w=3, gamma=2), (M=2, w=3, gamma=3); each learner has a row: use --learners 10",
+        ),
+    ],
+)
+def test_impossible_sizes_are_refused_with_the_way_out(
+    overrides: tuple[str, ...], message: str
+) -> None:
+    config = load(overrides=overrides).size().config
+    with pytest.raises(CodeError) as refused:
+        code_of(config, units=8)
+    assert str(refused.value) == message

@@ -1,0 +1,181 @@
+"""Any gymnasium environment with a part of its spaces for each agent can be run."""
+
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.spaces import Box, Discrete, MultiDiscrete, Tuple
+
+from fullrank.common.errors import ConfigError, EnvironmentFailed
+from fullrank.config import load
+from fullrank.environments import Continuous, make_environment, variant_of
+from fullrank.environments import Discrete as Choice
+from fullrank.environments.capabilities import shares_reward
+from fullrank.local import LocalRun
+from fullrank.training.evaluation import evaluate, random_actions
+
+OBSERVATIONS = Tuple((Box(-9.0, 9.0, (2,)), Box(-9.0, 9.0, (2,))))
+ACTIONS = Tuple((Discrete(3, start=5), Box(0.0, 1.0, (1,))))
+
+
+class Pair(gymnasium.Env[Any, Any]):
+    """Two agents observe the number of steps; arguments set the behaviour."""
+
+    def __init__(
+        self,
+        *,
+        observation: Callable[[int], Any] = lambda steps: np.full(2, steps, dtype=np.float32),
+        observation_space: Any = OBSERVATIONS,
+        action_space: Any = ACTIONS,
+        reward: Any = (1.0, 2.0),
+        last_step: int = 3,
+        truncate: bool = False,
+        received: list[Any] | None = None,
+    ) -> None:
+        self.observation_space, self.action_space = observation_space, action_space
+        self._observation, self._reward = observation, reward
+        self._last_step, self._truncate = last_step, truncate
+        self._received = [] if received is None else received
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> Any:
+        self._steps = 0
+        return (self._observation(0),) * 2, {}
+
+    def step(self, action: Any) -> Any:
+        self._steps += 1
+        self._received.append(action)
+        over = self._steps >= self._last_step
+        ends = (False, over) if self._truncate else (over, False)
+        return (self._observation(self._steps),) * 2, self._reward, *ends, {}
+
+
+gymnasium.register("Pair-v0", entry_point=f"{__name__}:Pair")
+
+
+def pair(*, copies: int = 1, **arguments: Any) -> Any:
+    return make_environment("gymnasium", copies=copies, id="Pair-v0", arguments=arguments)
+
+
+ACTION = np.array([[0.0, 1.0, 0.0, 0.5]], dtype=np.float32)
+
+
+def test_the_adapter_shows_what_the_environment_does() -> None:
+    received: list[Any] = []
+    environment = pair(received=received)
+    assert [agent.action for agent in environment.agents] == [Choice(3), Continuous((0.0,), (1.0,))]
+    assert environment.reset([0], [0]).tolist() == [[0, 0, 0, 0]]
+    steps = [environment.step(ACTION) for _ in range(3)]
+    assert received[-1] == (6, np.array([0.5]))
+    assert [step.reward.tolist() for step in steps] == [[[1, 2]]] * 3
+    assert [step.observation.tolist() for step in steps] == [[[1] * 4], [[2] * 4], [[0] * 4]]
+    assert [bool(step.terminated.all()) for step in steps] == [False, False, True]
+    assert [bool(step.ended[0]) for step in steps] == [False, False, True]
+
+
+def test_a_truncated_episode_shows_its_last_observation_and_is_not_terminal() -> None:
+    environment = pair(truncate=True, last_step=1)
+    environment.reset([0], [0])
+    step = environment.step(ACTION)
+    assert step.ended.all()
+    assert not step.terminated.any()
+    assert step.observation.tolist() == [[1] * 4]
+
+
+def test_a_number_as_reward_is_shared_and_a_list_is_not() -> None:
+    assert not shares_reward(pair())
+    shared = pair(reward=2.0)
+    assert shares_reward(shared)
+    shared.reset([0], [0])
+    assert shared.step(ACTION).reward.tolist() == [[2, 2]]
+    played = evaluate(shared, random_actions(shared.agents, seed=0), 2, seed=0)
+    assert played.returns.tolist() == [6, 6]
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("nowhere:Pair-v0", {}, "nowhere:Pair-v0 cannot be used: ModuleNotFoundError"),
+        ("Pair-v7", {}, "Pair-v7 cannot be used: VersionNotFound"),
+        ("Pair-v0", {"unknown": 1}, "cannot be used: TypeError"),
+        ("CartPole-v1", {}, "the observation space Box.* is not a Tuple with a part for each"),
+        ("Pair-v0", {"action_space": Discrete(3)}, r"the action space Discrete\(3\) is not a"),
+        (
+            "Pair-v0",
+            {"action_space": Tuple((Discrete(2), MultiDiscrete([2, 2])))},
+            "actions of MultiDiscrete",
+        ),
+        ("Pair-v0", {"action_space": Tuple((Discrete(2),))}, "different numbers of parts"),
+        ("Pair-v0", {"reward": (1.0, 2.0, 3.0)}, r"step 1 of copy 0: .*shape \(3,\), not \(2,\)"),
+        ("Pair-v0", {"reward": (1.0, np.nan)}, "step 1 of copy 0: .*reward is not finite"),
+        ("Pair-v0", {"observation": lambda _: np.array([0, np.inf])}, "observation is not finite"),
+        ("Pair-v0", {"observation": lambda _: np.zeros((1, 2))}, r"shape \(1, 2\), not"),
+    ],
+)
+def test_a_fault_is_one_line_that_names_the_environment(
+    name: str, arguments: dict[str, Any], message: str
+) -> None:
+    def play() -> None:
+        environment = make_environment("gymnasium", copies=1, id=name, arguments=arguments)
+        environment.reset([0], [0])
+        environment.step(ACTION)
+
+    with pytest.raises(EnvironmentFailed, match=message) as caught:
+        play()
+    assert name in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_number_of_agents_that_the_environment_does_not_have_is_refused() -> None:
+    assert len(make_environment("gymnasium", agents=2, copies=1, id="Pair-v0").agents) == 2
+    with pytest.raises(ConfigError, match=r"has 2 agents .* but 5 are asked for"):
+        make_environment("gymnasium", agents=5, copies=1, id="Pair-v0")
+
+
+FORAGING = "lbforaging:Foraging-5x5-2p-1f-coop-v3"
+WAREHOUSE = "rware:rware-tiny-2ag-v2"
+
+
+@pytest.fixture(params=[FORAGING, WAREHOUSE])
+def real(request: pytest.FixtureRequest) -> str:
+    """The id of an environment of an installed package."""
+    name: str = request.param
+    pytest.importorskip(name.partition(":")[0])
+    return name
+
+
+def test_a_real_environment_is_shown_as_it_is(real: str) -> None:
+    direct = gymnasium.make(real, disable_env_checker=True)
+    adapted = make_environment("gymnasium", copies=2, id=real)
+    observations, _ = direct.reset(seed=5)
+    joint = adapted.reset([4, 5], [0, 1])
+    sizes = [agent.action.size for agent in adapted.agents]
+    generator, returned = np.random.default_rng(0), 0.0
+    for _ in range(30):
+        np.testing.assert_array_equal(np.concatenate(observations), joint[1])
+        choices = [int(generator.integers(size)) for size in sizes]
+        packed = [np.eye(n, dtype=np.float32)[k] for n, k in zip(sizes, choices, strict=True)]
+        observations, reward, *_ = direct.step(tuple(choices))
+        step = adapted.step(np.tile(np.concatenate(packed), (2, 1)))
+        joint, returned = step.observation, returned + step.reward.sum()
+        assert step.reward[1].tolist() == list(reward)  # type: ignore[call-overload]
+    assert variant_of("gymnasium", {"id": real}) == real.partition(":")[0]
+
+
+def test_maddpg_trains_on_a_real_environment_and_equal_seeds_give_equal_bits(real: str) -> None:
+    options = {
+        "environment.name": "gymnasium",
+        "environment.id": real,
+        "iterations": 3,
+        "collect.warmup": 64,
+        "algorithm.batch_size": 32,
+        "algorithm.hidden": 16,
+    }
+
+    def digest(seed: int) -> str:
+        run = LocalRun(load(options={**options, "seed": seed}).check().config)
+        run.train()
+        return run.training.trainer.digest()
+
+    assert digest(0) == digest(0) != digest(1)

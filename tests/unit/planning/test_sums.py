@@ -1,0 +1,121 @@
+"""Candidates, plans and virtual time of codes that recover sums of units."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.registries import shipped
+
+from fullrank.codes import codes, make_code
+from fullrank.codes.conditions import decodable
+from fullrank.codes.targets import sum_of_units, sums_of_groups
+from fullrank.common.errors import CodeError
+from fullrank.common.linear_hash import HASH_BYTES
+from fullrank.common.types import Matrix
+from fullrank.common.updates import DIGEST_BYTES
+from fullrank.config import load
+from fullrank.config.auto_code import AutoCodeSettings
+from fullrank.config.plugins import problem_of
+from fullrank.planning import Observation, Planner, candidates
+from fullrank.planning.arrival import Arrivals, decodable_after
+from fullrank.planning.costs import Payload, Traffic
+from fullrank.rounds.round import Round
+from fullrank_faultlab.simulation import toy_algorithm
+
+assert toy_algorithm  # importing it registers the algorithms
+
+
+def free(matrix: Matrix) -> Traffic:
+    nothing = np.zeros(len(matrix), dtype=np.int64)
+    return Traffic(parameters=nothing, sample=nothing, digests=nothing, coded=nothing)
+
+
+def test_candidates_recover_the_target_asked_for() -> None:
+    target = sum_of_units(4)
+    options = candidates(rows=6, units=4, seed=0, target=target)
+    assert all((option.code.target == target).all() for option in options)
+    names = {option.name for option in options}
+    assert {"fractional", "cyclic", "mds"} <= names
+    assert "fractional" not in {option.name for option in candidates(rows=6, units=4, seed=0)}
+
+
+def test_codes_of_equal_rows_are_one_candidate_with_the_tolerance_that_they_have() -> None:
+    options = candidates(rows=6, units=4, seed=0, target=sum_of_units(4))
+    sums = [option for option in options if option.name == "fractional"]
+    assert [option.params for option in sums] == [{"tolerance": s} for s in (1, 2, 5)]
+    for option in sums:
+        assert option.code.tolerance == option.params["tolerance"]
+        again = make_code("fractional", rows=6, units=4, **option.params)
+        np.testing.assert_array_equal(again.matrix, option.code.matrix)
+
+
+def test_fewer_rows_than_units_have_candidates_if_their_sum_is_asked_for() -> None:
+    options = candidates(rows=3, units=8, seed=0, target=sum_of_units(8))
+    assert [option.label for option in options] == ["fractional,tolerance=2"]
+    assert candidates(rows=3, units=8, seed=0) == ()
+    assert candidates(rows=3, units=8, seed=0, target=sums_of_groups(2, 4)) == ()
+
+
+def observe(planner: Planner, *, late: set[int]) -> None:
+    """Learners 0 to 5 hold cyclic(1) of three units; some take ten seconds more."""
+    code = make_code("cyclic", rows=6, units=3, tolerance=1)
+    compute_s = np.multiply(0.1, code.load, dtype=np.float64)
+    delay_s = np.array([10.0 if learner in late else 0.0 for learner in range(6)])
+    arrival_s = compute_s + delay_s
+    for _ in range(20):
+        planner.observe(
+            Observation(
+                learners=tuple(range(6)),
+                load=code.load,
+                compute_s=compute_s,
+                arrival_s=arrival_s,
+                round_s=float(arrival_s.max()),
+                moved=free(code.matrix),
+            )
+        )
+
+
+def test_four_late_learners_of_six_leave_two_for_the_sum() -> None:
+    """No code recovers three units from two learners; the sum needs one learner of each group."""
+    plans = {}
+    for name, target in (("each", None), ("sum", sum_of_units(3))):
+        planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free, target=target)
+        observe(planner, late={0, 2, 3, 5})
+        plans[name] = planner.plan(range(6))
+    chosen, punctual = plans["sum"].candidate.code, np.array([[1, 4]])
+    assert decodable(chosen.matrix, punctual, target=chosen.target).all()
+    assert plans["sum"].forecasts[0].mean_s < 1.0 < 10.0 < plans["each"].forecasts[0].mean_s
+
+
+def test_too_few_learners_for_any_code_are_no_plan() -> None:
+    for target, learners in ((None, 3), (sum_of_units(3), 1)):
+        planner = Planner(AutoCodeSettings(), units=3, seed=0, moved=free, target=target)
+        with pytest.raises(CodeError, match=f"no code for {learners} learners and 3 units"):
+            planner.plan(range(learners))
+
+
+@given(
+    name=st.sampled_from([name for name in shipped(codes) if name != "ldpc"]),
+    spare=st.integers(2, 6),
+    groups=st.sampled_from([1, 2]),
+    seed=st.integers(0, 1000),
+)
+def test_virtual_time_commits_a_sum_at_the_arrival_at_which_a_round_turns_decodable(
+    name: str, spare: int, groups: int, seed: int
+) -> None:
+    target = sums_of_groups(groups, 4 // groups)
+    code = make_code(name, rows=4 + spare, units=4, target=target)
+    order = np.random.default_rng(seed).permutation(code.rows)
+    round_, count = Round(0, code), 0
+    while not round_.decodable:
+        round_.offer(learner=int(order[count]), row=int(order[count]))
+        count += 1
+    assert decodable_after(code.matrix, order, target) == count
+    assert Arrivals(code.matrix, target=target).needed(order[None]).tolist() == [count]
+
+
+def test_reports_of_sums_cost_their_linear_hashes() -> None:
+    for name, report_bytes in (("toy", DIGEST_BYTES), ("summed_toy", DIGEST_BYTES + HASH_BYTES)):
+        config = load(environ={}, options={"algorithm.name": name, "environment.agents": 2})
+        moved = Payload.of(problem_of(config.check().config)).traffic(np.ones((3, 2)))
+        assert moved.digests.tolist() == [2 * report_bytes] * 3

@@ -1,0 +1,47 @@
+"""The fence outlives the replay service, and a damaged one is refused."""
+
+from pathlib import Path
+
+import pytest
+
+from fullrank.common.errors import ConfigError, StaleTerm, VersionMismatch
+from fullrank.common.types import RunTerm
+from fullrank.replay.fence import FILE, Fence
+
+
+def test_a_restarted_service_refuses_whom_it_refused_before(tmp_path: Path) -> None:
+    Fence(tmp_path).raise_to("t", RunTerm("run", 3))
+    fence = Fence(tmp_path)
+    fence.check("t", RunTerm("run", 3))
+    for term in (1, 2, 3):
+        with pytest.raises(StaleTerm):
+            fence.raise_to("t", RunTerm("run", term))
+    with pytest.raises(StaleTerm):
+        fence.check("t", RunTerm("run", 2))
+    fence.raise_to("t", RunTerm("run", 4))
+
+
+def test_tables_are_fenced_each_on_its_own(tmp_path: Path) -> None:
+    fence = Fence(tmp_path)
+    fence.raise_to("a", RunTerm("run", 2))
+    fence.raise_to("b", RunTerm("run", 1))
+    fence.check("a", RunTerm("run", 2))
+    fence.check("b", RunTerm("run", 1))
+
+
+@pytest.mark.parametrize(
+    "content", ["", "[]", "{", '{"format": 1}', '{"format": 1, "tables": {"t": ["run"]}}']
+)
+def test_a_damaged_fence_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(ConfigError, match="damaged"):
+        Fence(tmp_path)
+
+
+@pytest.mark.parametrize(("content", "version"), [('{"t": ["run", 1]}', 0), ('{"format": 2}', 2)])
+def test_a_fence_of_another_format_is_refused_with_both_versions(
+    tmp_path: Path, content: str, version: int
+) -> None:
+    (tmp_path / FILE).write_text(content)
+    with pytest.raises(VersionMismatch, match=f"has format {version}, .* up to 1"):
+        Fence(tmp_path)

@@ -1,0 +1,112 @@
+"""A mapped table gathers what the writing process holds, or says that it cannot."""
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fullrank.common.errors import NotFound
+from fullrank.replay import TABLE, MappedTable, Priority, RingFile, Sample, Table, file_format
+
+CAPACITY, ROW_SIZE, SIZE = 50, 4, 64
+PRIORITIES = pytest.mark.parametrize("priority", [None, Priority(first=1, count=2, gain=3.0)])
+
+
+@pytest.fixture
+def storage(tmp_path: Path) -> RingFile:
+    path = tmp_path / "transitions.table"
+    return RingFile.create(path, row_size=ROW_SIZE, capacity=CAPACITY, sync=False)
+
+
+@pytest.fixture
+def table(storage: RingFile) -> Table:
+    return Table(storage, capacity=CAPACITY)
+
+
+def append(table: Table, count: int) -> None:
+    values = np.arange(table.head, table.head + count, dtype=np.float32)
+    table.append(table.head, values[:, None] % np.array([7, 5, 3, 2], np.float32))
+
+
+def sample_of(table: Table, *, iteration: int = 0, priority: Priority | None = None) -> Sample:
+    return Sample(
+        table=TABLE,
+        seed=1,
+        iteration=iteration,
+        tail=table.tail,
+        head=table.head,
+        size=SIZE,
+        priority=priority,
+    )
+
+
+@PRIORITIES
+def test_it_gathers_the_writers_minibatches_as_the_ring_turns(
+    storage: RingFile, table: Table, priority: Priority | None
+) -> None:
+    mapped = MappedTable(storage.path, storage.instance)
+    for iteration in range(30):
+        append(table, 11)
+        sample = sample_of(table, iteration=iteration, priority=priority)
+        np.testing.assert_array_equal(mapped.gather(sample), table.minibatch(sample))
+    assert table.tail > CAPACITY
+
+
+def test_evicted_rows_are_refused(storage: RingFile, table: Table) -> None:
+    mapped = MappedTable(storage.path, storage.instance)
+    append(table, CAPACITY)
+    sample = sample_of(table)
+    append(table, 1)
+    assert mapped.gather(sample) is None
+
+
+def test_rows_evicted_while_they_are_gathered_are_refused(
+    storage: RingFile, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slots still hold the rows then, so that their checksums match."""
+    mapped = MappedTable(storage.path, storage.instance)
+    append(table, CAPACITY)
+    sample, gather = sample_of(table), np.take
+
+    def slow_take(*args: object, **options: object) -> object:
+        monkeypatch.undo()
+        append(table, 1)
+        return gather(*args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(np, "take", slow_take)
+    assert mapped.gather(sample) is None
+
+
+def test_rows_that_are_not_written_yet_are_refused(storage: RingFile, table: Table) -> None:
+    mapped = MappedTable(storage.path, storage.instance)
+    append(table, 10)
+    sample = sample_of(table)
+    table.truncate(5)
+    assert mapped.gather(sample) is None
+
+
+def test_a_torn_row_is_refused(storage: RingFile, table: Table) -> None:
+    mapped = MappedTable(storage.path, storage.instance)
+    append(table, 1)
+    rows_at = file_format.FileLayout(row_size=ROW_SIZE, slots=len(storage.rows)).rows_at
+    with storage.path.open("r+b") as file:
+        os.pwrite(file.fileno(), b"\x55", rows_at + 3)
+    assert mapped.gather(sample_of(table)) is None
+
+
+def test_only_the_file_that_the_service_has_opened_is_mapped(storage: RingFile) -> None:
+    with pytest.raises(NotFound, match="is not the file that the replay service has opened"):
+        MappedTable(storage.path, bytes(16))
+    reopened = RingFile(storage.path, sync=False)
+    assert reopened.instance != storage.instance
+    MappedTable(storage.path, reopened.instance)
+
+
+@pytest.mark.parametrize("content", [None, b"", bytes(100_000), b"FRTABLE2" + bytes(100_000)])
+def test_what_is_not_a_table_is_not_mapped(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "transitions.table"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(NotFound, match="the table cannot be mapped"):
+        MappedTable(path, bytes(16))

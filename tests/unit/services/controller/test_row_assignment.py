@@ -1,0 +1,193 @@
+"""Rows are assigned to the attached learners; too few of them get a smaller code."""
+
+import numpy as np
+import pytest
+from tests.unit.services.controller.builders import UNITS, join, make_run
+
+from fullrank.codes import Code, Tolerance
+from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
+from fullrank.common.errors import CodeError
+from fullrank.config import PluginSettings
+from fullrank_controller.membership import row_assignment as module
+from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.row_assignment import (
+    RowAssignment,
+    largest_code,
+    make_assignment,
+)
+
+
+def assigned(
+    learners: int, *, name: str = "cyclic", **params: object
+) -> tuple[RowAssignment, list[Member]]:
+    members = join(make_run(), learners)
+    requested = PluginSettings(name=name, params=params)
+    assignment = make_assignment(0, members, requested=requested, units=UNITS, seed=0)
+    assert assignment is not None
+    return assignment, members
+
+
+@pytest.mark.parametrize(
+    ("learners", "rows", "tolerance"), [(7, 7, 2), (5, 5, 2), (4, 4, 1), (3, 3, 0)]
+)
+async def test_a_cyclic_code_keeps_as_much_tolerance_as_the_learners_allow(
+    learners: int, rows: int, tolerance: int
+) -> None:
+    assignment, members = assigned(learners, tolerance=2)
+    assert (assignment.code.rows, assignment.code.tolerance) == (rows, tolerance)
+    assert assignment.holders == dict(enumerate(members))
+    assert assignment.spares == 0
+
+
+async def test_the_largest_code_that_exists_is_assigned_and_the_rest_are_spares() -> None:
+    existing = {rows for rows in range(4, 9) if largest_code_rows(rows) == rows}
+    assert existing < set(range(4, 9)), "ldpc exists for some sizes only"
+    learners = next(
+        rows for rows in range(8, 3, -1) if rows not in existing and rows > min(existing)
+    )
+    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
+    assert code is not None
+    assert code.rows == max(rows for rows in existing if rows < learners)
+
+
+def largest_code_rows(learners: int) -> int:
+    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
+    return code.rows if code else 0
+
+
+async def test_fewer_learners_than_units_hold_no_code() -> None:
+    assert (
+        make_assignment(
+            0, join(make_run(), 2), requested=PluginSettings(name="mds"), units=UNITS, seed=0
+        )
+        is None
+    )
+    assert make_assignment(0, [], requested=PluginSettings(name="mds"), units=UNITS, seed=0) is None
+
+
+async def test_empty_rows_are_not_assigned() -> None:
+    assignment, members = assigned(5, name="uncoded")
+    assert assignment.holders == dict(enumerate(members[:3]))
+    assert assignment.spares == 2
+    assert assignment.vacant() == []
+    assert assignment.remaining_tolerance() == 0
+
+
+async def test_a_vacant_row_costs_tolerance_until_a_spare_takes_it() -> None:
+    assignment, members = assigned(5, tolerance=1)
+    left = [member for member in members if member.learner != 2]
+    assignment.drop_absent(left)
+    assert assignment.vacant() == [2]
+    assert assignment.remaining_tolerance() == 0
+    [newcomer] = join(make_run())
+    assert assignment.fill([*left, newcomer])
+    assert newcomer in assignment.holders.values()
+    assert (
+        assignment.placement.changed == assignment.code.load[2]
+    )  # no other learner computes a new unit
+    assert assignment.remaining_tolerance() == 1
+
+
+async def test_a_code_is_not_for_those_who_could_hold_more_of_another() -> None:
+    assignment, members = assigned(4, tolerance=1)
+    assert assignment.fill(members)
+    assert not assignment.fill([*members, *join(make_run())])  # a newcomer
+    spared, members = assigned(6, name="uncoded")
+    spared.drop_absent(members[2:])
+    assert spared.fill(members[2:])
+    assert not spared.vacant()
+
+
+async def test_no_learner_gets_a_second_row() -> None:
+    assignment, members = assigned(4, tolerance=1)
+    assignment.drop_absent(members[1:])
+    assert assignment.fill(members[1:])
+    assert assignment.vacant() == [0]
+
+
+async def test_rows_that_are_left_may_still_determine_everything() -> None:
+    assignment, members = assigned(4, tolerance=1)
+    assignment.drop_absent(members[1:])
+    assert assignment.decodable
+    assignment.drop_absent(members[2:])
+    assert not assignment.decodable
+
+
+async def test_holders_of_a_unit_are_in_different_domains() -> None:
+    roster = Roster()
+    members = [roster.join("pod", now=0.0, domain=("zone", f"node{j // 2}")) for j in range(6)]
+    requested = PluginSettings(name="cyclic", params={"tolerance": 2})
+    assignment = make_assignment(0, members, requested=requested, units=UNITS, seed=0)
+    assert assignment is not None
+    for unit in range(UNITS):
+        nodes = [
+            assignment.holders[row].domain for row in range(6) if assignment.code.matrix[row, unit]
+        ]
+        assert len(set(nodes)) == len(nodes) == 3
+
+
+async def test_a_new_assignment_leaves_units_where_they_are() -> None:
+    assignment, members = assigned(8, tolerance=2)
+    requested = PluginSettings(name="cyclic", params={"tolerance": 2})
+    left = [member for member in members if member.learner != 3]
+    fresh = make_assignment(1, left, requested=requested, units=UNITS, seed=0, previous=assignment)
+    assert fresh is not None
+    moved = fresh.held(left) & ~assignment.held(left)
+    assert fresh.placement.changed == moved.sum() <= 2
+
+
+async def test_a_code_without_its_stated_tolerance_is_not_assigned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    matrix = np.eye(4, UNITS)
+    false = Code(name="false", matrix=matrix, known_tolerance=Tolerance(1, "closed form"))
+    monkeypatch.setattr(module, "make_code", lambda *_, **__: false)
+    with pytest.raises(CodeError, match="does not tolerate the 1 losses"):
+        assigned(4)
+
+
+@pytest.mark.parametrize(("learners", "tolerance"), [(6, 2), (3, 2), (2, 1), (1, 0)])
+async def test_fewer_learners_than_units_hold_a_code_of_their_sum(
+    learners: int, tolerance: int
+) -> None:
+    code = largest_code(
+        "fractional",
+        {"tolerance": 2},
+        learners=learners,
+        units=4,
+        seed=0,
+        target=sum_of_units(4),
+    )
+    assert code is not None
+    assert (code.rows, code.tolerance) == (learners, tolerance)
+
+
+@pytest.mark.parametrize(("learners", "tolerance"), [(7, 2), (5, 1), (4, 0)])
+async def test_a_code_of_all_units_keeps_its_tolerance_for_their_sum_as_for_each(
+    learners: int, tolerance: int
+) -> None:
+    for target in (sum_of_units(4), each_unit(4)):
+        code = largest_code(
+            "cyclic", {"tolerance": 2}, learners=learners, units=4, seed=0, target=target
+        )
+        assert code is not None
+        assert (code.rows, code.tolerance) == (learners, tolerance)
+
+
+async def test_fewer_learners_than_the_rank_of_the_target_hold_no_code() -> None:
+    target = sums_of_groups(2, 2)
+    assert largest_code("fractional", {}, learners=1, units=4, seed=0, target=target) is None
+    assert largest_code("mds", {}, learners=3, units=4, seed=0, target=target) is None
+
+
+async def test_a_tolerance_too_high_for_several_sums_is_lowered_no_further_than_needed() -> None:
+    code = largest_code(
+        "fractional",
+        {"tolerance": 3},
+        learners=6,
+        units=8,
+        seed=0,
+        target=sums_of_groups(2, 4),
+    )
+    assert code is not None
+    assert (code.rows, code.tolerance) == (6, 2)

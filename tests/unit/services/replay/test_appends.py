@@ -1,0 +1,167 @@
+"""Appends over a real server: every refusal has its status and stores nothing."""
+
+from dataclasses import replace
+
+import grpc
+import numpy as np
+import pytest
+from tests.waiting import WAIT_S
+
+from fullrank.common.types import FloatArray
+from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
+from fullrank.rpc.codec import CHUNK_BYTES
+from fullrank.v1 import replay_pb2 as pb
+from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
+from fullrank_replay import appends
+
+from .replay_service import Replay, append, drawn, eventually, rows, sample, serving
+
+
+def damaged(sent: FloatArray, **changes: object) -> list[pb.AppendRequest]:
+    """An append of ``sent`` at position 4 whose first chunk has other fields."""
+    messages = append(sent, at=4)
+    for name, value in changes.items():
+        setattr(messages[0].chunk, name, value)
+    return messages
+
+
+async def test_a_large_append_and_minibatch_travel_in_chunks() -> None:
+    row_size = 1000
+    count = 3 * CHUNK_BYTES // (4 * row_size)
+    async with serving(row_size=row_size, capacity=count) as service:
+        data = rows(count, row_size=row_size)
+        await service.client.append(0, data)
+        wanted = sample(head=count, size=count)
+        got = await drawn(service.client, wanted, row_size=row_size)
+    assert np.array_equal(got, data[wanted.positions()])
+
+
+async def test_an_append_may_be_repeated(replay: Replay) -> None:
+    for _ in range(3):
+        assert (await replay.append(append(rows(4)))).head == 4
+    assert (await replay.append(append(rows(6)))).head == 6
+    wanted = sample(head=6)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(6)[wanted.positions()])
+
+
+async def test_rows_sent_again_are_stored_once_and_counted(replay: Replay) -> None:
+    requests = [append(rows(4)), append(rows(4)), append(rows(6)), append(rows(3, first=2), at=2)]
+    answers = [await replay.append(messages) for messages in requests]
+    assert [(answer.head, answer.repeated) for answer in answers] == [
+        (4, 0),
+        (4, 4),
+        (6, 8),
+        (6, 11),
+    ]
+
+
+async def test_another_row_at_a_written_position_is_refused(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    code, details = await replay.refused(append(rows(4, first=1)))
+    assert code is grpc.StatusCode.INVALID_ARGUMENT
+    assert "a position is written once" in details
+
+
+INFINITE = np.array([[1.0, np.inf, 0.0]], np.float32)
+
+
+@pytest.mark.parametrize(
+    ("messages", "code", "said"),
+    [
+        (append(rows(1), at=5), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap: the head is 4"),
+        (append(rows(1), at=2**63), grpc.StatusCode.OUT_OF_RANGE, "would leave a gap"),
+        (damaged(rows(1), crc32c=1), grpc.StatusCode.INVALID_ARGUMENT, "chunk.crc32c does not"),
+        (damaged(rows(1), array=1), grpc.StatusCode.INVALID_ARGUMENT, "chunk.array is 1"),
+        (damaged(rows(1), offset=4), grpc.StatusCode.INVALID_ARGUMENT, "chunk.offset is 4"),
+        (damaged(rows(2), total=36), grpc.StatusCode.INVALID_ARGUMENT, "the stream ended before"),
+        (damaged(rows(2), total=12), grpc.StatusCode.INVALID_ARGUMENT, "chunk.data of 24 bytes"),
+        (damaged(rows(1), total=2**62), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
+        (
+            damaged(rows(1), total=12 * 2**40),
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "an append has at most 4194300 bytes",
+        ),
+        (append(rows(1), at=4) * 2, grpc.StatusCode.INVALID_ARGUMENT, "table is given again"),
+        (
+            [*append(rows(1), at=4), pb.AppendRequest()],
+            grpc.StatusCode.INVALID_ARGUMENT,
+            "chunk.offset is 0, beyond the end",
+        ),
+        ([], grpc.StatusCode.INVALID_ARGUMENT, "at least one message"),
+        (append(INFINITE, at=4), grpc.StatusCode.INVALID_ARGUMENT, "not finite"),
+        (append(rows(1)[:, :2], at=4), grpc.StatusCode.INVALID_ARGUMENT, "whole number of rows"),
+        (append(rows(11), at=4), grpc.StatusCode.INVALID_ARGUMENT, "exceed the capacity of 10"),
+        (append(rows(1), table="t"), grpc.StatusCode.NOT_FOUND, "there is no table 't'"),
+        (
+            damaged(rows(1), data=bytes(MESSAGE_BYTES)),
+            grpc.StatusCode.RESOURCE_EXHAUSTED,
+            "larger than max",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, grpc.StatusCode) else "",
+)
+async def test_a_wrong_append_is_refused_and_stores_nothing(
+    replay: Replay, messages: list[pb.AppendRequest], code: grpc.StatusCode, said: str
+) -> None:
+    await replay.client.append(0, rows(4))
+    async with grpc.aio.insecure_channel(replay.address) as unlimited:
+        refused = await replace(replay, stub=ReplayServiceStub(unlimited)).refused(messages)
+    assert refused[0] is code
+    assert said in refused[1]
+    assert await replay.client.append(4, rows(1, first=4)) == 5
+    wanted = sample(head=5)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(5)[wanted.positions()])
+
+
+LARGE = MESSAGE_BYTES // 4 + 1000
+"""Entries of a row that is larger than a message."""
+
+
+async def test_rows_larger_than_a_message_are_stored_once_and_drawn() -> None:
+    async with serving(row_size=LARGE, capacity=3) as service:
+        data = rows(2, row_size=LARGE)
+        assert await service.client.append(0, data) == 2
+        assert await service.client.append(0, data) == 2
+        wanted = sample(head=2, size=3)
+        got = await drawn(service.client, wanted, row_size=LARGE)
+    assert np.array_equal(got, data[wanted.positions()])
+
+
+async def test_an_append_that_breaks_off_stores_nothing_and_can_be_made_again() -> None:
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        async with open_channel(service.address) as channel:
+            call = ReplayServiceStub(channel).Append(timeout=WAIT_S)
+            for message in messages[:-1]:
+                await call.write(message)
+            await eventually(lambda: service.servicer.waiting == 1)
+        await eventually(lambda: service.servicer.waiting == 0)
+        assert service.head == 0
+        assert (await service.append(messages)).head == 1
+
+
+async def test_a_caller_that_sends_no_more_gives_its_room_to_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(appends, "RECEIVE_S", 0.05)
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        call = service.stub.Append(timeout=WAIT_S)
+        await call.write(messages[0])
+        assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert (await service.append(messages)).head == 1
+
+
+async def test_large_appends_take_a_bounded_room_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(appends, "APPENDS", 1)
+    async with serving(row_size=LARGE, capacity=3) as service:
+        messages = append(rows(1, row_size=LARGE))
+        call = service.stub.Append(timeout=WAIT_S)
+        await call.write(messages[0])
+        await eventually(lambda: service.servicer.waiting == 1)
+        code, details = await service.refused(messages)
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert f"1 appends of {4 * LARGE} bytes wait already" in details
+        call.cancel()
+        await eventually(lambda: service.servicer.waiting == 0)
+        assert (await service.append(messages)).head == 1

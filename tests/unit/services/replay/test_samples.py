@@ -1,0 +1,116 @@
+"""Samples over a real server: minibatches, refusals with their status, shared gathers."""
+
+import asyncio
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from tests.waiting import WAIT_S
+
+from fullrank.common.errors import (
+    FullrankError,
+    InvalidContribution,
+    NotFound,
+    OutOfRange,
+)
+from fullrank.common.types import FloatArray
+from fullrank.replay import TABLE, EpisodeDraw, Sample, Table
+from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.messages import sample_message
+from fullrank_replay import pacing, servicer
+
+from .replay_service import ROW_SIZE, Replay, drawn, rows, sample
+
+
+async def test_a_minibatch_is_the_rows_at_its_positions(replay: Replay) -> None:
+    assert await replay.client.append(0, rows(4)) == 4
+    wanted = sample()
+    assert np.array_equal(await drawn(replay.client, wanted), rows(4)[wanted.positions()])
+
+
+async def test_a_minibatch_of_episodes_is_sent_whole_however_long_they_are(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stored, column = rows(9), ROW_SIZE - 1
+    stored[:, column] = 0.0
+    stored[[2, 8], column] = [2, 5]
+    await replay.client.append(0, stored)
+    draw = EpisodeDraw(length=column, newest=7)
+    wanted = replace(sample(head=9, size=5), episodes=draw)
+    expected = replay.store.tables[TABLE].minibatch(wanted)
+    assert len(expected) > wanted.size
+    assert np.array_equal(await drawn(replay.client, wanted), expected)
+    monkeypatch.setattr(servicer, "rows_per_minibatch", lambda row_bytes: len(expected) - 1)
+    with pytest.raises(InvalidContribution, match=f"which makes {len(expected)} rows"):
+        await drawn(replay.client, wanted)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "error", "said"),
+    [
+        (sample(head=13), OutOfRange, "position 12 is not written yet: head 12"),
+        (sample(tail=1, head=12), OutOfRange, "position 1 was evicted: the tail is 2"),
+        (sample(tail=5, head=5), OutOfRange, "an empty sample"),
+        (sample(tail=2, head=12, size=2**30), InvalidContribution, "sample.size is 1073741824"),
+    ],
+)
+async def test_a_sample_that_cannot_be_served_is_refused(
+    replay: Replay,
+    wanted: Sample,
+    error: type[FullrankError],
+    said: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(pacing, "PATIENCE_S", 0.05)
+    await replay.client.append(0, rows(8))
+    await replay.client.append(8, rows(4, first=8))
+    with pytest.raises(error, match=said):
+        await replay.client.get_sample(sample_message(wanted), row_size=ROW_SIZE)
+    served = sample(tail=2, head=12)
+    expected = rows(12)[served.positions()]
+    assert np.array_equal(await drawn(replay.client, served), expected)
+
+
+async def test_a_sample_of_an_unknown_table_is_not_found(replay: Replay) -> None:
+    message = sample_message(sample())
+    message.table = "other"
+    with pytest.raises(NotFound, match="there is no table 'other'"):
+        await replay.client.get_sample(message, row_size=ROW_SIZE)
+
+
+async def test_learners_that_ask_at_once_share_one_gather(
+    replay: Replay, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gathered = []
+    gather = Table.gather
+
+    def counted(table: Table, positions: np.ndarray[tuple[int], np.dtype[np.int64]]) -> FloatArray:
+        gathered.append(len(positions))
+        return gather(table, positions)
+
+    await replay.client.append(0, rows(4))
+    monkeypatch.setattr(Table, "gather", counted)
+    clients = [ReplayClient(replay.address, deadline_s=WAIT_S) for _ in range(6)]
+    got = await asyncio.gather(*(drawn(client, sample()) for client in clients))
+    assert gathered == [8]
+    assert all(np.array_equal(batch, got[0]) for batch in got)
+    for client in clients:
+        await client.close()
+
+
+async def test_samples_asked_for_at_once_over_one_stream_come_in_order(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    wanted = [sample(iteration=iteration) for iteration in range(5)]
+    got = await asyncio.gather(*(drawn(replay.client, each) for each in wanted))
+    for each, batch in zip(wanted, got, strict=True):
+        assert np.array_equal(batch, rows(4)[each.positions()])
+
+
+async def test_an_abandoned_minibatch_does_not_spoil_the_next(replay: Replay) -> None:
+    await replay.client.append(0, rows(4))
+    abandoned = asyncio.create_task(drawn(replay.client, sample()))
+    await asyncio.sleep(0)
+    abandoned.cancel()
+    await asyncio.wait({abandoned})
+    wanted = sample(iteration=1)
+    assert np.array_equal(await drawn(replay.client, wanted), rows(4)[wanted.positions()])

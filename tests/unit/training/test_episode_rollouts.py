@@ -1,0 +1,157 @@
+"""Collection of whole episodes."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from fullrank.algorithms import EnvironmentSpec
+from fullrank.algorithms.qmix import QMIX
+from fullrank.common.errors import CheckpointUnusable
+from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments import AgentSpec, Discrete, Step
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
+from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.rollouts import Collected
+
+AGENTS = tuple(AgentSpec(name=f"a{i}", observation_size=2, action=Discrete(3)) for i in range(2))
+LAYOUT = EpisodeLayout(observation_sizes=(2, 2), action_sizes=(3, 3), state_size=3)
+
+
+class Countdown:
+    """Copy c ends after 2 + seed % 4 steps; agent 1 dies after the first step.
+
+    Observations hold the step and the seed, states also the number of copies. Even seeds
+    terminate, odd ones are cut off.
+    """
+
+    agents = AGENTS
+    state_size = 3
+    shared_reward = True
+
+    def __init__(self, copies: int) -> None:
+        self.copies = copies
+        self.seeds, self.steps = np.zeros(copies, int), np.zeros(copies, int)
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        self.seeds[list(copies)] = np.array(seeds) % 100
+        self.steps[list(copies)] = 0
+        return self._observation()
+
+    def _observation(self) -> FloatArray:
+        own = np.stack([self.steps, self.seeds], axis=1)
+        return np.tile(own, (1, 2)).astype(np.float32)
+
+    def state(self) -> FloatArray:
+        count = np.full(self.copies, self.copies)
+        return np.stack([self.steps, self.seeds, count], axis=1).astype(np.float32)
+
+    def step(self, action: FloatArray) -> Step:
+        self.steps += 1
+        ended = self.steps == 2 + self.seeds % 4
+        terminated = np.stack([ended & (self.seeds % 2 == 0), self.steps == 1], axis=1)
+        reward = np.repeat((10.0 * self.steps + self.seeds)[:, None], 2, axis=1)
+        alive = np.stack([~ended, np.zeros_like(ended)], axis=1)
+        return Step(self._observation(), reward, terminated, alive, ended)
+
+    def close(self) -> None:
+        pass
+
+
+class MaskedCountdown(Countdown):
+    """The action of step t is not available in step t."""
+
+    def available(self) -> BoolArray:
+        free = np.arange(3) != (self.steps % 3)[:, None]
+        dead = np.arange(3) == 0
+        second = np.where((self.steps > 0)[:, None], dead, free)
+        return np.concatenate([free, second], axis=1)
+
+
+def rollout(
+    copies: int, *, seed: int = 3, kind: type[Countdown] = MaskedCountdown
+) -> EpisodeRollout:
+    environment = kind(copies)
+    algorithm = QMIX(hidden=4, exploration_steps=50).make(
+        EnvironmentSpec(agents=AGENTS, state_size=3), seed=0, device="cpu"
+    )
+    return EpisodeRollout(environment, algorithm.actor, LAYOUT, seed=seed)
+
+
+def episodes(collected: Collected) -> list[FloatArray]:
+    return [collected.rows[place] for place in episodes_in(collected.rows, LAYOUT.length)]
+
+
+def test_each_copy_plays_one_whole_episode() -> None:
+    collected = rollout(5).collect(25, iteration=0)
+    played = episodes(collected)
+    assert len(played) == 5
+    assert len({len(rows) for rows in played}) > 1
+    for rows, total in zip(played, collected.returns.tolist(), strict=True):
+        steps, seed = len(rows) - 1, int(rows[0, 1])
+        assert steps == 2 + seed % 4
+        np.testing.assert_array_equal(rows[:, LAYOUT.observation.start], np.arange(steps + 1))
+        np.testing.assert_array_equal(
+            rows[:, LAYOUT.state], [[t, seed, 5] for t in range(steps + 1)]
+        )
+        np.testing.assert_array_equal(
+            rows[:-1, LAYOUT.reward], 10.0 * np.arange(1, steps + 1) + seed
+        )
+        assert rows[:, LAYOUT.reward].sum() == total
+        assert rows[:, LAYOUT.terminated].tolist() == [0.0] * (steps - 1) + [seed % 2 == 0, 0.0]
+
+
+def test_actions_are_available_and_dead_agents_take_their_only_one() -> None:
+    for rows in episodes(rollout(5).collect(0, iteration=0)):
+        available = rows[:, LAYOUT.available].reshape(len(rows), 2, 3)
+        action = rows[:-1, LAYOUT.action].astype(int)
+        taken = np.take_along_axis(available[:-1], action[..., None], axis=2)
+        assert taken.all()
+        assert (action[1:, 1] == 0).all()
+
+
+def test_agents_that_cannot_act_have_no_action_without_masks() -> None:
+    for rows in episodes(rollout(5, kind=Countdown).collect(0, iteration=0)):
+        available = rows[:, LAYOUT.available].reshape(len(rows), 2, 3)
+        assert available[:-1, 0].all()
+        assert available[0, 1].all()
+        assert not available[1:, 1].any()
+        assert (rows[1:-1, LAYOUT.action.start + 1] == NO_ACTION).all()
+
+
+def test_a_collection_is_repeated_by_its_state() -> None:
+    first = rollout(4)
+    first.collect(0, iteration=0)
+    state = first.state()
+    expected = first.collect(0, iteration=1)
+    again = rollout(4)
+    again.load(state)
+    np.testing.assert_array_equal(again.collect(0, iteration=1).rows, expected.rows)
+    other = rollout(4)
+    assert other.collect(0, iteration=1).rows.tobytes() != expected.rows.tobytes()
+
+
+def test_exploration_falls_with_the_steps_that_were_played() -> None:
+    """With 50 steps until the end of the schedule, later actions are mostly those of the policy."""
+    playing = rollout(8)
+    seen = []
+    for iteration in range(6):
+        seen.append(playing._player._epsilon)  # type: ignore[attr-defined]
+        playing.collect(0, iteration=iteration)
+    assert seen[0] == seen[1] == 1.0
+    assert seen[2] < 1.0
+    assert seen[-1] == pytest.approx(0.05)
+
+
+def test_a_long_collection_plays_several_rounds() -> None:
+    collected = rollout(2).play(30, iteration=-1)
+    played = episodes(collected)
+    assert len(collected.rows) >= 30
+    assert len(played) % 2 == 0
+    assert len(collected.rows) - sum(map(len, played[-2:])) < 30
+    assert len({rows.tobytes() for rows in played}) == len(played)
+
+
+def test_a_state_of_transitions_is_refused() -> None:
+    with pytest.raises(CheckpointUnusable, match="does not count episodes"):
+        rollout(2).load({"episodes_finished": np.zeros(2)})
