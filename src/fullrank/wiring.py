@@ -25,7 +25,7 @@ from fullrank.config.auto_code import code_choices
 from fullrank.config.plugins import learners_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
-from fullrank.environments.capabilities import own_state_size
+from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.replay.samplers import Priority
 from fullrank.stragglers import DelayModel, delay_models
@@ -55,6 +55,11 @@ class Training:
         """Return the entries of the environment's global state, 0 if it has none."""
         return self.collector.state_size
 
+    @property
+    def masked(self) -> bool:
+        """Return whether some actions may be unavailable to a living agent."""
+        return self.collector.masked
+
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
 
@@ -82,7 +87,12 @@ def training_of(config: RunConfig) -> Training:
         EnvironmentFailed: The environment cannot be made.
     """
     environment = environment_of(config, copies=config.environment.copies)
-    algorithm = algorithm_of(config, environment.agents, state_size=own_state_size(environment))
+    algorithm = algorithm_of(
+        config,
+        environment.agents,
+        state_size=own_state_size(environment),
+        masked=offers_masks(environment),
+    )
     collector = Collector(
         lambda copies: environment_of(config, copies=copies),
         environment,
@@ -129,7 +139,7 @@ def environment_of(config: RunConfig, *, copies: int) -> Environment:
 
 
 def algorithm_of(
-    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int = 0
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int = 0, masked: bool = False
 ) -> Algorithm:
     """Build the configured algorithm for the environment's agents, with initial parameters.
 
@@ -137,13 +147,14 @@ def algorithm_of(
         config: The configuration.
         agents: Specifications of the environment's agents, in order.
         state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
 
     Raises:
         ConfigError: The configuration names something unknown or is inconsistent.
     """
     built = algorithm_config_of(config)
     return built.make(
-        _environment_spec(config, agents, state_size),
+        _environment_spec(config, agents, state_size, masked),
         seed=config.seed,
         device=config.compute.device,
     )
@@ -159,7 +170,7 @@ def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
 
 
 def _environment_spec(
-    config: RunConfig, agents: Sequence[AgentSpec], state_size: int
+    config: RunConfig, agents: Sequence[AgentSpec], state_size: int, masked: bool
 ) -> EnvironmentSpec:
     settings = config.environment
     return environment_spec(
@@ -168,6 +179,7 @@ def _environment_spec(
         count=settings.agents,
         params=settings.params,
         state_size=state_size,
+        masked=masked,
     )
 
 

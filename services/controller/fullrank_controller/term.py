@@ -98,6 +98,7 @@ def _welcome(
         configuration=to_toml(config),
         agents=[encode_agent(agent) for agent in training.collector.agents],
         state_size=training.state_size,
+        masked=training.masked,
         replay_address=replay_address,
     )
 

@@ -28,11 +28,14 @@ class RunContext:
         self.run_term = RunTerm(welcome.run, welcome.term)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
-        self.algorithm: Algorithm = algorithm_of(self.config, agents, state_size=welcome.state_size)
+        self.algorithm: Algorithm = algorithm_of(
+            self.config, agents, state_size=welcome.state_size, masked=welcome.masked
+        )
         self.problem, gradients = self.algorithm.problem, self.algorithm.gradients
         self.worker = Worker(self.problem, gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
-        self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout_of(agents)))
+        layout = layout_of(agents, masked=self.problem.masked)
+        self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout))
 
     def _probe_batch(self, layout: Layout) -> FloatArray:
         """Make a synthetic minibatch in which every agent acts."""

@@ -29,7 +29,6 @@ from fullrank.algorithms.base import (
     Problem,
     Section,
     Unit,
-    layout_of,
 )
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
@@ -114,8 +113,9 @@ class ActorCritic(Hyperparameters, ABC):
                 for (role, agent), id_ in ids.items()
             ),
             reads=tuple(tuple(sorted({ids[pair] for pair in pairs})) for pairs in reads),
-            row_size=layout_of(environment.agents).row_size,
+            row_size=environment.layout.row_size,
             data=self.data_mode(),
+            masked=environment.masked,
         )
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
@@ -149,7 +149,7 @@ class ActorCritic(Hyperparameters, ABC):
         return AutogradGradients(
             self.losses,
             nets,
-            batch_of or shared_batches(environment.agents, device),
+            batch_of or shared_batches(environment, device),
             environment.agents,
             clip_norm=self.clip_norm if self.data_mode().exact else None,
             keyed_by_row=not self.data_mode().exact,

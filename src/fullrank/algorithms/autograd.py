@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
@@ -88,11 +89,11 @@ class Networks:
         return self._modules[role]
 
 
-def shared_batches(agents: Sequence[AgentSpec], device: torch.device) -> BatchOf:
+def shared_batches(environment: EnvironmentSpec, device: torch.device) -> BatchOf:
     """Supply the minibatch from replay, the same for every unit."""
 
     def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
-        batch = Transitions(rows, agents, device=device)
+        batch = Transitions(rows, environment.agents, masked=environment.masked, device=device)
         return lambda unit, key: batch
 
     return load

@@ -87,6 +87,8 @@ class Problem:
     data: DataMode
     episodes: EpisodeLayout | None = None
     """Layout of a row if the minibatch consists of whole episodes; None: packed transitions."""
+    masked: bool = False
+    """True if packed transitions hold the masks of available actions."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
 
@@ -248,6 +250,13 @@ class EnvironmentSpec:
     """Factory of the neighbour interaction; None if the environment has none."""
     state_size: int = 0
     """Number of entries of the global state; 0: the joint observation serves as the state."""
+    masked: bool = False
+    """True if some actions may be unavailable to a living agent."""
+
+    @property
+    def layout(self) -> Layout:
+        """Return the layout of transitions, with masks if the environment offers them."""
+        return layout_of(self.agents, masked=self.masked)
 
     def local(self) -> NeighbourhoodWorld:
         """Return the environment's neighbour interaction.
@@ -282,11 +291,12 @@ class AlgorithmConfig(Protocol):
         """
 
 
-def layout_of(agents: Sequence[AgentSpec]) -> Layout:
-    """Return the layout of the agents' transitions."""
+def layout_of(agents: Sequence[AgentSpec], *, masked: bool = False) -> Layout:
+    """Return the layout of the agents' transitions; ``masked`` ones hold masks of actions."""
     return Layout(
         observation_sizes=tuple(agent.observation_size for agent in agents),
         action_sizes=tuple(agent.action.size for agent in agents),
+        masked=masked,
     )
 
 
@@ -303,6 +313,7 @@ def environment_spec(
     count: int,
     params: Mapping[str, Any],
     state_size: int = 0,
+    masked: bool = False,
 ) -> EnvironmentSpec:
     """Return the specification of a registered environment.
 
@@ -312,9 +323,11 @@ def environment_spec(
         count: Configured number of agents; 0 means the environment's default.
         params: Parameters of the environment.
         state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
     """
     return EnvironmentSpec(
         agents=tuple(agents),
         state_size=state_size,
+        masked=masked,
         neighbourhoods=cache(lambda: make_neighbourhood(environment, agents=count, **params)),
     )

@@ -30,7 +30,9 @@ class Draws:
         """Return the iteration of the update."""
         return self._key[0]
 
-    def action(self, purpose: str, agent: int, outputs: Tensor) -> Tensor:
+    def action(
+        self, purpose: str, agent: int, outputs: Tensor, available: Tensor | None = None
+    ) -> Tensor:
         """Draw a differentiable sample of an agent's action, shape (B, action size).
 
         Discrete actions are relaxed by Gumbel-softmax at temperature 1 (Jang, Gu, Poole, ICLR
@@ -40,6 +42,8 @@ class Draws:
             purpose: Purpose of the draw, for example ``target_action``.
             agent: Index of the agent.
             outputs: Outputs of its policy, shape (B, action size): logits, or means before tanh.
+            available: Mask of the discrete actions that it may choose, of the same shape; the
+                others get probability 0, and their logits gradient 0. None: all are available.
         """
         spec = self._agents[agent].action
         if isinstance(spec, Continuous):
@@ -50,6 +54,8 @@ class Draws:
         head = make_head(spec, noise=0.0, device=self._device)
         generator = stream(self._seed, purpose, *self._key, agent)
         (noise,) = torch.from_numpy(head.draw([generator], (outputs.shape[1], outputs.shape[0])))
+        if available is not None:
+            outputs = outputs.masked_fill(~available, -torch.inf)
         return torch.softmax(outputs + noise.t().to(self._device), dim=1)
 
     def normal(self, purpose: str, agent: int, shape: Sequence[int]) -> Tensor:

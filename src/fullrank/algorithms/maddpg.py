@@ -9,7 +9,8 @@ u_i = [gradient of the critic loss; gradient of the policy loss] with, over the 
     policy loss = -mean Q_i(s, a with a_i a sample of pi_i(o_i)) + penalty mean(logits^2)
 
 and a'_k a sample of the target policy of agent k. Transitions in which agent i did not act have
-weight 0; an agent that does not act next has a zero target action, as in stored transitions.
+weight 0; an agent that does not act next has a zero target action, as in stored transitions. Where
+the environment offers masks, samples and the penalty are of the available actions alone.
 
 Differences from the paper:
 
@@ -32,7 +33,7 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Algorithm, EnvironmentSpec, layout_of, register
+from fullrank.algorithms.base import Algorithm, EnvironmentSpec, register
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
@@ -64,7 +65,8 @@ class MADDPG(ActorCritic):
     target_rate: float = 0.02
     """Weight of the new parameters in the targets (1 - tau in the notation of [Wang21])."""
     hidden_layers: int = FUSED_LAYERS
-    """Number of hidden layers of policies and critics; 2 uses the faster hand-written updates."""
+    """Number of hidden layers of policies and critics; 2 uses the faster hand-written updates,
+    unless the environment offers masks of actions."""
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
 
@@ -78,7 +80,7 @@ class MADDPG(ActorCritic):
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i and the policy pi_i, both perceptrons."""
-        spec, layout = environment.agents[agent], layout_of(environment.agents)
+        spec, layout = environment.agents[agent], environment.layout
         inputs = critic_inputs(self.critic_inputs(environment.agents)[agent], layout, agent)
         return {
             "critic": perceptron(inputs, self.hidden, 1, layers=self.hidden_layers),
@@ -95,7 +97,12 @@ class MADDPG(ActorCritic):
         with torch.no_grad():
             next_action = {
                 k: batch.acts_next[k][:, None]
-                * draws.action("target_action", k, nets.target_policy[k](batch.next_observation[k]))
+                * draws.action(
+                    "target_action",
+                    k,
+                    nets.target_policy[k](batch.next_observation[k]),
+                    batch.next_available[k],
+                )
                 for k in self.modelled(batch.agents, i)
             }
             seen = self.critic_view(batch.agents, i, batch.next_observation, next_action)
@@ -108,10 +115,11 @@ class MADDPG(ActorCritic):
         critic_loss = (weight * (expected - value).square()).sum()
 
         logits = nets.policy[i](batch.observation[i])
-        action[i] = draws.action("policy_action", i, logits)
+        action[i] = draws.action("policy_action", i, logits, batch.available[i])
         seen = self.critic_view(batch.agents, i, batch.observation, action)
         score = nets.critic[i](seen)[:, 0]
-        policy_loss = (weight * (self.logit_penalty * logits.square().mean(1) - score)).sum()
+        size = mean_square(logits, batch.available[i])
+        policy_loss = (weight * (self.logit_penalty * size - score)).sum()
         return {"critic": critic_loss, "policy": policy_loss}
 
     def critic_view(
@@ -153,10 +161,10 @@ class MADDPG(ActorCritic):
         )
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
-        """Build all four roles, with hand-written updates for two hidden layers."""
-        if self.hidden_layers != FUSED_LAYERS:
+        """Build all four roles, with hand-written updates for two hidden layers without masks."""
+        if self.hidden_layers != FUSED_LAYERS or environment.masked:
             return ActorCritic.make(self, environment, seed=seed, device=device)
-        layout = layout_of(environment.agents)
+        layout = environment.layout
         groups = make_groups(
             environment.agents,
             layout,
@@ -175,3 +183,10 @@ class MADDPG(ActorCritic):
             optimiser=self.optimiser(parameters),
             actor=FusedActor(groups, layout, kernel=gradients.kernel, seed=seed),
         )
+
+
+def mean_square(logits: Tensor, available: Tensor | None) -> Tensor:
+    """Return the mean square of the available actions' logits, shape (B,)."""
+    if available is None:
+        return logits.square().mean(1)
+    return (logits.square() * available).sum(1) / available.sum(1)

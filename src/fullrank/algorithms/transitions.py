@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from fullrank.algorithms.base import layout_of
 from fullrank.common.types import FloatArray
@@ -16,6 +17,7 @@ class Transitions:
     Args:
         rows: Packed transitions, shape (B, row_size) float32.
         agents: Specifications of all agents.
+        masked: True if the rows hold the masks of available actions.
         device: Device of the tensors.
 
     Attributes:
@@ -23,6 +25,9 @@ class Transitions:
         observation: Observation of each agent, shape (B, observation size).
         action: Action of each agent, shape (B, action size); zero where it did not act.
         next_observation: Like ``observation``, after the step.
+        available: Mask of the actions that each agent could choose, shape (B, action size); None
+            where the environment offers no masks.
+        next_available: Like ``available``, after the step.
         reward: Reward of each agent, shape (B,).
         continues: 0 where the agent reached a terminal state, else 1, shape (B,).
         acts_next: 1 where the agent acted and continues, else 0, shape (B,).
@@ -31,16 +36,34 @@ class Transitions:
     """
 
     def __init__(
-        self, rows: FloatArray, agents: Sequence[AgentSpec], *, device: torch.device
+        self,
+        rows: FloatArray,
+        agents: Sequence[AgentSpec],
+        *,
+        masked: bool = False,
+        device: torch.device,
     ) -> None:
-        self.agents, layout = agents, layout_of(agents)
+        self.agents, layout = agents, layout_of(agents, masked=masked)
         batch = torch.from_numpy(np.require(rows, requirements="W")).to(device)
         observed, acting = list(layout.observation_sizes), list(layout.action_sizes)
         self.observation = torch.split(batch[:, layout.observation], observed, 1)
         self.action = torch.split(batch[:, layout.action], acting, 1)
         self.next_observation = torch.split(batch[:, layout.next_observation], observed, 1)
+        self.available: Sequence[Tensor | None] = (None,) * len(agents)
+        self.next_available: Sequence[Tensor | None] = self.available
+        if masked:
+            self.available, self.next_available = (
+                tuple(map(_choices, torch.split(batch[:, part], acting, 1)))
+                for part in (layout.available, layout.next_available)
+            )
         acted, continues = batch[:, layout.alive], 1.0 - batch[:, layout.terminated]
         self.reward = batch[:, layout.reward].unbind(1)
         self.continues = continues.unbind(1)
         self.acts_next = (acted * continues).unbind(1)
         self.weight = (acted / acted.sum(0).clamp_min(1.0)).unbind(1)
+
+
+def _choices(mask: Tensor) -> Tensor:
+    """Return the mask as booleans; an agent without an available action may choose any."""
+    available = mask > 0
+    return available | ~available.any(1, keepdim=True)

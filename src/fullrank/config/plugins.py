@@ -16,7 +16,7 @@ from fullrank.common.types import JSON
 from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
-from fullrank.environments.capabilities import own_state_size
+from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.stragglers import delay_models
 
 _REGISTRIES: Mapping[str, Registry[Any]] = {
@@ -82,6 +82,7 @@ def problem_of(config: RunConfig) -> Problem:
         count=settings.agents,
         params=settings.params,
         state_size=own_state_size(environment),
+        masked=offers_masks(environment),
     )
     return algorithms.build(config.algorithm.name, **config.algorithm.params).problem(spec)
 

@@ -33,7 +33,8 @@ class Masked(Protocol):
 
         Every agent always has at least one. An agent that is not alive has exactly one, its no-op;
         action 0 stands for it where the game has none, since the action of such an agent is
-        ignored. Entries of continuous actions are True.
+        ignored. An agent whose episode a time limit ended keeps those of its last state. Entries of
+        continuous actions are True.
         """
 
 
@@ -89,6 +90,15 @@ def available_of(environment: Environment) -> BoolArray:
         return environment.available()
     size = sum(agent.action.size for agent in environment.agents)
     return np.ones((environment.copies, size), dtype=bool)
+
+
+def offers_masks(environment: Environment) -> bool:
+    """Return whether some actions may be unavailable to a living agent.
+
+    Adapters are ``Masked`` whether or not the environments that they adapt are, and their attribute
+    ``masked`` tells.
+    """
+    return isinstance(environment, Masked) and getattr(environment, "masked", True)
 
 
 def won_of(environment: Environment) -> BoolArray:

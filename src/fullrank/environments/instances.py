@@ -25,7 +25,7 @@ class CopyStep(NamedTuple):
     alive: BoolArray
     """Shape (M,); the episode is over where no agent is alive."""
     available: BoolArray
-    """Available actions of living agents, shape (sum of action sizes,); others are ignored."""
+    """Available actions of agents that did not terminate, shape (sum of action sizes,)."""
 
 
 class Instance(Protocol):
@@ -55,12 +55,13 @@ class Instances:
 
     Args:
         instances: One instance per copy, all alike.
+        masked: True if some actions may be unavailable to a living agent.
     """
 
-    def __init__(self, instances: Sequence[Instance]) -> None:
+    def __init__(self, instances: Sequence[Instance], *, masked: bool = False) -> None:
         self._instances, first = instances, instances[0]
         self.agents, self.copies = first.agents, len(instances)
-        self.shared_reward = first.shared_reward
+        self.shared_reward, self.masked = first.shared_reward, masked
         size = sum(agent.observation_size for agent in self.agents)
         self.state_size = size if first.state_size is None else first.state_size
         self._observation: FloatArray = np.zeros((self.copies, size), dtype=np.float32)
@@ -103,8 +104,10 @@ class Instances:
             step.alive[copy] = outcome.alive
             available[copy] = outcome.available
         step.ended[:] = ~step.alive.any(axis=1)
+        # Where a time limit ended the episode, the value of the last state is still needed.
+        choosing = np.where(step.ended[:, None], self._alive & ~step.terminated, step.alive)
+        self._available = np.where(choosing[:, self._owner], available, self._idle)
         self._observation, self._alive = step.observation, step.alive.copy()
-        self._available = np.where(self._alive[:, self._owner], available, self._idle)
         return step
 
     def state(self) -> FloatArray:

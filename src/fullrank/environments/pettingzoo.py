@@ -51,7 +51,8 @@ class PettingZoo:
             for copy in range(copies)
         ]
         require_agents(self.factory, agents, own=len(instances[0].agents))
-        return Instances(instances)
+        trial = _PettingZooInstance(self.factory, build, self.arguments, copy=copies)
+        return Instances(instances, masked=trial.offers_masks())
 
 
 def _resolve(factory: str) -> Callable[..., Any]:
@@ -84,6 +85,14 @@ class _PettingZooInstance:
         self.agents = tuple(part.spec for part in self._parts)
         self.state_size = None if self._state_space is None else utils.flatdim(self._state_space)
 
+    def offers_masks(self) -> bool:
+        """Try a reset, since no space describes infos; the instance is closed."""
+        with naming(self._factory, "failed to reset with seed 0"):
+            _, infos = self._environment.reset(seed=0)
+            self._environment.close()
+        told = any(MASK in (info or {}) for info in infos.values())
+        return told or any(part.masked for part in self._parts)
+
     def reset(self, seed: int) -> tuple[FloatArray, BoolArray]:
         """See ``Instance.reset``."""
         self._steps = 0
@@ -112,7 +121,6 @@ class _PettingZooInstance:
                 outcome.alive[i] = not (terminated[name] or truncated[name])
                 if not terminated[name]:
                     outcome.observation[part.observation] = part.vector(observations[name])
-                if outcome.alive[i]:
                     outcome.available[part.action] = part.available(observations[name], infos)
             if not np.isfinite(outcome.reward).all():
                 raise ValueError("a reward is not finite")

@@ -2,7 +2,7 @@
 
 ``[observation | action | reward | next_observation | terminated | alive]``, where the joint parts
 lie agent by agent. ``alive`` tells which agents acted in this transition; ``terminated`` and
-``alive`` are 0 or 1.
+``alive`` are 0 or 1. Where the environment offers masks, ``[available | next_available]`` follow.
 """
 
 from collections.abc import Sequence
@@ -20,6 +20,8 @@ class Layout:
 
     observation_sizes: tuple[int, ...]
     action_sizes: tuple[int, ...]
+    masked: bool = False
+    """True if rows hold the masks of available actions."""
 
     @property
     def agents(self) -> int:
@@ -29,7 +31,8 @@ class Layout:
     @property
     def _widths(self) -> tuple[int, ...]:
         observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
-        return (observations, actions, self.agents, observations, self.agents, self.agents)
+        own = (observations, actions, self.agents, observations, self.agents, self.agents)
+        return (*own, actions, actions) if self.masked else own
 
     @property
     def row_size(self) -> int:
@@ -70,6 +73,16 @@ class Layout:
         """1 where the agent acted."""
         return self._part(5)
 
+    @property
+    def available(self) -> slice:
+        """1 where an action was available before the step; ``masked`` rows only."""
+        return self._part(6)
+
+    @property
+    def next_available(self) -> slice:
+        """1 where an action is available after the step; ``masked`` rows only."""
+        return self._part(7)
+
     def observation_of(self, agent: int) -> slice:
         """Columns of an agent within a joint observation."""
         return _own(self.observation_sizes, agent)
@@ -87,15 +100,19 @@ class Layout:
         next_observation: FloatArray,
         terminated: BoolArray,
         alive: BoolArray,
+        available: BoolArray | None = None,
+        next_available: BoolArray | None = None,
         out: FloatArray,
     ) -> None:
-        """Write E transitions into ``out``, shape (E, row_size)."""
+        """Write E transitions into ``out``, shape (E, row_size); ``masked`` ones need the masks."""
         out[:, self.observation] = observation
         out[:, self.action] = action
         out[:, self.reward] = reward
         out[:, self.next_observation] = next_observation
         out[:, self.terminated] = terminated
         out[:, self.alive] = alive
+        if self.masked:
+            out[:, self.available], out[:, self.next_available] = available, next_available
 
 
 def _own(sizes: Sequence[int], agent: int) -> slice:

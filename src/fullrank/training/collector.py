@@ -15,7 +15,7 @@ from fullrank.algorithms.base import layout_of
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
-from fullrank.environments.capabilities import horizon_of, own_state_size
+from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
 from fullrank.training.episode_rollouts import EpisodeRollout
 from fullrank.training.evaluation import Evaluations
 from fullrank.training.rollouts import Collected, Rollout
@@ -44,6 +44,7 @@ class Collector:
         layout: Layout of one row.
         warmup: Rows collected before the first iteration; 0 where learners collect.
         state_size: Entries of the environment's global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
     """
 
     def __init__(
@@ -62,8 +63,9 @@ class Collector:
         self._actor, self._seed, self._steps = actor, seed, steps
         self._problem, data = problem, problem.data
         self.agents = environment.agents
-        self.state_size = own_state_size(environment)
-        self.layout = problem.episodes or layout_of(environment.agents)
+        self.state_size, self.masked = own_state_size(environment), offers_masks(environment)
+        self._transitions = layout_of(environment.agents, masked=problem.masked)
+        self.layout = problem.episodes or self._transitions
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
         horizon = horizon_of(environment)
         stagger = horizon if horizon and steps % horizon else 0
@@ -77,7 +79,7 @@ class Collector:
         actor, episodes, data = self._actor, self._problem.episodes, self._problem.data
         if episodes is not None:
             return EpisodeRollout(environment, actor, episodes, seed=seed)
-        layout = layout_of(environment.agents)
+        layout = self._transitions
         if data.batch_size:
             return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
         return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)

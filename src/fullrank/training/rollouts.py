@@ -87,13 +87,14 @@ class Rollout:
         for step in range(steps):
             self._begin()
             observation, alive = episodes.observation, episodes.alive
+            available = episodes.available()
             action, self._memory = self._player.act(
                 observation,
                 self._memory,
                 iteration=iteration,
                 step=step,
                 alive=alive,
-                available=episodes.available(),
+                available=available,
             )
             outcome = episodes.advance(action)
             self._layout.pack(
@@ -103,6 +104,8 @@ class Rollout:
                 next_observation=outcome.observation,
                 terminated=outcome.terminated,
                 alive=alive,
+                available=available,
+                next_available=episodes.available() if self._layout.masked else None,
                 out=rows[step],
             )
             self._keep(action)

@@ -27,7 +27,7 @@ from fullrank.v1 import common_pb2 as fullrank_dot_v1_dot_common__pb2
 from fullrank.v1 import tensor_pb2 as fullrank_dot_v1_dot_tensor__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66ullrank/v1/controller.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\xd4\x01\n\x0eLearnerMessage\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.HelloH\x00\x12#\n\x05ready\x18\x02 \x01(\x0b\x32\x12.fullrank.v1.ReadyH\x00\x12#\n\x05\x63oded\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.CodedH\x00\x12$\n\x05units\x18\x0e \x03(\x0b\x32\x15.fullrank.v1.UnitDone\x12\"\n\x06\x63hunks\x18\x0f \x03(\x0b\x32\x12.fullrank.v1.ChunkB\t\n\x07message\"\xea\x01\n\x11\x43ontrollerMessage\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.fullrank.v1.WelcomeH\x00\x12-\n\nassignment\x18\x02 \x01(\x0b\x32\x17.fullrank.v1.AssignmentH\x00\x12%\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x13.fullrank.v1.CommitH\x00\x12\'\n\x07refused\x18\x04 \x01(\x0b\x32\x14.fullrank.v1.RefusedH\x00\x12\"\n\x06\x63hunks\x18\x0f \x03(\x0b\x32\x12.fullrank.v1.ChunkB\t\n\x07message\"m\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12$\n\x06served\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x0f\n\x07process\x18\x05 \x01(\x0c\"\xab\x01\n\x07Welcome\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07learner\x18\x03 \x01(\r\x12\x15\n\rconfiguration\x18\x04 \x01(\t\x12\"\n\x06\x61gents\x18\x05 \x03(\x0b\x32\x12.fullrank.v1.Agent\x12\x16\n\x0ereplay_address\x18\x06 \x01(\t\x12\r\n\x05lease\x18\x07 \x01(\x0c\x12\x12\n\nstate_size\x18\x08 \x01(\r\"\xa1\x01\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10observation_size\x18\x02 \x01(\r\x12)\n\x08\x64iscrete\x18\x03 \x01(\x0b\x32\x15.fullrank.v1.DiscreteH\x00\x12-\n\ncontinuous\x18\x04 \x01(\x0b\x32\x17.fullrank.v1.ContinuousH\x00\x12\x0c\n\x04side\x18\x05 \x01(\tB\x08\n\x06\x61\x63tion\"&\n\x08\x44iscrete\x12\t\n\x01n\x18\x01 \x01(\r\x12\x0f\n\x07relaxed\x18\x02 \x01(\x08\"\'\n\nContinuous\x12\x0b\n\x03low\x18\x01 \x03(\x01\x12\x0c\n\x04high\x18\x02 \x03(\x01\"O\n\x05Ready\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\r\n\x05probe\x18\x02 \x03(\x0c\x12\x0e\n\x06stable\x18\x03 \x01(\x08\x12\x12\n\nmaps_table\x18\x04 \x01(\x08\"7\n\x03Row\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\r\n\x05units\x18\x02 \x03(\r\x12\x14\n\x0c\x63oefficients\x18\x03 \x03(\x01\"\xa7\x01\n\nAssignment\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x1e\n\x04rows\x18\x02 \x03(\x0b\x32\x10.fullrank.v1.Row\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12#\n\x06sample\x18\x04 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x12\n\ndeadline_s\x18\x05 \x01(\x01\x12\x10\n\x08sections\x18\x06 \x03(\r\"G\n\x08UnitDone\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x0c\n\x04unit\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\x7f\n\x05\x43oded\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x0b\n\x03row\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61tch_digest\x18\x03 \x01(\x0c\x12\x11\n\tcompute_s\x18\x04 \x01(\x01\x12\x11\n\tstarted_s\x18\x05 \x01(\x01\x12\x0e\n\x06sent_s\x18\x06 \x01(\x01\"\'\n\x06\x43ommit\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\"_\n\x07Refused\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12$\n\x06reason\x18\x02 \x01(\x0e\x32\x14.fullrank.v1.Refusal\x12\x0f\n\x07message\x18\x03 \x01(\t\"!\n\x10HeartbeatRequest\x12\r\n\x05lease\x18\x01 \x01(\x0c\"\x13\n\x11HeartbeatResponse\"\x12\n\x10GetStatusRequest\"\xb9\x02\n\x11GetStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12$\n\x05state\x18\x04 \x01(\x0e\x32\x15.fullrank.v1.RunState\x12\x1c\n\x14iterations_committed\x18\x05 \x01(\x04\x12\x12\n\niterations\x18\x06 \x01(\x04\x12\x0f\n\x07message\x18\x07 \x01(\t\x12,\n\x08learners\x18\x08 \x03(\x0b\x32\x1a.fullrank.v1.LearnerStatus\x12\x0c\n\x04rank\x18\t \x01(\r\x12\r\n\x05units\x18\n \x01(\r\x12\x0f\n\x07\x63\x61veats\x18\x0b \x03(\t\x12\x0f\n\x07round_s\x18\x0c \x01(\x01\x12$\n\tunit_list\x18\r \x03(\x0b\x32\x11.fullrank.v1.Unit\"\xae\x01\n\rLearnerStatus\x12\x0f\n\x07learner\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x03(\r\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0bquarantined\x18\x05 \x01(\t\x12\x10\n\x08\x61nswered\x18\x06 \x01(\x08\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\x12\x0e\n\x06\x64omain\x18\x08 \x01(\t\x12\x12\n\nmaps_table\x18\t \x01(\x08*L\n\x07Refusal\x12\x17\n\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x11\n\rREFUSAL_STALE\x10\x01\x12\x15\n\x11REFUSAL_DUPLICATE\x10\x02*\x83\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATE_STARTING\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x15\n\x11RUN_STATE_STALLED\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x32\x91\x02\n\x11\x43ontrollerService\x12P\n\x04Work\x12\x1b.fullrank.v1.LearnerMessage\x1a\x1e.fullrank.v1.ControllerMessage\"\x07\x8a\xb5\x18\x03\n\x01\x02(\x01\x30\x01\x12S\n\tHeartbeat\x12\x1d.fullrank.v1.HeartbeatRequest\x1a\x1e.fullrank.v1.HeartbeatResponse\"\x07\x8a\xb5\x18\x03\n\x01\x02\x12U\n\tGetStatus\x12\x1d.fullrank.v1.GetStatusRequest\x1a\x1e.fullrank.v1.GetStatusResponse\"\t\x8a\xb5\x18\x05\n\x03\x02\x04\x05\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1c\x66ullrank/v1/controller.proto\x12\x0b\x66ullrank.v1\x1a\x18\x66ullrank/v1/access.proto\x1a\x18\x66ullrank/v1/common.proto\x1a\x18\x66ullrank/v1/tensor.proto\"\xd4\x01\n\x0eLearnerMessage\x12#\n\x05hello\x18\x01 \x01(\x0b\x32\x12.fullrank.v1.HelloH\x00\x12#\n\x05ready\x18\x02 \x01(\x0b\x32\x12.fullrank.v1.ReadyH\x00\x12#\n\x05\x63oded\x18\x03 \x01(\x0b\x32\x12.fullrank.v1.CodedH\x00\x12$\n\x05units\x18\x0e \x03(\x0b\x32\x15.fullrank.v1.UnitDone\x12\"\n\x06\x63hunks\x18\x0f \x03(\x0b\x32\x12.fullrank.v1.ChunkB\t\n\x07message\"\xea\x01\n\x11\x43ontrollerMessage\x12\'\n\x07welcome\x18\x01 \x01(\x0b\x32\x14.fullrank.v1.WelcomeH\x00\x12-\n\nassignment\x18\x02 \x01(\x0b\x32\x17.fullrank.v1.AssignmentH\x00\x12%\n\x06\x63ommit\x18\x03 \x01(\x0b\x32\x13.fullrank.v1.CommitH\x00\x12\'\n\x07refused\x18\x04 \x01(\x0b\x32\x14.fullrank.v1.RefusedH\x00\x12\"\n\x06\x63hunks\x18\x0f \x03(\x0b\x32\x12.fullrank.v1.ChunkB\t\n\x07message\"m\n\x05Hello\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12$\n\x06served\x18\x03 \x01(\x0b\x32\x14.fullrank.v1.RunTerm\x12\x0e\n\x06\x64omain\x18\x04 \x01(\t\x12\x0f\n\x07process\x18\x05 \x01(\x0c\"\xbb\x01\n\x07Welcome\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\x0f\n\x07learner\x18\x03 \x01(\r\x12\x15\n\rconfiguration\x18\x04 \x01(\t\x12\"\n\x06\x61gents\x18\x05 \x03(\x0b\x32\x12.fullrank.v1.Agent\x12\x16\n\x0ereplay_address\x18\x06 \x01(\t\x12\r\n\x05lease\x18\x07 \x01(\x0c\x12\x12\n\nstate_size\x18\x08 \x01(\r\x12\x0e\n\x06masked\x18\t \x01(\x08\"\xa1\x01\n\x05\x41gent\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x18\n\x10observation_size\x18\x02 \x01(\r\x12)\n\x08\x64iscrete\x18\x03 \x01(\x0b\x32\x15.fullrank.v1.DiscreteH\x00\x12-\n\ncontinuous\x18\x04 \x01(\x0b\x32\x17.fullrank.v1.ContinuousH\x00\x12\x0c\n\x04side\x18\x05 \x01(\tB\x08\n\x06\x61\x63tion\"&\n\x08\x44iscrete\x12\t\n\x01n\x18\x01 \x01(\r\x12\x0f\n\x07relaxed\x18\x02 \x01(\x08\"\'\n\nContinuous\x12\x0b\n\x03low\x18\x01 \x03(\x01\x12\x0c\n\x04high\x18\x02 \x03(\x01\"O\n\x05Ready\x12\x13\n\x0b\x66ingerprint\x18\x01 \x01(\t\x12\r\n\x05probe\x18\x02 \x03(\x0c\x12\x0e\n\x06stable\x18\x03 \x01(\x08\x12\x12\n\nmaps_table\x18\x04 \x01(\x08\"7\n\x03Row\x12\x0b\n\x03row\x18\x01 \x01(\r\x12\r\n\x05units\x18\x02 \x03(\r\x12\x14\n\x0c\x63oefficients\x18\x03 \x03(\x01\"\xa7\x01\n\nAssignment\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x1e\n\x04rows\x18\x02 \x03(\x0b\x32\x10.fullrank.v1.Row\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12#\n\x06sample\x18\x04 \x01(\x0b\x32\x13.fullrank.v1.Sample\x12\x12\n\ndeadline_s\x18\x05 \x01(\x01\x12\x10\n\x08sections\x18\x06 \x03(\r\"G\n\x08UnitDone\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x0c\n\x04unit\x18\x02 \x01(\r\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x0c\"\x7f\n\x05\x43oded\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12\x0b\n\x03row\x18\x02 \x01(\r\x12\x14\n\x0c\x62\x61tch_digest\x18\x03 \x01(\x0c\x12\x11\n\tcompute_s\x18\x04 \x01(\x01\x12\x11\n\tstarted_s\x18\x05 \x01(\x01\x12\x0e\n\x06sent_s\x18\x06 \x01(\x01\"\'\n\x06\x43ommit\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\"_\n\x07Refused\x12\x1d\n\x03ids\x18\x01 \x01(\x0b\x32\x10.fullrank.v1.Ids\x12$\n\x06reason\x18\x02 \x01(\x0e\x32\x14.fullrank.v1.Refusal\x12\x0f\n\x07message\x18\x03 \x01(\t\"!\n\x10HeartbeatRequest\x12\r\n\x05lease\x18\x01 \x01(\x0c\"\x13\n\x11HeartbeatResponse\"\x12\n\x10GetStatusRequest\"\xb9\x02\n\x11GetStatusResponse\x12\x0b\n\x03run\x18\x01 \x01(\t\x12\x0c\n\x04term\x18\x02 \x01(\x04\x12\r\n\x05\x65poch\x18\x03 \x01(\x04\x12$\n\x05state\x18\x04 \x01(\x0e\x32\x15.fullrank.v1.RunState\x12\x1c\n\x14iterations_committed\x18\x05 \x01(\x04\x12\x12\n\niterations\x18\x06 \x01(\x04\x12\x0f\n\x07message\x18\x07 \x01(\t\x12,\n\x08learners\x18\x08 \x03(\x0b\x32\x1a.fullrank.v1.LearnerStatus\x12\x0c\n\x04rank\x18\t \x01(\r\x12\r\n\x05units\x18\n \x01(\r\x12\x0f\n\x07\x63\x61veats\x18\x0b \x03(\t\x12\x0f\n\x07round_s\x18\x0c \x01(\x01\x12$\n\tunit_list\x18\r \x03(\x0b\x32\x11.fullrank.v1.Unit\"\xae\x01\n\rLearnerStatus\x12\x0f\n\x07learner\x18\x01 \x01(\r\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0c\n\x04rows\x18\x03 \x03(\r\x12\x13\n\x0b\x66ingerprint\x18\x04 \x01(\t\x12\x13\n\x0bquarantined\x18\x05 \x01(\t\x12\x10\n\x08\x61nswered\x18\x06 \x01(\x08\x12\x10\n\x08silent_s\x18\x07 \x01(\x01\x12\x0e\n\x06\x64omain\x18\x08 \x01(\t\x12\x12\n\nmaps_table\x18\t \x01(\x08*L\n\x07Refusal\x12\x17\n\x13REFUSAL_UNSPECIFIED\x10\x00\x12\x11\n\rREFUSAL_STALE\x10\x01\x12\x15\n\x11REFUSAL_DUPLICATE\x10\x02*\x83\x01\n\x08RunState\x12\x19\n\x15RUN_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12RUN_STATE_STARTING\x10\x01\x12\x15\n\x11RUN_STATE_RUNNING\x10\x02\x12\x15\n\x11RUN_STATE_STALLED\x10\x03\x12\x16\n\x12RUN_STATE_FINISHED\x10\x04\x32\x91\x02\n\x11\x43ontrollerService\x12P\n\x04Work\x12\x1b.fullrank.v1.LearnerMessage\x1a\x1e.fullrank.v1.ControllerMessage\"\x07\x8a\xb5\x18\x03\n\x01\x02(\x01\x30\x01\x12S\n\tHeartbeat\x12\x1d.fullrank.v1.HeartbeatRequest\x1a\x1e.fullrank.v1.HeartbeatResponse\"\x07\x8a\xb5\x18\x03\n\x01\x02\x12U\n\tGetStatus\x12\x1d.fullrank.v1.GetStatusRequest\x1a\x1e.fullrank.v1.GetStatusResponse\"\t\x8a\xb5\x18\x05\n\x03\x02\x04\x05\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,10 +40,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CONTROLLERSERVICE'].methods_by_name['Heartbeat']._serialized_options = b'\212\265\030\003\n\001\002'
   _globals['_CONTROLLERSERVICE'].methods_by_name['GetStatus']._loaded_options = None
   _globals['_CONTROLLERSERVICE'].methods_by_name['GetStatus']._serialized_options = b'\212\265\030\005\n\003\002\004\005'
-  _globals['_REFUSAL']._serialized_start=2322
-  _globals['_REFUSAL']._serialized_end=2398
-  _globals['_RUNSTATE']._serialized_start=2401
-  _globals['_RUNSTATE']._serialized_end=2532
+  _globals['_REFUSAL']._serialized_start=2338
+  _globals['_REFUSAL']._serialized_end=2414
+  _globals['_RUNSTATE']._serialized_start=2417
+  _globals['_RUNSTATE']._serialized_end=2548
   _globals['_LEARNERMESSAGE']._serialized_start=124
   _globals['_LEARNERMESSAGE']._serialized_end=336
   _globals['_CONTROLLERMESSAGE']._serialized_start=339
@@ -51,37 +51,37 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_HELLO']._serialized_start=575
   _globals['_HELLO']._serialized_end=684
   _globals['_WELCOME']._serialized_start=687
-  _globals['_WELCOME']._serialized_end=858
-  _globals['_AGENT']._serialized_start=861
-  _globals['_AGENT']._serialized_end=1022
-  _globals['_DISCRETE']._serialized_start=1024
-  _globals['_DISCRETE']._serialized_end=1062
-  _globals['_CONTINUOUS']._serialized_start=1064
-  _globals['_CONTINUOUS']._serialized_end=1103
-  _globals['_READY']._serialized_start=1105
-  _globals['_READY']._serialized_end=1184
-  _globals['_ROW']._serialized_start=1186
-  _globals['_ROW']._serialized_end=1241
-  _globals['_ASSIGNMENT']._serialized_start=1244
-  _globals['_ASSIGNMENT']._serialized_end=1411
-  _globals['_UNITDONE']._serialized_start=1413
-  _globals['_UNITDONE']._serialized_end=1484
-  _globals['_CODED']._serialized_start=1486
-  _globals['_CODED']._serialized_end=1613
-  _globals['_COMMIT']._serialized_start=1615
-  _globals['_COMMIT']._serialized_end=1654
-  _globals['_REFUSED']._serialized_start=1656
-  _globals['_REFUSED']._serialized_end=1751
-  _globals['_HEARTBEATREQUEST']._serialized_start=1753
-  _globals['_HEARTBEATREQUEST']._serialized_end=1786
-  _globals['_HEARTBEATRESPONSE']._serialized_start=1788
-  _globals['_HEARTBEATRESPONSE']._serialized_end=1807
-  _globals['_GETSTATUSREQUEST']._serialized_start=1809
-  _globals['_GETSTATUSREQUEST']._serialized_end=1827
-  _globals['_GETSTATUSRESPONSE']._serialized_start=1830
-  _globals['_GETSTATUSRESPONSE']._serialized_end=2143
-  _globals['_LEARNERSTATUS']._serialized_start=2146
-  _globals['_LEARNERSTATUS']._serialized_end=2320
-  _globals['_CONTROLLERSERVICE']._serialized_start=2535
-  _globals['_CONTROLLERSERVICE']._serialized_end=2808
+  _globals['_WELCOME']._serialized_end=874
+  _globals['_AGENT']._serialized_start=877
+  _globals['_AGENT']._serialized_end=1038
+  _globals['_DISCRETE']._serialized_start=1040
+  _globals['_DISCRETE']._serialized_end=1078
+  _globals['_CONTINUOUS']._serialized_start=1080
+  _globals['_CONTINUOUS']._serialized_end=1119
+  _globals['_READY']._serialized_start=1121
+  _globals['_READY']._serialized_end=1200
+  _globals['_ROW']._serialized_start=1202
+  _globals['_ROW']._serialized_end=1257
+  _globals['_ASSIGNMENT']._serialized_start=1260
+  _globals['_ASSIGNMENT']._serialized_end=1427
+  _globals['_UNITDONE']._serialized_start=1429
+  _globals['_UNITDONE']._serialized_end=1500
+  _globals['_CODED']._serialized_start=1502
+  _globals['_CODED']._serialized_end=1629
+  _globals['_COMMIT']._serialized_start=1631
+  _globals['_COMMIT']._serialized_end=1670
+  _globals['_REFUSED']._serialized_start=1672
+  _globals['_REFUSED']._serialized_end=1767
+  _globals['_HEARTBEATREQUEST']._serialized_start=1769
+  _globals['_HEARTBEATREQUEST']._serialized_end=1802
+  _globals['_HEARTBEATRESPONSE']._serialized_start=1804
+  _globals['_HEARTBEATRESPONSE']._serialized_end=1823
+  _globals['_GETSTATUSREQUEST']._serialized_start=1825
+  _globals['_GETSTATUSREQUEST']._serialized_end=1843
+  _globals['_GETSTATUSRESPONSE']._serialized_start=1846
+  _globals['_GETSTATUSRESPONSE']._serialized_end=2159
+  _globals['_LEARNERSTATUS']._serialized_start=2162
+  _globals['_LEARNERSTATUS']._serialized_end=2336
+  _globals['_CONTROLLERSERVICE']._serialized_start=2551
+  _globals['_CONTROLLERSERVICE']._serialized_end=2824
 # @@protoc_insertion_point(module_scope)

@@ -205,6 +205,7 @@ class Welcome(_message.Message):
     REPLAY_ADDRESS_FIELD_NUMBER: _builtins.int
     LEASE_FIELD_NUMBER: _builtins.int
     STATE_SIZE_FIELD_NUMBER: _builtins.int
+    MASKED_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -219,6 +220,8 @@ class Welcome(_message.Message):
     """
     state_size: _builtins.int
     """Entries of the environment's global state; 0 if it has none."""
+    masked: _builtins.bool
+    """Some actions may be unavailable to a living agent."""
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
@@ -234,10 +237,11 @@ class Welcome(_message.Message):
         replay_address: _builtins.str = ...,
         lease: _builtins.bytes = ...,
         state_size: _builtins.int = ...,
+        masked: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "masked", b"masked", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,5 +1,7 @@
 """Hand-written kernels and general modules compute the losses that algorithms state."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -9,8 +11,10 @@ from fullrank.algorithms.actor_critic import ActorCritic
 from fullrank.algorithms.autograd import AutogradGradients, Networks
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.darl1n import DARL1N
-from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.maddpg import MADDPG, mean_square
 from fullrank.algorithms.mfac import MFAC
+from fullrank.algorithms.transitions import Transitions
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.environments.neighbourhood import make_neighbourhood
@@ -35,7 +39,7 @@ def minibatch(size: int) -> FloatArray:
 
 def readable(config: ActorCritic, environment: EnvironmentSpec) -> AutogradGradients:
     """The losses by autograd, at the parameters that the hand-written kernel starts from."""
-    fused = config.make(environment, seed=SEED, device="cpu")
+    fused = config.make(replace(environment, masked=False), seed=SEED, device="cpu")
     nets = Networks(lambda agent: config.networks(environment, agent), fused.parameters)  # type: ignore[arg-type]
     return config.autograd(environment, nets, seed=SEED, device=torch.device("cpu"))
 
@@ -77,3 +81,70 @@ def test_the_fused_kernel_of_darl1n_computes_its_losses(samples: str, data: str)
             scale = np.abs(losses[agent]).max()
             assert scale > 1e-4
             np.testing.assert_allclose(kernel[agent], losses[agent], rtol=0, atol=5e-5 * scale)
+
+
+CHOOSING = tuple(agent for agent in AGENTS if isinstance(agent.action, Discrete))
+MASKED = EnvironmentSpec(agents=CHOOSING, masked=True)
+
+
+def masked_minibatch(size: int, *, share: float) -> FloatArray:
+    """Transitions in which an action is available with probability ``share``."""
+    layout, generator = MASKED.layout, np.random.default_rng(0)
+    rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
+    rows[:, layout.terminated] = generator.random((size, layout.agents)) < 0.2
+    rows[:, layout.alive] = generator.random((size, layout.agents)) < 0.8
+    for part in (layout.available, layout.next_available):
+        rows[:, part] = generator.random(rows[:, part].shape) < share
+    return rows
+
+
+def test_an_unavailable_action_has_no_probability_and_its_logit_no_gradient() -> None:
+    batch = Transitions(
+        masked_minibatch(50, share=0.4), CHOOSING, masked=True, device=torch.device("cpu")
+    )
+    draws = Draws(CHOOSING, seed=SEED, key=(0,), device=torch.device("cpu"))
+    for agent, spec in enumerate(CHOOSING):
+        available = batch.available[agent]
+        assert available is not None
+        assert available.any(1).all()
+        logits = torch.randn(50, spec.action.size, requires_grad=True)
+        action = draws.action("policy_action", agent, logits, available)
+        loss = (action * torch.randn(50, spec.action.size)).sum()
+        loss = loss + mean_square(logits, available).sum()
+        (gradient,) = torch.autograd.grad(loss, [logits])
+        assert not action[~available].any()
+        assert not gradient[~available].any()
+        torch.testing.assert_close(action.sum(1), torch.ones(50))
+        assert gradient[available].all()
+
+
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_updates_with_every_action_available_are_those_without_masks(kind: type[MADDPG]) -> None:
+    config, plain = kind(batch_size=60, hidden=20), EnvironmentSpec(agents=CHOOSING)
+    rows = masked_minibatch(60, share=1.0)
+    stated = readable(config, plain)
+    updates = dict(stated.compute(rows[:, : plain.layout.row_size], range(3), iteration=3))
+    for agent, update in readable(config, MASKED).compute(rows, range(3), iteration=3):
+        np.testing.assert_allclose(update, updates[agent], rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_updates_ignore_what_target_policies_say_of_unavailable_actions(
+    kind: type[MADDPG],
+) -> None:
+    """Biases of unavailable actions are raised by 9 in all policies."""
+    config = kind(batch_size=40, hidden=20)
+    rows = masked_minibatch(40, share=1.0)
+    layout, forbidden = MASKED.layout, [4, 7, 12]
+    for part in (layout.available, layout.next_available):
+        rows[:, [part.start + entry for entry in forbidden]] = 0.0
+    updates = []
+    for raised in (0.0, 9.0):
+        algorithm = config.make(MASKED, seed=SEED, device="cpu")
+        for section in algorithm.problem.sections:
+            if section.role.endswith("policy"):
+                algorithm.parameters.view(section.id)[-1] += raised
+        algorithm.parameters.written()
+        updates.append(dict(algorithm.gradients.compute(rows, range(3), iteration=3)))
+    for agent in range(3):
+        np.testing.assert_array_equal(updates[0][agent], updates[1][agent])

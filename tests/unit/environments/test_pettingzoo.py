@@ -12,7 +12,7 @@ from gymnasium.spaces import Box, Dict, Discrete, MultiDiscrete
 from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.environments import Continuous, make_environment
 from fullrank.environments import Discrete as Choice
-from fullrank.environments.capabilities import state_of
+from fullrank.environments.capabilities import offers_masks, state_of
 
 
 class Counting(pettingzoo.ParallelEnv):  # type: ignore[misc]
@@ -217,6 +217,7 @@ def test_action_masks_are_read_from_observations_or_infos(inside: bool) -> None:
     assert [agent.observation_size for agent in environment.agents] == [2, 2, 2]
     environment.reset([0], [0])
     assert environment.available().tolist() == [[True, False] * 3]
+    assert offers_masks(environment)
     step = environment.step(np.array([[1, 0] * 3], dtype=np.float32))
     assert step.observation.tolist() == [[0, 0, 1, 1, 1, 1]]
     # red_0 is gone: action 0 stands for its no-op
@@ -230,6 +231,23 @@ def test_without_masks_every_action_is_available() -> None:
     environment.reset([0, 1], [0, 1])
     assert environment.available().shape == (2, 6)
     assert environment.available().all()
+    assert not offers_masks(environment)
+
+
+def test_agents_that_a_time_limit_stops_keep_the_actions_of_their_last_state() -> None:
+    nested = Dict({"observation": Box(-1, 9, (2,)), "action_mask": Box(0, 1, (2,), np.int8)})
+
+    def both(steps: int) -> Any:
+        return {"observation": np.zeros(2, np.float32), "action_mask": parity(steps)}
+
+    last = {False: [[True, False] * 3], True: [[False, True] * 3]}
+    for truncate in (True, False):
+        environment = counting(
+            last_step=(1, 1, 1), truncate=truncate, observation_space=nested, observation=both
+        )
+        environment.reset([0], [0])
+        assert environment.step(np.array([[1, 0] * 3], np.float32)).ended.all()
+        assert environment.available().tolist() == last[truncate]
 
 
 def test_a_state_space_makes_the_state_known() -> None:

@@ -1,6 +1,7 @@
 """Collection keeps every transition in order; evaluation plays whole episodes on fixed seeds."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -410,6 +411,21 @@ def test_players_are_told_the_available_actions() -> None:
     greedy = evaluate(Rotation(3), Greedy(cast(Player, Obedient())), 20, SEED)
     random = evaluate(Rotation(2), random_actions(Rotation(1).agents, seed=1), 20, SEED)
     np.testing.assert_array_equal(greedy.returns, random.returns)
+
+
+def test_masked_transitions_hold_the_available_actions_before_and_after_the_step() -> None:
+    layout = replace(MASKED, masked=True)
+    rows = Rollout(Rotation(3), cast(Player, Obedient()), layout, seed=SEED).collect(8, 0).rows
+    for part, observed in (
+        (layout.available, layout.observation),
+        (layout.next_available, layout.next_observation),
+    ):
+        for n, columns in ((3, slice(0, 3)), (2, slice(3, 5))):
+            permitted = rows[:, part][:, columns]
+            np.testing.assert_array_equal(permitted.argmax(1), rows[:, observed][:, 0] % n)
+            np.testing.assert_array_equal(permitted.sum(1), 1.0)
+    plain = Rollout(Rotation(3), cast(Player, Obedient()), MASKED, seed=SEED).collect(8, 0).rows
+    np.testing.assert_array_equal(rows[:, : MASKED.row_size], plain)
 
 
 def test_a_shared_reward_counts_once_and_wins_are_told() -> None:

@@ -123,7 +123,10 @@ class Disputes:
         """
         training = self._training
         shadow = algorithm_of(
-            self._config, training.collector.agents, state_size=training.state_size
+            self._config,
+            training.collector.agents,
+            state_size=training.state_size,
+            masked=training.masked,
         )
         fingerprints = {member.fingerprint for member in self._run.roster.eligible}
         if fingerprints != {shadow.gradients.fingerprint()}:
