@@ -83,7 +83,7 @@ class MATD3(ActorCritic):
         if draws.iteration % self.policy_delay == 0:
             outputs = nets.policy[agent](batch.observation[agent])
             actions = list(batch.action)
-            actions[agent] = draws.action("policy_action", agent, outputs)
+            actions[agent] = draws.action("policy_action", agent, outputs, batch.available[agent])
             score = nets.critic_1[agent](torch.cat([*batch.observation, *actions], 1))[:, 0]
             penalty = self.logit_penalty * outputs.square().mean(1)
             losses["policy"] = (weight * (penalty - score)).sum()
@@ -92,7 +92,7 @@ class MATD3(ActorCritic):
     def target_action(self, k: int, nets: Networks, batch: Transitions, draws: Draws) -> Tensor:
         """A sample of agent k's target policy; continuous actions are smoothed by clipped noise."""
         outputs = nets.target_policy[k](batch.next_observation[k])
-        action = draws.action("target_action", k, outputs)
+        action = draws.action("target_action", k, outputs, batch.next_available[k])
         spec = batch.agents[k].action
         if not isinstance(spec, Continuous):
             return action
