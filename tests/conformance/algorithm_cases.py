@@ -36,6 +36,7 @@ READABLE = "maddpg by autograd"
 
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
+    "vdn without memory": ("vdn", {"recurrent": False}),
     "qmix of one unit": ("qmix", {"micro_batches": 1}),
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }

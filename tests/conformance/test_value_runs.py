@@ -28,6 +28,7 @@ LEARNING: dict[str, Any] = {
     "iterations": 200,
     "environment.name": "two_step_game",
     "environment.agents": 0,
+    "environment.copies": 64,
     "collect.warmup": 200,
     "algorithm.exploration_end": 1.0,
     "algorithm.hidden": 16,
@@ -179,6 +180,25 @@ def test_qmix_finds_the_choice_that_needs_a_partner_and_vdn_the_safe_one(
     environment = environment_of(load(options=settings).check().config, copies=1)
     played = evaluate(environment, Greedy(run.training.algorithm.actor), 1, 0)
     assert played.returns.tolist() == [best]
+
+
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 5))]
+)
+def test_qmix_does_not_solve_the_climbing_game(seed: int) -> None:
+    """No monotonic table whose largest entry is at the best choice, 11, is near the others."""
+    settings = LEARNING | {
+        "environment.name": "matrix_game",
+        "algorithm.name": "qmix",
+        "algorithm.batch_size": 64,
+        "seed": seed,
+    }
+    chosen = load(options=settings).check().config
+    run = LocalRun(chosen, coded=False)
+    run.train()
+    greedy = Greedy(run.training.algorithm.actor)
+    played = evaluate(environment_of(chosen, copies=1), greedy, 1, 0)
+    assert played.returns[0] in (5.0, 6.0)
 
 
 def test_too_few_learners_are_refused_by_their_units() -> None:

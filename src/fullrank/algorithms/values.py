@@ -41,7 +41,7 @@ from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam
 from fullrank.networks.modules import flat_size
 from fullrank.networks.parameters import GroupedParameters, roles
-from fullrank.networks.recurrent import RecurrentAgent
+from fullrank.networks.recurrent import FeedForwardAgent, RecurrentAgent
 from fullrank.networks.rmsprop import RMSprop
 from fullrank.replay.episodes import EpisodeLayout
 
@@ -61,6 +61,8 @@ class ValueLearner(ABC):
     """M, number of units into which the B episodes are split; independent of the learners."""
     hidden: int = 64
     """Width of the hidden layer and of the recurrent state of the agents' network."""
+    recurrent: bool = True
+    """Give the agents' network a recurrent state, its memory of an episode's earlier steps."""
     optimiser: Literal["rmsprop", "adam"] = "rmsprop"
     """Update rule of the controller."""
     learning_rate: float = 5e-4
@@ -120,12 +122,13 @@ class ValueLearner(ABC):
             Shape (steps, K, values): one value of the team, or one for each agent.
         """
 
-    def agent(self, environment: EnvironmentSpec) -> RecurrentAgent:
+    def agent(self, environment: EnvironmentSpec) -> RecurrentAgent | FeedForwardAgent:
         """Build the network of action values that all agents share."""
         layout = episode_layout(environment)
         inputs = max(layout.observation_sizes)
         inputs += self.last_action * max(layout.action_sizes) + self.identity * layout.agents
-        return RecurrentAgent(inputs, self.hidden, max(layout.action_sizes))
+        network = RecurrentAgent if self.recurrent else FeedForwardAgent
+        return network(inputs, self.hidden, max(layout.action_sizes))
 
     def loss(self, nets: Networks, batch: Trajectories, *, steps: int) -> Tensor:
         """Compute the share of the loss that comes from some of the sample's episodes.

@@ -18,6 +18,7 @@ from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
 from fullrank.common.types import JSON
 from fullrank.config.plugins import (
+    EPISODIC,
     PER_AGENT,
     SIZING,
     agents_of,
@@ -272,12 +273,16 @@ def _overlap(key: Key, other: Key) -> bool:
 
 def _nested(leaves: ConfigLayer) -> str:
     # A plug-in table without a name keeps its default name. The default number of agents applies to
-    # the default environment only, the default copies to environments that step them as arrays.
+    # the default environment only, the default copies to environments that step them as arrays, and
+    # the default numbers to algorithms that learn from single transitions.
     root: JSON = {section: {"name": _TABLES[section].name, "params": {}} for section in _PLUGINS}
     if _name(leaves, ("environment", "name")) != _DEFAULTS.environment.name:
         root["environment"]["agents"] = 0
     if is_adapted(_name(leaves, ("environment", "name"))):
         root["environment"]["copies"], root["collect"] = 4, {"steps": 25}
+    if _name(leaves, ("algorithm", "name")) in EPISODIC:
+        root |= {"iterations": 2_000, "collect": {"warmup": 2_000, "warmup_copies": 8}}
+        root["environment"].setdefault("copies", 8)
     for key, leaf in leaves.items():
         free = key[0] in _PLUGINS and key[1] not in _SECTIONS[key[0]]
         path = (key[0], "params", *key[1:]) if free else key

@@ -27,6 +27,8 @@ _REGISTRIES: Mapping[str, Registry[Any]] = {
 }
 PER_AGENT = ("maddpg", "mfac", "darl1n")
 """Algorithms of this package with one unit for each agent, which need no import to be counted."""
+EPISODIC = ("qmix", "vdn", "iql")
+"""Algorithms of this package that learn from whole episodes, one of each copy per iteration."""
 SIZING = ("code", "stragglers", "environment")
 """Tables that determine the sizes of a run; their plug-ins import no torch."""
 

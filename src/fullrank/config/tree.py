@@ -51,7 +51,8 @@ class EnvironmentSettings:
     """Number of agents M; 0, the default with any other environment: the environment's own."""
     copies: Count = 100
     """Number of copies E that are stepped together; by default 4 of PettingZoo's and gymnasium's
-    environments, whose copies are separate objects."""
+    environments, whose copies are separate objects, and 8 for algorithms that learn from whole
+    episodes."""
     params: Mapping[str, Any] = field(default_factory=dict)
     """The table's other keys: fields of the environment."""
 
@@ -65,9 +66,11 @@ class CollectSettings:
     Where an iteration ends within episodes of one length, their starts are spread evenly. Ignored
     by algorithms that learn from whole episodes: every copy plays one in each iteration."""
     warmup: NonNegative = 25_600
-    """Number of transitions collected before the first iteration."""
+    """Number of transitions collected before the first iteration; by default 2,000 for algorithms
+    that learn from whole episodes."""
     warmup_copies: Count = 64
-    """Number of copies that are stepped together during the warm-up."""
+    """Number of copies that are stepped together during the warm-up; by default 8 for algorithms
+    that learn from whole episodes."""
     lag: Literal[0, 1] = 0
     """1: collect with the previous iteration's policies, while the update runs."""
 
@@ -252,7 +255,8 @@ class RunConfig:
     seed: Annotated[int, Field(ge=0, lt=2**63)] = 0
     """Seed of every random draw."""
     iterations: Count = 12_000
-    """Number of iterations to commit."""
+    """Number of iterations to commit; by default 2,000 for algorithms that learn from whole
+    episodes."""
     learners: NonNegative = 0
     """Number of learners N; 0: as many as the code needs for the environment's agents."""
     environment: EnvironmentSettings = field(default_factory=EnvironmentSettings)

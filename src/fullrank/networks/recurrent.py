@@ -1,4 +1,4 @@
-"""Recurrent networks of action values, shared by all agents."""
+"""Networks of action values, shared by all agents: with a recurrent state, or without memory."""
 
 from torch import Tensor, nn
 
@@ -30,3 +30,25 @@ class RecurrentAgent(nn.Module):
         """
         states, last = self.rnn(self.fc1(inputs).relu(), state.unsqueeze(0))
         return self.fc2(states), last[0]
+
+
+class FeedForwardAgent(nn.Module):
+    """Values of all actions from the present input alone: fc - ReLU - fc - ReLU - fc.
+
+    The recurrent agent with a linear layer in place of the GRU; its state stays as it is.
+
+    Args:
+        inputs: Entries of one step's input: observation, last action, identity.
+        hidden: Width of both hidden layers, and of the unused state.
+        actions: Number of actions.
+    """
+
+    def __init__(self, inputs: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.fc1 = nn.Linear(inputs, hidden)
+        self.rnn = nn.Linear(hidden, hidden)
+        self.fc2 = nn.Linear(hidden, actions)
+
+    def forward(self, inputs: Tensor, state: Tensor) -> tuple[Tensor, Tensor]:
+        """Return action values of each step, and the given state; see ``RecurrentAgent``."""
+        return self.fc2(self.rnn(self.fc1(inputs).relu()).relu()), state

@@ -322,9 +322,10 @@ def test_the_actor_explores_among_available_actions_and_remembers_what_it_did() 
     assert 0.02 < (settled != greedy).reshape(-1, 5).any(axis=1).mean() < 0.05
 
 
-def test_acting_step_by_step_computes_the_values_that_are_learned() -> None:
-    """The recurrent state of the actor is that of the loss."""
-    built = config("vdn")
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_acting_step_by_step_computes_the_values_that_are_learned(recurrent: bool) -> None:
+    """The recurrent state of the actor is that of the loss; without one, steps stand alone."""
+    built = config("vdn", recurrent=recurrent)
     algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
     actor, layout = algorithm.actor, algorithm.problem.episodes
     assert isinstance(actor, ValueActor)
@@ -339,3 +340,5 @@ def test_acting_step_by_step_computes_the_values_that_are_learned() -> None:
         computed, state = actor._values(rows[[step], layout.observation], (state, last))
         np.testing.assert_allclose(computed, values[step].numpy(), atol=1e-6)
         last = np.eye(5, dtype=np.float32)[rows[[step], layout.action].astype(int)]
+        if not recurrent:
+            state = np.ones_like(state)

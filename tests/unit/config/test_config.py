@@ -49,6 +49,19 @@ def test_environments_of_separate_copies_have_few_of_them_by_default(name: str) 
     assert (config.environment.copies, config.collect.steps) == (7, 3)
 
 
+@pytest.mark.parametrize(("environment", "copies"), [("smac_lite", 8), ("gymnasium", 4)])
+def test_algorithms_of_whole_episodes_have_numbers_of_their_own_by_default(
+    environment: str, copies: int
+) -> None:
+    named = [f"environment.name={environment}", "algorithm.name=qmix"]
+    config = load(environ={}, overrides=named).config
+    assert (config.environment.copies, config.iterations) == (copies, 2_000)
+    assert (config.collect.warmup, config.collect.warmup_copies) == (2_000, 8)
+    given = ["environment.copies=7", "collect.warmup=3", "iterations=5"]
+    config = load(environ={}, overrides=named + given).config
+    assert (config.environment.copies, config.collect.warmup, config.iterations) == (7, 3, 5)
+
+
 def test_later_layers_win_and_say_so(tmp_path: Path) -> None:
     path = written(tmp_path, "seed = 1\niterations = 1\nlearners = 11\n[collect]\nsteps = 1\n")
     resolved = load(
