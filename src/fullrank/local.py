@@ -12,6 +12,7 @@ import numpy as np
 import torch
 
 from fullrank.codes import Code
+from fullrank.codes.targets import described
 from fullrank.common.errors import Corrupted, NotDecodable
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray, LearnerId, UnitIndex
@@ -229,8 +230,8 @@ class LocalRun:
                 break
         if not isinstance(decision, Decoded):
             raise NotDecodable(
-                f"iteration {iteration}: rank {round_.rank} of {self.code.units} after all rows "
-                f"of {self.code.name}"
+                f"iteration {iteration}: all rows of {self.code.name} have rank {round_.rank} "
+                f"and do not determine {described(self.code.target)}"
             )
         return _Outcome(
             iteration=iteration,

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests.e2e.commands import (
+    centralised,
     committed,
     digests,
     end,
@@ -82,6 +83,13 @@ def assert_same_run(run_dir: Path, reference: Path) -> None:
 
 
 @pytest.mark.smoke
+def test_one_process_commits_the_bits_of_the_centralised_run(run_dir: Path) -> None:
+    outcome = fullrank("train", "--local", "--run-dir", str(run_dir), *RUN)
+    assert (outcome.code, outcome.error) == (0, "")
+    assert digests(run_dir) == centralised(run_dir)
+    assert (committed(run_dir), tracebacks(run_dir)) == (ITERATIONS, [])
+
+
 def test_one_process_ends_in_the_bytes_of_the_services(service_run: Path, run_dir: Path) -> None:
     outcome = fullrank("train", "--local", "--run-dir", str(run_dir), *RUN)
     assert (outcome.code, outcome.error) == (0, "")
@@ -121,7 +129,7 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
 def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
     service_run: Path, run_dir: Path
 ) -> None:
-    slow = settings("compute.emulate_unit_s=0.06")
+    slow = settings("compute.emulate_unit_s=0.2")  # seconds pass before the run could end
     process = start("train", "--local", "--run-dir", str(run_dir), *RUN, *slow)
     wait_until((run_dir / "services" / "monitor.json").exists, what="the monitor port is open")
     with Monitor(resolve("127.0.0.1:0", run_dir, "monitor")) as monitor:

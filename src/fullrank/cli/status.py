@@ -63,8 +63,8 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
     if now.round_s:
         awaited = ", ".join(map(str, now.awaited)) or "none"
         lines.append(
-            f"this round: rank {now.rank} of {now.units} after {now.round_s:.2f} s, "
-            f"awaited: {awaited}"
+            f"this round: rows of rank {now.rank} for {now.units} units after "
+            f"{now.round_s:.2f} s, awaited: {awaited}"
         )
     if records:
         last = records[-1]

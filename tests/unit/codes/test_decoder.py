@@ -155,7 +155,9 @@ def test_without_a_grid_nothing_is_rounded_or_called_exact() -> None:
 def test_decoding_too_early_says_the_rank() -> None:
     decoder = Decoder(make_code("mds", rows=4, units=3))
     decoder.offer(row=2, vector=np.zeros(5))
-    with pytest.raises(NotDecodable, match=r"rows \[2\] have rank 1 of 3; wait"):
+    with pytest.raises(
+        NotDecodable, match=r"rows \[2\] of rank 1 do not determine each of 3 units; wait"
+    ):
         decoder.decode()
 
 

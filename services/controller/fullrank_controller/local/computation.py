@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from fullrank.codes import Code, Decoder
+from fullrank.codes.targets import described
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import FloatArray, LearnerId
 from fullrank.config import RunConfig
@@ -114,7 +115,7 @@ class Computation:
         decision = round_.decide()
         if not isinstance(decision, Decoded):
             raise NotDecodable(
-                f"iteration {iteration}: rank {round_.rank} of {self.code.units} after all rows of "
-                f"{self.code.name}"
+                f"iteration {iteration}: all rows of {self.code.name} have rank {round_.rank} "
+                f"and do not determine {described(self.code.target)}"
             )
         return decision, round_.condition

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 
+from fullrank.codes.targets import described
 from fullrank.common.errors import Corrupted, DeadlinePassed, NotDecodable
 from fullrank.config.tree import ControllerSettings
 from fullrank.rounds.decision import Corrupt, Decision, Decoded
@@ -101,8 +102,9 @@ class RoundPolicy:
         round_ = self._opened.round
         awaited = sorted(self._timeline.rows.keys() - set(round_.received))
         reason = (
-            f"iteration {round_.iteration}: rank {round_.rank} of {self._opened.identity.units} "
-            f"after {self._deadline_s:.1f} s; learners {awaited} have not answered"
+            f"iteration {round_.iteration}: rows of rank {round_.rank} do not determine "
+            f"{described(self._opened.assignment.code.target)} after {self._deadline_s:.1f} s; "
+            f"learners {awaited} have not answered"
         )
         if isinstance(last, Corrupt):
             if await self.recompute():

@@ -16,7 +16,7 @@ from fullrank.codes.decoding.certificate import Solver, solver_of
 from fullrank.codes.decoding.peeling import Peeling
 from fullrank.codes.decoding.received_rows import ReceivedRows
 from fullrank.codes.decoding.row_space import RowSpace
-from fullrank.codes.targets import LIMIT, checked_target, each_unit, rank_of
+from fullrank.codes.targets import LIMIT, checked_target, described, each_unit, rank_of
 from fullrank.common.errors import CodeError, Corrupted, NotDecodable
 from fullrank.common.types import Matrix, UnitIndex, Vector
 from fullrank.common.updates import GRID
@@ -189,7 +189,7 @@ class Decoder:
     def _solver(self) -> Solver:
         if not self.decodable:
             raise NotDecodable(
-                f"rows {list(self.received)} have rank {self.rank} of {self.units}; "
-                "wait for more rows"
+                f"rows {list(self.received)} of rank {self.rank} do not determine "
+                f"{described(self.target)}; wait for more rows"
             )
         return solver_of(self._rows.matrix(), self.target, grid=self.grid, limit=self._limit)
