@@ -32,7 +32,7 @@ dashboard: setup ## Show the newest run on a page
 	@$(BIN)/fullrank dashboard $(ARGS)
 
 test: setup ## Run the unit and conformance tests and an end-to-end run of each kind
-	$(BIN)/python $(PYTEST) -m "smoke or not ($(REST))" $(ARGS)
+	$(BIN)/python $(PYTEST) --hypothesis-profile=quick -m "smoke or not ($(REST))" $(ARGS)
 
 test-all: setup ## Run all tests but those that need Docker or a GPU
 	$(BIN)/python $(PYTEST) -m "not slow and not gpu and not docker" $(ARGS)

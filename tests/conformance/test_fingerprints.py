@@ -44,7 +44,7 @@ for name in {shipped(algorithms)}:
 """
 
 
-@pytest.fixture(scope="module", params=["0", "1"])
+@pytest.fixture(scope="module", params=[pytest.param("0", marks=pytest.mark.thorough), "1"])
 def printed_elsewhere(request: pytest.FixtureRequest) -> list[str]:
     """Names and fingerprints as printed by another process with its own hash seed."""
     environment = {**os.environ, "PYTHONHASHSEED": request.param}

@@ -94,7 +94,6 @@ def test_an_environment_that_raises_mid_episode_is_named_and_the_run_kept(
     assert processes_of(run_dir) == []
 
 
-@pytest.mark.smoke
 def test_a_taken_port_is_one_line(run_dir: Path) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -107,6 +106,7 @@ def test_a_taken_port_is_one_line(run_dir: Path) -> None:
     assert not run_dir.exists()
 
 
+@pytest.mark.smoke
 def test_a_directory_that_is_not_empty_is_left_alone(run_dir: Path) -> None:
     run_dir.mkdir()
     (run_dir / "thesis.txt").write_text("precious")

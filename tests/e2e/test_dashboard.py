@@ -24,7 +24,7 @@ def test_the_newest_run_is_shown_while_it_trains_and_its_curve_moves(
     run.parent.mkdir(parents=True)
     monkeypatch.chdir(run_dir)
     address = free_address()
-    training = start("train", "--run-dir", str(run), *settings("iterations=1000000"))
+    training = start("train", "--local", "--run-dir", str(run), *settings("iterations=1000000"))
     wait_until(lambda: (run / "config.toml").exists(), what="there is a run")
     dashboard = start("dashboard", "--port", address.partition(":")[2])
     try:

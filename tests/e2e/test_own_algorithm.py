@@ -48,7 +48,6 @@ def test_an_algorithm_of_one_s_own_is_one_short_file() -> None:
 
 
 @pytest.mark.e2e
-@pytest.mark.smoke
 def test_services_train_it_with_stragglers_to_the_bits_of_the_centralised_run(
     installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

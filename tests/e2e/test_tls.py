@@ -19,7 +19,6 @@ def _secrets(certificates: Path) -> set[bytes]:
     return {line for key in keys for line in key.read_bytes().splitlines() if len(line) > 40}
 
 
-@pytest.mark.smoke
 def test_a_run_under_tls_commits_the_same_bits_and_leaks_no_key(run_dir: Path) -> None:
     options = settings("iterations=6")
     outcome = fullrank("train", "--tls", "--run-dir", str(run_dir), *options)

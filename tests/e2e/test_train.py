@@ -91,7 +91,6 @@ def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
     assert "iteration 2/2  return " in outcome.output
 
 
-@pytest.mark.smoke
 def test_ctrl_c_leaves_a_run_that_resumes_to_the_same_bits(run_dir: Path) -> None:
     process = start("train", "--run-dir", str(run_dir), *SLOW)
     wait_until(lambda: committed(run_dir) >= 5, what="five iterations")

@@ -269,6 +269,7 @@ def by_hand(algorithm: Algorithm, decoded: FloatArray, *, norm: float) -> FloatA
     return clipped
 
 
+@pytest.mark.thorough
 def test_what_learners_draw_on_their_own_decodes_to_the_gradient() -> None:
     """Along 20 fixed directions: 5.5 standard errors are exceeded with probability below 1e-6."""
     algorithm, code = independent(batch=4), make_code("cyclic", rows=11, units=9)

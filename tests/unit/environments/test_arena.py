@@ -196,7 +196,9 @@ def test_a_neighbour_without_a_place_is_not_seen() -> None:
     assert seen[:, 4].tolist() == [1.0, 1.0, 1.0]
 
 
-@pytest.mark.parametrize("name", TASKS)
+@pytest.mark.parametrize(
+    "name", [TASKS[0], *(pytest.param(name, marks=pytest.mark.thorough) for name in TASKS[1:])]
+)
 def test_a_large_world_takes_no_memory_of_the_size_of_all_pairs(name: str) -> None:
     agents = 2048
     contest = {} if name == "food_collection" else {"adversary_distance": 0.5}

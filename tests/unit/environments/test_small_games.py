@@ -196,6 +196,7 @@ def reflex(off: int, on: int) -> Policy:
     return lambda _day, _visits, switch: on if switch else off
 
 
+@pytest.mark.thorough
 def test_without_memory_the_riddle_is_not_solved(expected: Callable[..., float]) -> None:
     reflexes = [reflex(off, on) for off, on in product((NOTHING, FLIP, TELL), repeat=2)]
     teams = combinations_with_replacement(reflexes, 3)  # prisoners are alike

@@ -106,6 +106,7 @@ def held(verdicts: list[ClaimResult]) -> list[Held]:
     return [verdict.held for verdict in verdicts]
 
 
+@pytest.mark.thorough
 def test_two_published_cells_predict_all_others(virtual: TimeTable) -> None:
     known = claims.table(published())
     errors = sorted(
@@ -116,10 +117,12 @@ def test_two_published_cells_predict_all_others(virtual: TimeTable) -> None:
     assert errors[-1] < 0.20
 
 
+@pytest.mark.thorough
 def test_all_claims_on_times_hold_in_virtual_time(virtual: TimeTable) -> None:
     assert held(claims.judge_times(virtual, rounds=timing.ROUNDS)) == [Held.HELD] * 4
 
 
+@pytest.mark.thorough
 def test_the_planner_is_near_the_best_fixed_code() -> None:
     task = wang21.TASKS[1]
     unit_s, shared_s = timing.published_compute(task, 8)
@@ -160,6 +163,7 @@ def test_the_published_numbers_do_not_all_meet_the_claims() -> None:
     assert "keep_away, M = 8: uncoded at k = 5 pays 0.80 delays" in verdicts[1].reason
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("claim", "code", "k"), [(0, "uncoded", 0), (1, "uncoded", 2), (2, "mds", 1), (3, "ldpc", 1)]
 )
@@ -173,6 +177,7 @@ def test_a_time_that_speaks_against_a_claim_is_found(
     assert "cooperative_navigation, M = 8" in verdict.reason
 
 
+@pytest.mark.thorough
 def test_what_was_not_run_is_not_testable(virtual: TimeTable) -> None:
     few = claims.judge_times(virtual, rounds=6)
     assert few[3].held is Held.NOT_TESTABLE

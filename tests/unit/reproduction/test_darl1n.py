@@ -75,6 +75,7 @@ def test_with_a_fixed_number_of_stragglers_the_closed_form_counts_all_sets(
     )
 
 
+@pytest.mark.thorough
 def test_monte_carlo_agrees_with_the_closed_forms(found: Results) -> None:
     compared = 0
     for scheme in published.SCHEMES:
@@ -101,12 +102,14 @@ def test_rational_and_floating_arithmetic_agree_where_both_can() -> None:
     assert exact_variance(code.matrix) == pytest.approx(variance(code, range(24)), abs=1e-9)
 
 
+@pytest.mark.thorough
 def test_no_average_is_given_where_too_few_sets_decode(found: Results) -> None:
     entry = found[f"table-v-{REPETITION.name}"]["variance"][0]
     assert entry["sets"] < table_v.LEAST_SETS
     assert entry["mean"] is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("scheme", "rate"), [(UNCODED, 0.0), (UNCODED, 0.2), (MDS, 0.0)])
 def test_the_machines_take_the_times_that_they_were_solved_from(
     found: Results, scheme: published.Scheme, rate: float
@@ -116,12 +119,14 @@ def test_the_machines_take_the_times_that_they_were_solved_from(
     assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.03)
 
 
+@pytest.mark.thorough
 def test_three_published_times_predict_the_fourth_of_uncoded(found: Results) -> None:
     point = found[f"times-{UNCODED.name}"][times.point(StragglerModel.BERNOULLI, 1.0, 0.5)]
     said = published.CONVERGENCE_S[UNCODED.name][2]
     assert MACHINES.iterations * point["seconds"] == pytest.approx(said, rel=0.01)
 
 
+@pytest.mark.thorough
 def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
     found: Results,
 ) -> None:
@@ -130,6 +135,7 @@ def test_whole_copies_are_the_only_code_at_the_bound_with_all_rows_and_at_half(
     assert whole["20"]["noise"][1] == pytest.approx((3 * 12 - 20) / 24)
 
 
+@pytest.mark.thorough
 def test_dense_codes_wait_for_more_rows_until_the_variance_is_low_and_light_ones_do_not(
     found: Results,
 ) -> None:
@@ -147,6 +153,7 @@ def test_dense_codes_wait_for_more_rows_until_the_variance_is_low_and_light_ones
     assert min(more[MDS.name], more[SPARSE[2].name]) > 2.0
 
 
+@pytest.mark.thorough
 def test_the_verdicts_are_those_of_the_page(found: Results) -> None:
     yes, no, open_ = Held.HELD, Held.NOT_HELD, Held.NOT_TESTABLE
     assert held(judge_published(found)) == [no, yes, no, no, no]
@@ -205,6 +212,7 @@ def raise_sparse_overhead(found: dict[str, JSON]) -> None:
     found[table(SPARSE[0])]["overhead"] = 24.0
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("judge", "claim", "change"),
     [

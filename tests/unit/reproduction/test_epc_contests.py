@@ -59,7 +59,11 @@ def together(adversaries: Act, good: Act) -> Act:
     return act
 
 
-@pytest.mark.parametrize("task", [GRASSLAND, BATTLE], ids=lambda task: task.name)
+@pytest.mark.parametrize(
+    "task",
+    [pytest.param(GRASSLAND, marks=pytest.mark.thorough), BATTLE],
+    ids=lambda task: task.name,
+)
 def test_a_team_is_judged_in_the_episodes_and_by_the_adversaries_that_others_meet(
     task: Darl1nTask, tmp_path: Path
 ) -> None:
@@ -176,6 +180,7 @@ def learnt(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, JSON], P
     return run(cells, directory), directory
 
 
+@pytest.mark.thorough
 def test_every_good_side_meets_every_adversary_side(
     learnt: tuple[dict[str, JSON], Path],
 ) -> None:
@@ -188,6 +193,7 @@ def test_every_good_side_meets_every_adversary_side(
     assert cell.compute() == played
 
 
+@pytest.mark.thorough
 def test_in_cross_play_a_team_plays_as_it_learnt_to(learnt: tuple[dict[str, JSON], Path]) -> None:
     found, directory = learnt
     trial = crossplay.trials(TINY)[EPC]

@@ -199,6 +199,7 @@ def test_methods_are_compared_on_the_same_draws() -> None:
     assert [each.held for each in few] == [Held.NOT_TESTABLE] * 2
 
 
+@pytest.mark.thorough
 def test_both_methods_learn_in_the_same_wireless_world() -> None:
     sac, own = wireless.cells(TINY, time.process_time)[:2]
     assert sac.settings["world"].items() <= own.settings["run"]["environment"].items()
@@ -284,7 +285,7 @@ def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: 
     assert run.points[-1].mean_return == last.returns.mean()
 
 
-@pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.thorough)])
 def test_a_team_that_grows_has_as_many_runs_as_there_are_seeds(seeds: int, tmp_path: Path) -> None:
     budget = dataclasses.replace(TWO, seeds=seeds)
     cells = epc_runs.cells(budget, tmp_path, time.process_time)

@@ -50,6 +50,7 @@ def values(team: Team, learner: Learner, rows: FloatArray) -> Tensor:
     return team.values(parameters["critic"], joint, others)
 
 
+@pytest.mark.thorough
 def test_a_team_learns_what_pays_and_does_it() -> None:
     world = spins()
     team, layout = team_of(world), layout_of(world.agents)

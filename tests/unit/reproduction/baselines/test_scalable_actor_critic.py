@@ -128,6 +128,7 @@ def test_actions_are_drawn_by_their_chances() -> None:
     assert sampled(chances, uniform).tolist() == [0, 0, 1, 1, 2, 2]
 
 
+@pytest.mark.thorough
 def test_a_user_alone_learns_to_send_what_it_has() -> None:
     environment = Wireless(deadline=1, simultaneous=True).make(agents=1, copies=4)
     policies = [trained(environment, episodes).policy(seed=0) for episodes in (0, 200)]
