@@ -146,7 +146,7 @@ def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
     interrupt(process)
     outcome = end(process)
     assert outcome.code == 130, outcome.error
-    assert f"continue with: fullrank resume {run_dir}" in outcome.output
+    assert f"continue with: fullrank resume --local {run_dir}" in outcome.output
     assert tracebacks(run_dir) == []
     assert committed(run_dir) < ITERATIONS
     outcome = fullrank("resume", "--local", str(run_dir))

@@ -51,7 +51,7 @@ def run_in_process(path: Path, config: RunConfig, console: Console) -> None:
             Launch(resolved=launch, run_dir=path, until_finished=True, observers=[_Batches(shown)])
         )
         if code:
-            shown.say(f"stopped; continue with: fullrank resume {path}")
+            shown.say(f"stopped; continue with: fullrank resume --local {path}")
             raise KeyboardInterrupt
     finally:
         shown.close()

@@ -1,16 +1,15 @@
 """The outcome of a finished run: its team's return beside random play and the evaluation before."""
 
 from collections.abc import Iterator
-from contextlib import closing
 from pathlib import Path
 
-from fullrank.cli.policies import Version, facts_of, play, summary, trained
+from fullrank.cli.policies import COPIES, Version, facts_of, play, summary, trained
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.particle.scene import Drawable
 from fullrank.runs.evaluations import append, read_evaluations
 from fullrank.runs.record import METRICS, read_records
-from fullrank.training.evaluation import Greedy
+from fullrank.training.evaluation import Greedy, evaluate_and_close
 from fullrank.wiring import environment_of
 
 EPISODES, FEW = 100, 10
@@ -33,7 +32,9 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     earlier = [
         evaluation for evaluation in evaluations if evaluation.iteration < policies.iteration
     ]
-    greedy = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=SEED)
+    environment = environment_of(config, copies=min(episodes, COPIES))
+    drawable = isinstance(environment, Drawable)
+    greedy = evaluate_and_close(environment, Greedy(policies.algorithm.actor), episodes, SEED)
     random = summary(play(config, None, episodes=episodes, seed=SEED))
     if policies.version not in (
         Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
@@ -43,10 +44,5 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
         yield f"{name} {value} without exploration, {episodes} episodes; random play {random[name]}"
     if earlier:
         yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
-    if _can_be_drawn(config):
+    if drawable:
         yield f"watch an episode: fullrank render {path}"
-
-
-def _can_be_drawn(config: RunConfig) -> bool:
-    with closing(environment_of(config, copies=1)) as environment:
-        return isinstance(environment, Drawable)

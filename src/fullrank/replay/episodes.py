@@ -6,12 +6,13 @@ state and available actions after the last step, and in ``length`` the number L,
 other rows.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.layout import consecutive
 
 NO_ACTION = -1.0
 """Action of an agent that could not act."""
@@ -24,6 +25,30 @@ class EpisodeLayout:
     observation_sizes: tuple[int, ...]
     action_sizes: tuple[int, ...]
     state_size: int = 0
+    observation: slice = field(init=False, compare=False, repr=False)
+    """Joint observation before the step."""
+    state: slice = field(init=False, compare=False, repr=False)
+    """Global state before the step."""
+    available: slice = field(init=False, compare=False, repr=False)
+    """1 where an action may be chosen; an agent that cannot act has none."""
+    action: slice = field(init=False, compare=False, repr=False)
+    """Index of each agent's action, ``NO_ACTION`` where it could not act; 0 in last rows."""
+    reward: int = field(init=False, compare=False, repr=False)
+    """Reward of the team."""
+    terminated: int = field(init=False, compare=False, repr=False)
+    """1 where the step reached a terminal state of the team, not a time limit."""
+    length: int = field(init=False, compare=False, repr=False)
+    """Number of steps of the episode in its last row, 0 in the others."""
+
+    def __post_init__(self) -> None:
+        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
+        parts = consecutive((observations, self.state_size, actions, self.agents))
+        if not self.state_size:
+            parts[1] = parts[0]
+        end = parts[-1].stop
+        names = ("observation", "state", "available", "action", "reward", "terminated", "length")
+        for name, part in zip(names, [*parts, end, end + 1, end + 2], strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def agents(self) -> int:
@@ -31,56 +56,9 @@ class EpisodeLayout:
         return len(self.observation_sizes)
 
     @property
-    def _widths(self) -> tuple[int, ...]:
-        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
-        return (observations, self.state_size, actions, self.agents, 1, 1, 1)
-
-    @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return sum(self._widths)
-
-    def _part(self, index: int) -> slice:
-        start = self._start(index)
-        return slice(start, start + self._widths[index])
-
-    def _start(self, index: int) -> int:
-        return sum(self._widths[:index])
-
-    @property
-    def observation(self) -> slice:
-        """Joint observation before the step."""
-        return self._part(0)
-
-    @property
-    def state(self) -> slice:
-        """Global state before the step."""
-        return self._part(1) if self.state_size else self.observation
-
-    @property
-    def available(self) -> slice:
-        """1 where an action may be chosen; an agent that cannot act has none."""
-        return self._part(2)
-
-    @property
-    def action(self) -> slice:
-        """Index of each agent's action, ``NO_ACTION`` where it could not act; 0 in last rows."""
-        return self._part(3)
-
-    @property
-    def reward(self) -> int:
-        """Reward of the team."""
-        return self._start(4)
-
-    @property
-    def terminated(self) -> int:
-        """1 where the step reached a terminal state of the team, not a time limit."""
-        return self._start(5)
-
-    @property
-    def length(self) -> int:
-        """Number of steps of the episode in its last row, 0 in the others."""
-        return self._start(6)
+        return self.length + 1
 
     def synthetic(self, generator: np.random.Generator, episodes: int) -> FloatArray:
         """Draw random episodes of 1 to 8 steps in which every action is available."""

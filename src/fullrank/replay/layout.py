@@ -6,12 +6,22 @@ lie agent by agent. ``alive`` tells which agents acted in this transition; ``ter
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.common.types import BoolArray, FloatArray
+
+
+def consecutive(sizes: Sequence[int]) -> list[slice]:
+    """Slices of parts that lie one after the other.
+
+    >>> consecutive([2, 0, 3])
+    [slice(0, 2, None), slice(2, 2, None), slice(2, 5, None)]
+    """
+    return [slice(*part) for part in pairwise(accumulate(sizes, initial=0))]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +32,37 @@ class Layout:
     action_sizes: tuple[int, ...]
     masked: bool = False
     """True if rows hold the masks of available actions."""
+    observation: slice = field(init=False, compare=False, repr=False)
+    """Joint observation before the step."""
+    action: slice = field(init=False, compare=False, repr=False)
+    """Joint action."""
+    reward: slice = field(init=False, compare=False, repr=False)
+    """Reward of each agent."""
+    next_observation: slice = field(init=False, compare=False, repr=False)
+    """Joint observation after the step."""
+    terminated: slice = field(init=False, compare=False, repr=False)
+    """1 where the agent reached a terminal state."""
+    alive: slice = field(init=False, compare=False, repr=False)
+    """1 where the agent acted."""
+    available: slice = field(init=False, compare=False, repr=False)
+    """1 where an action was available before the step; empty unless ``masked``."""
+    next_available: slice = field(init=False, compare=False, repr=False)
+    """1 where an action is available after the step; empty unless ``masked``."""
+
+    def __post_init__(self) -> None:
+        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
+        sizes = {
+            "observation": observations,
+            "action": actions,
+            "reward": self.agents,
+            "next_observation": observations,
+            "terminated": self.agents,
+            "alive": self.agents,
+            "available": actions * self.masked,
+            "next_available": actions * self.masked,
+        }
+        for name, part in zip(sizes, consecutive([*sizes.values()]), strict=True):
+            object.__setattr__(self, name, part)
 
     @property
     def agents(self) -> int:
@@ -29,67 +70,17 @@ class Layout:
         return len(self.observation_sizes)
 
     @property
-    def _widths(self) -> tuple[int, ...]:
-        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
-        own = (observations, actions, self.agents, observations, self.agents, self.agents)
-        return (*own, actions, actions) if self.masked else own
-
-    @property
     def row_size(self) -> int:
         """Number of float32 entries of a row."""
-        return sum(self._widths)
-
-    def _part(self, index: int) -> slice:
-        start = sum(self._widths[:index])
-        return slice(start, start + self._widths[index])
-
-    @property
-    def observation(self) -> slice:
-        """Joint observation before the step."""
-        return self._part(0)
-
-    @property
-    def action(self) -> slice:
-        """Joint action."""
-        return self._part(1)
-
-    @property
-    def reward(self) -> slice:
-        """Reward of each agent."""
-        return self._part(2)
-
-    @property
-    def next_observation(self) -> slice:
-        """Joint observation after the step."""
-        return self._part(3)
-
-    @property
-    def terminated(self) -> slice:
-        """1 where the agent reached a terminal state."""
-        return self._part(4)
-
-    @property
-    def alive(self) -> slice:
-        """1 where the agent acted."""
-        return self._part(5)
-
-    @property
-    def available(self) -> slice:
-        """1 where an action was available before the step; ``masked`` rows only."""
-        return self._part(6)
-
-    @property
-    def next_available(self) -> slice:
-        """1 where an action is available after the step; ``masked`` rows only."""
-        return self._part(7)
+        return int(self.next_available.stop)
 
     def observation_of(self, agent: int) -> slice:
         """Columns of an agent within a joint observation."""
-        return _own(self.observation_sizes, agent)
+        return consecutive(self.observation_sizes)[agent]
 
     def action_of(self, agent: int) -> slice:
         """Columns of an agent within a joint action."""
-        return _own(self.action_sizes, agent)
+        return consecutive(self.action_sizes)[agent]
 
     def pack(
         self,
@@ -113,8 +104,3 @@ class Layout:
         out[:, self.alive] = alive
         if self.masked:
             out[:, self.available], out[:, self.next_available] = available, next_available
-
-
-def _own(sizes: Sequence[int], agent: int) -> slice:
-    start = sum(sizes[:agent])
-    return slice(start, start + sizes[agent])
