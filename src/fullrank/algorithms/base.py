@@ -167,6 +167,9 @@ class Optimiser(Protocol):
         """
 
 
+ACTING = ("policy", "agent")
+"""Roles of the networks that select actions: each agent's own policy, or one network of all."""
+
 Memory: TypeAlias = tuple[FloatArray, ...]
 """Recurrent state of an actor, arrays of shape (copies, ...); empty for perceptrons. A copy's
 entries are zero when its episode starts."""
@@ -214,18 +217,40 @@ class Annealed(Protocol):
         """Set the number of environment steps played before the next collection."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RecurrentLayers:
+    """One agent's part of a team's network of action values, as matrices [W | b].
+
+    It has the agent's own inputs and actions, and a recurrent state of H entries.
+    """
+
+    first: FloatArray
+    """From the observation and, with ``last_action``, the last action as one-hot; H rows. The
+    identity of the agent is part of the bias."""
+    input_gates: FloatArray
+    """Reset, update and new gate of the GRU from the ReLU of the first layer, 3 H rows. Without a
+    recurrent state, a layer with ReLU, H rows."""
+    state_gates: FloatArray | None
+    """The same gates from the recurrent state, 3 H rows; None without a recurrent state."""
+    last: FloatArray
+    """To the values of the agent's actions."""
+    last_action: bool
+    """True if the network sees the last action."""
+
+
 class Actor(Player, Protocol):
     """The role that selects actions in collection and evaluation, and is exported."""
 
-    def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """Return the agent's policy, a perceptron with ReLU between its layers, from the input up.
+    def policy(self, agent: int) -> tuple[FloatArray, ...] | RecurrentLayers:
+        """Return the agent's policy, a perceptron with ReLU between its layers, or recurrent.
 
         Returns:
-            Each layer as one matrix [W | b], shape (outputs, inputs + 1). The outputs of the last
-            layer are logits (discrete) or the mean before tanh and scaling (continuous).
+            Each layer of a perceptron, from the input up, as one matrix [W | b], shape (outputs,
+            inputs + 1). The outputs of the last layer are logits (discrete) or the mean before tanh
+            and scaling (continuous). A recurrent policy chooses the action of highest value.
 
         Raises:
-            ConfigError: The policy is not such a perceptron.
+            ConfigError: The policy is neither.
         """
 
 

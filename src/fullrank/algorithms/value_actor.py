@@ -5,11 +5,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.base import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent
-from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray
 from fullrank.replay.episodes import EpisodeLayout
@@ -139,15 +139,31 @@ class ValueActor:
         sizes = self._layout.action_sizes
         return np.concatenate([action[:, agent, :size] for agent, size in enumerate(sizes)], axis=1)
 
-    def policy(self, agent: int) -> tuple[FloatArray, ...]:
-        """Refuse: the policy is recurrent.
-
-        Raises:
-            ConfigError: Always.
-        """
-        raise ConfigError(
-            "this policy is recurrent, and perceptrons alone can be exported; use its checkpoint"
+    def policy(self, agent: int) -> RecurrentLayers:
+        """Return the agent's part of the shared network; see ``Actor.policy``."""
+        layout = self._layout
+        first, middle, last = ([*part.parameters()] for part in self._network.children())
+        weight, bias = first[0].data, first[1].data
+        own, start = [*range(layout.observation_sizes[agent])], max(layout.observation_sizes)
+        if self._last_action:
+            own += range(start, start + layout.action_sizes[agent])
+            start += max(layout.action_sizes)
+        if self._identity:
+            bias = bias + weight[:, start + agent]
+        choices, recurrent = slice(layout.action_sizes[agent]), len(middle) > 2
+        return RecurrentLayers(
+            first=_joined(weight[:, own], bias),
+            input_gates=_joined(*(middle[::2] if recurrent else middle)),
+            state_gates=_joined(*middle[1::2]) if recurrent else None,
+            last=_joined(last[0][choices], last[1][choices]),
+            last_action=self._last_action,
         )
+
+
+def _joined(weight: Tensor, bias: Tensor) -> FloatArray:
+    """Return [W | b]."""
+    matrix: FloatArray = torch.cat([weight, bias[:, None]], 1).detach().cpu().numpy()
+    return matrix
 
 
 def best(values: FloatArray, allowed: BoolArray) -> IntArray:

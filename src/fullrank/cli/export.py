@@ -2,15 +2,16 @@
 
 import json
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from enum import StrEnum, auto
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
 from fullrank import __version__
+from fullrank.algorithms.base import RecurrentLayers
 from fullrank.cli.card import Card
 from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument
 from fullrank.cli.policies import Trained, play, trained
@@ -18,11 +19,14 @@ from fullrank.cli.runs import find_run
 from fullrank.common.errors import FullrankError
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
-from fullrank.export import graph, parity, tensors
-from fullrank.export.policy import Form, Policy
+from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
+from fullrank.export.policy import Form, Play, Policy
+from fullrank.export.recurrent import PlayStep, RecurrentPolicy
 from fullrank.training.evaluation import Greedy
 
 CARD = "README.md"
+P = TypeVar("P", Policy, RecurrentPolicy)
+R = TypeVar("R")
 
 
 class Format(StrEnum):
@@ -32,7 +36,14 @@ class Format(StrEnum):
     ONNX = auto()
 
 
-_FORMS: Mapping[Format, Form] = {Format.SAFETENSORS: tensors, Format.ONNX: graph}
+_FORMS: Mapping[Format, Form[Policy, Play]] = {
+    Format.SAFETENSORS: tensors,
+    Format.ONNX: graph,
+}
+_RECURRENT: Mapping[Format, Form[RecurrentPolicy, PlayStep]] = {
+    Format.SAFETENSORS: recurrent_tensors,
+    Format.ONNX: recurrent_graph,
+}
 
 
 def export(
@@ -53,7 +64,7 @@ def export(
         raise FullrankError(f"{folder} exists already; choose another --output")
     policies = trained(directory, config)
     with _whole(folder) as partial:
-        files, difference = _write(
+        files, difference, usage = _write(
             policies, form, partial, about=_about(policies, directory, config)
         )
         acts = {"trained": Greedy(policies.algorithm.actor), "random": None}
@@ -63,7 +74,7 @@ def export(
             iterations=policies.iteration + 1,
             agents=policies.agents,
             files=files,
-            usage=_FORMS[form].USAGE,
+            usage=usage,
             difference=difference,
             played={
                 name: play(config, act, episodes=episodes, seed=seed) for name, act in acts.items()
@@ -87,19 +98,40 @@ def _about(policies: Trained, directory: Path, config: RunConfig) -> Mapping[str
 
 def _write(
     policies: Trained, form: Format, folder: Path, *, about: Mapping[str, str]
-) -> tuple[list[str], float]:
-    """Names of the written files by agent, and their largest difference from the run's policies."""
-    exporting = [
-        Policy(agent=agent, layers=policies.algorithm.actor.policy(index))
-        for index, agent in enumerate(policies.agents)
-    ]
-    files = [f"policy_{index:03d}.{form}" for index in range(len(exporting))]
-    kind, exported = _FORMS[form], []
-    for policy, file in zip(exporting, files, strict=True):
+) -> tuple[list[str], float, str]:
+    """Write a file for each agent.
+
+    Returns:
+        Names of the files by agent, their largest difference from the run's policies, and
+        instructions for reading them.
+    """
+    actor, agents = policies.algorithm.actor, policies.agents
+    perceptrons, recurrent = list[Policy](), list[RecurrentPolicy]()
+    for index, agent in enumerate(agents):
+        layers = actor.policy(index)
+        if isinstance(layers, RecurrentLayers):
+            recurrent.append(RecurrentPolicy(agent=agent, layers=layers))
+        else:
+            perceptrons.append(Policy(agent=agent, layers=layers))
+    files = [f"policy_{index:03d}.{form}" for index in range(len(agents))]
+    paths = [folder / file for file in files]
+    if recurrent:
+        steps = _saved(recurrent, _RECURRENT[form], paths, about=about)
+        difference = parity.check_recurrent(recurrent, steps, actor, seed=0)
+        return files, difference, _RECURRENT[form].USAGE
+    plays = _saved(perceptrons, _FORMS[form], paths, about=about)
+    difference = parity.check(perceptrons, plays, Greedy(actor), seed=0)
+    return files, difference, _FORMS[form].USAGE
+
+
+def _saved(
+    policies: Sequence[P], kind: Form[P, R], paths: Sequence[Path], *, about: Mapping[str, str]
+) -> list[R]:
+    """Write every policy and read it back."""
+    for policy, path in zip(policies, paths, strict=True):
         facts = {**about, "agent": policy.agent.name, "side": policy.agent.side}
-        kind.save(policy, folder / file, facts=facts)
-        exported.append(kind.load(policy, folder / file))
-    return files, parity.check(exporting, exported, Greedy(policies.algorithm.actor), seed=0)
+        kind.save(policy, path, facts=facts)
+    return [kind.load(policy, path) for policy, path in zip(policies, paths, strict=True)]
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
+from fullrank.algorithms.base import ACTING
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run
@@ -96,8 +97,8 @@ class PublishedPolicies:
             return None
         algorithm = self._training.algorithm
         for section in algorithm.problem.sections:
-            if section.role == "policy" and section.owner is not None:
-                algorithm.parameters.view(section.id)[:] = policies.parameters[section.owner]
+            if section.role in ACTING:
+                algorithm.parameters.view(section.id)[:] = policies.parameters[section.owner or 0]
         algorithm.parameters.written()
         return Trained(version, self._training.collector.agents, algorithm)
 

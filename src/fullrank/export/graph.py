@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import Discrete
 from fullrank.export.policy import Play, Policy, centre_and_half
 
 if TYPE_CHECKING:
-    from onnx import ModelProto
+    from onnxruntime import InferenceSession
 
 OPSET, IR_VERSION = 17, 8
 """Versions of 2022, which every runtime in use supports."""
@@ -32,41 +32,8 @@ USAGE = (
 
 def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
     """Write a policy, with ``facts`` as the model's metadata."""
-    try:
-        import onnx
-    except ImportError:
-        raise _missing() from None
-    model = _model(policy)
-    onnx.helper.set_model_props(model, dict(facts))
-    onnx.checker.check_model(model)
-    path.write_bytes(model.SerializeToString())
-
-
-def load(policy: Policy, path: Path) -> Play:
-    """The policy in a file, run by the ONNX runtime."""
-    try:
-        import onnxruntime
-    except ImportError:
-        raise _missing() from None
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
-    wanted = "logits" if isinstance(policy.agent.action, Discrete) else "action"
-
-    def play(observation: FloatArray) -> FloatArray:
-        outputs: FloatArray = session.run([wanted], {"observation": observation})[0]
-        return outputs
-
-    return play
-
-
-def _missing() -> ConfigError:
-    return ConfigError("ONNX is not installed: pip install 'fullrank[onnx]'")
-
-
-def _model(policy: Policy) -> "ModelProto":
-    from onnx import numpy_helper, parser
-
     agent = policy.agent
-    arrays, signal, lines = dict[str, FloatArray](), "observation", list[str]()
+    arrays, signal, lines = dict[str, FloatArray | IntArray](), "observation", list[str]()
     for depth, layer in enumerate(policy.layers):
         arrays |= {f"weight_{depth}": layer[:, :-1], f"bias_{depth}": layer[:, -1]}
         if depth:
@@ -81,12 +48,67 @@ def _model(policy: Policy) -> "ModelProto":
         results = f"float[batch, {agent.action.size}] action"
         arrays["centre"], arrays["half"] = centre_and_half(agent.action)
         lines += [f"squashed = Tanh ({signal})", _INTO_THE_BOX]
-    model = parser.parse_model(
-        f'<ir_version: {IR_VERSION}, opset_import: ["": {OPSET}], producer_name: "fullrank">'
-        f"policy (float[batch, {agent.observation_size}] observation) => ({results})"
-        f"{{ {' '.join(lines)} }}"
-    )
+    signature = f"float[batch, {agent.observation_size}] observation"
+    write(f"({signature}) => ({results}) {{ {' '.join(lines)} }}", arrays, path, facts=facts)
+
+
+def load(policy: Policy, path: Path) -> Play:
+    """The policy in a file, run by the ONNX runtime."""
+    running = session(path)
+    wanted = "logits" if isinstance(policy.agent.action, Discrete) else "action"
+
+    def play(observation: FloatArray) -> FloatArray:
+        outputs: FloatArray = running.run([wanted], {"observation": observation})[0]
+        return outputs
+
+    return play
+
+
+def write(
+    body: str,
+    arrays: Mapping[str, FloatArray | IntArray],
+    path: Path,
+    *,
+    facts: Mapping[str, str],
+) -> None:
+    """Write a model.
+
+    Args:
+        body: Inputs, outputs and nodes in ONNX's textual syntax.
+        arrays: Constants by name.
+        path: The file.
+        facts: Metadata.
+
+    Raises:
+        ConfigError: ONNX is not installed.
+    """
+    try:
+        import onnx
+        from onnx import numpy_helper, parser
+    except ImportError:
+        raise _missing() from None
+    header = f'<ir_version: {IR_VERSION}, opset_import: ["": {OPSET}], producer_name: "fullrank">'
+    model = parser.parse_model(f"{header} policy {body}")
     model.graph.initializer.extend(
         numpy_helper.from_array(np.ascontiguousarray(array), name) for name, array in arrays.items()
     )
-    return model
+    onnx.helper.set_model_props(model, dict(facts))
+    onnx.checker.check_model(model)
+    path.write_bytes(model.SerializeToString())
+
+
+def session(path: Path) -> "InferenceSession":
+    """A session of the ONNX runtime that runs a file.
+
+    Raises:
+        ConfigError: The runtime is not installed.
+    """
+    try:
+        import onnxruntime
+    except ImportError:
+        raise _missing() from None
+    return onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+
+
+def _missing() -> ConfigError:
+    return ConfigError("ONNX is not installed: pip install 'fullrank[onnx]'")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -51,13 +51,17 @@ def centre_and_half(box: Continuous) -> tuple[FloatArray, FloatArray]:
     return (high + low) * half, (high - low) * half
 
 
-class Form(Protocol):
-    """A file format, implemented by a module."""
+P_contra = TypeVar("P_contra", contravariant=True)
+R_co = TypeVar("R_co", covariant=True)
+
+
+class Form(Protocol[P_contra, R_co]):
+    """A file format of one kind of policies P, read back as R, implemented by a module."""
 
     USAGE: str
     """Instructions for reading a file."""
 
-    def save(self, policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
+    def save(self, policy: P_contra, path: Path, *, facts: Mapping[str, str]) -> None:
         """Write a policy, with ``facts`` about it.
 
         Raises:
@@ -65,5 +69,5 @@ class Form(Protocol):
             OSError: The file cannot be written.
         """
 
-    def load(self, policy: Policy, path: Path) -> Play:
+    def load(self, policy: P_contra, path: Path) -> R_co:
         """The policy in a file that ``save`` wrote for ``policy``."""

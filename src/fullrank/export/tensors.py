@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import load_file, save_file
 
+from fullrank.environments.base import AgentSpec
 from fullrank.export.policy import Play, Policy
 
 USAGE = (
@@ -23,9 +24,13 @@ def save(policy: Policy, path: Path, *, facts: Mapping[str, str]) -> None:
     for depth, layer in enumerate(policy.layers):
         arrays[f"weight_{depth}"] = np.ascontiguousarray(layer[:, :-1])
         arrays[f"bias_{depth}"] = np.ascontiguousarray(layer[:, -1])
-    action = policy.agent.action
-    kind = {"kind": type(action).__name__.lower(), **asdict(action)}
-    save_file(arrays, path, metadata={**facts, "action": json.dumps(kind)})
+    save_file(arrays, path, metadata={**facts, **action_facts(policy.agent)})
+
+
+def action_facts(agent: AgentSpec) -> Mapping[str, str]:
+    """Return the agent's action space as metadata."""
+    kind = {"kind": type(agent.action).__name__.lower(), **asdict(agent.action)}
+    return {"action": json.dumps(kind)}
 
 
 def load(policy: Policy, path: Path) -> Play:

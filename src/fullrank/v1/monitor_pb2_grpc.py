@@ -131,7 +131,8 @@ class MonitorServiceServicer(object):
         The layout is that of the algorithm. For `maddpg` a policy is a perceptron with two hidden
         layers and ReLU between; each of its three layers is one matrix [W | b] of shape (outputs,
         inputs + 1), stored row by row, one after the other from the input up. Its outputs are logits
-        where the action is Discrete, and before tanh and the range where it is Continuous.
+        where the action is Discrete, and before tanh and the range where it is Continuous. For `qmix`,
+        `vdn` and `iql` array 0 is the network that all agents share.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

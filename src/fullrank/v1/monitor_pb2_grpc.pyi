@@ -74,7 +74,8 @@ class MonitorServiceStub:
     The layout is that of the algorithm. For `maddpg` a policy is a perceptron with two hidden
     layers and ReLU between; each of its three layers is one matrix [W | b] of shape (outputs,
     inputs + 1), stored row by row, one after the other from the input up. Its outputs are logits
-    where the action is Discrete, and before tanh and the range where it is Continuous.
+    where the action is Discrete, and before tanh and the range where it is Continuous. For `qmix`,
+    `vdn` and `iql` array 0 is the network that all agents share.
     """
 
 @_typing.type_check_only
@@ -122,7 +123,8 @@ class MonitorServiceAsyncStub(MonitorServiceStub):
     The layout is that of the algorithm. For `maddpg` a policy is a perceptron with two hidden
     layers and ReLU between; each of its three layers is one matrix [W | b] of shape (outputs,
     inputs + 1), stored row by row, one after the other from the input up. Its outputs are logits
-    where the action is Discrete, and before tanh and the range where it is Continuous.
+    where the action is Discrete, and before tanh and the range where it is Continuous. For `qmix`,
+    `vdn` and `iql` array 0 is the network that all agents share.
     """
 
 class MonitorServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -197,7 +199,8 @@ class MonitorServiceServicer(metaclass=_abc_1.ABCMeta):
         The layout is that of the algorithm. For `maddpg` a policy is a perceptron with two hidden
         layers and ReLU between; each of its three layers is one matrix [W | b] of shape (outputs,
         inputs + 1), stored row by row, one after the other from the input up. Its outputs are logits
-        where the action is Discrete, and before tanh and the range where it is Continuous.
+        where the action is Discrete, and before tanh and the range where it is Continuous. For `qmix`,
+        `vdn` and `iql` array 0 is the network that all agents share.
         """
 
 def add_MonitorServiceServicer_to_server(servicer: MonitorServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

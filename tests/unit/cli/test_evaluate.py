@@ -1,18 +1,26 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, Self, cast
 
 import numpy as np
 import pytest
 
-from fullrank.config import load, to_toml
+from fullrank.cli.policies import Version, trained
+from fullrank.cli.sources import PublishedPolicies
+from fullrank.config import load, read_config, to_toml
 from fullrank.local import LocalRun
+from fullrank.rpc import monitor
 from fullrank.runs.checkpoint import save
 from fullrank.runs.evaluations import read_evaluations
 from fullrank.runs.record import scalars
 from fullrank.runs.statistics import wilson
-from fullrank.training.evaluation import Evaluation
+from fullrank.training.evaluation import Evaluation, Greedy
+from fullrank.v1 import monitor_pb2 as pb
+from fullrank_controller.monitor import servicer
+
+from .conftest import finished
 
 OPTIONS: dict[str, Any] = {
     "iterations": 2,
@@ -95,3 +103,36 @@ def test_a_directory_that_is_no_run_is_refused(
     tmp_path: Path, evaluate: Callable[..., str]
 ) -> None:
     assert "is this a run?" in evaluate(str(tmp_path))
+
+
+@pytest.mark.parametrize("algorithm", ["maddpg", "qmix"])
+def test_published_policies_act_as_those_of_the_checkpoint(algorithm: str, tmp_path: Path) -> None:
+    run = finished(tmp_path / "mine", algorithm__name=algorithm)
+    messages = servicer._policies(run / "checkpoints")
+
+    class Published:
+        def __enter__(self) -> Self:
+            return self
+
+        def __exit__(self, *_: object) -> None:
+            pass
+
+        def setup(self) -> SimpleNamespace:
+            return SimpleNamespace(config=read_config(run))
+
+        def policies(self) -> monitor.Policies:
+            return monitor._policies(map(pb.GetPoliciesResponse.FromString, messages))
+
+    source = PublishedPolicies("mine", lambda: cast(monitor.Monitor, Published()))
+    published = source.newer(Version(0, -1))
+    assert published is not None
+    stored = trained(run, source.config)
+    assert published.version == stored.version
+    sizes = [agent.observation_size for agent in stored.agents]
+    seen = np.random.default_rng(0).standard_normal((20, sum(sizes)), dtype=np.float32)
+    actions = []
+    for policies in (published, stored):
+        act = Greedy(policies.algorithm.actor)
+        act.begin(np.arange(20), 20)
+        actions.append(act(seen))
+    np.testing.assert_array_equal(actions[0], actions[1])

@@ -4,6 +4,7 @@ import runpy
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from fullrank.cli.policies import trained
@@ -68,6 +69,7 @@ def test_the_card_tells_environment_variant_code_seeds_and_returns(
             "environment__max_cycles": 7,
         },
         {"environment__name": "switch_riddle", "environment__days": 5},
+        {"environment__name": "switch_riddle", "environment__days": 5, "algorithm__name": "qmix"},
     ],
 )
 def test_the_example_plays_an_episode_as_the_run_does(
@@ -87,6 +89,7 @@ def _return_of_an_episode(run: Path) -> float:
     act, task = Greedy(trained(run, config).algorithm.actor), config.environment
     environment = make_environment(task.name, agents=task.agents, copies=1, **task.params)
     observation, earned, ended = environment.reset([0], [0]), 0.0, False
+    act.begin(np.array([0]), 1)
     while not ended:
         step = environment.step(act(observation, available_of(environment)))
         observation, ended = step.observation, bool(step.ended[0])

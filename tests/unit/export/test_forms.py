@@ -9,11 +9,15 @@ import onnxruntime
 import pytest
 from safetensors import safe_open
 
+from fullrank.algorithms import Actor, EnvironmentSpec
+from fullrank.algorithms.base import RecurrentLayers
+from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete
-from fullrank.export import graph, parity, tensors
+from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
 from fullrank.export.policy import Form, Play, Policy
+from fullrank.export.recurrent import PlayStep, RecurrentPolicy
 
 SCOUT = AgentSpec(name="scout", observation_size=7, action=Discrete(5))
 GRIPPER = AgentSpec(
@@ -36,7 +40,9 @@ def seen_by(agent: AgentSpec, *, batch: int = 50) -> FloatArray:
 
 @pytest.mark.parametrize("form", [graph, tensors], ids=["onnx", "safetensors"])
 @pytest.mark.parametrize("agent", [SCOUT, GRIPPER], ids=["discrete", "continuous"])
-def test_a_file_says_what_the_policy_says(form: Form, agent: AgentSpec, tmp_path: Path) -> None:
+def test_a_file_says_what_the_policy_says(
+    form: Form[Policy, Play], agent: AgentSpec, tmp_path: Path
+) -> None:
     policy, path = policy_of(agent), tmp_path / "policy"
     form.save(policy, path, facts=FACTS)
     play = form.load(policy, path)
@@ -108,3 +114,90 @@ def test_policies_of_another_run_are_refused() -> None:
     policies = [policy_of(SCOUT, hidden=9), policy_of(GRIPPER)]
     with pytest.raises(FullrankError, match="differ from the run's by"):
         parity.check(policies, [policy.outputs for policy in policies], act, seed=0)
+
+
+TEAM = (
+    AgentSpec(name="tall", observation_size=7, action=Discrete(5)),
+    AgentSpec(name="short", observation_size=4, action=Discrete(3)),
+)
+SIZES = ([7, 4], [5, 3])
+RECURRENT: list[Form[RecurrentPolicy, PlayStep]] = [recurrent_graph, recurrent_tensors]
+
+
+def actor_of(*, last_action: bool = True, identity: bool = True, recurrent: bool = True) -> Actor:
+    """An actor of random parameters for unequal agents that share a network."""
+    config = VDN(hidden=6, last_action=last_action, identity=identity, recurrent=recurrent)
+    algorithm = config.make(EnvironmentSpec(agents=TEAM), seed=3, device="cpu")
+    draw = np.random.default_rng(0)
+    for section in algorithm.problem.sections:
+        view = algorithm.parameters.view(section.id)
+        view[:] = draw.normal(scale=0.5, size=view.shape)
+    algorithm.parameters.written()
+    return algorithm.actor
+
+
+def recurrent_of(actor: Actor) -> list[RecurrentPolicy]:
+    policies = []
+    for index, agent in enumerate(TEAM):
+        layers = actor.policy(index)
+        assert isinstance(layers, RecurrentLayers)
+        policies.append(RecurrentPolicy(agent=agent, layers=layers))
+    return policies
+
+
+@pytest.mark.parametrize("form", RECURRENT, ids=["onnx", "safetensors"])
+@pytest.mark.parametrize("last_action", [True, False])
+@pytest.mark.parametrize(("identity", "recurrent"), [(True, True), (False, True), (True, False)])
+def test_recurrent_files_act_as_the_team_over_episodes(
+    form: Form[RecurrentPolicy, PlayStep],
+    last_action: bool,
+    identity: bool,
+    recurrent: bool,
+    tmp_path: Path,
+) -> None:
+    actor = actor_of(last_action=last_action, identity=identity, recurrent=recurrent)
+    policies, steps = recurrent_of(actor), list[PlayStep]()
+    for number, policy in enumerate(policies):
+        form.save(policy, tmp_path / str(number), facts=FACTS)
+        steps.append(form.load(policy, tmp_path / str(number)))
+    assert parity.check_recurrent(policies, steps, actor, seed=0) < 1e-5
+
+
+def test_a_state_that_is_not_carried_is_refused() -> None:
+    actor = actor_of()
+    policies = recurrent_of(actor)
+
+    def forgets(policy: RecurrentPolicy) -> PlayStep:
+        return lambda seen, last, state: policy.step(seen, last, np.zeros_like(state))
+
+    with pytest.raises(FullrankError, match="differ from the run's by"):
+        parity.check_recurrent(policies, list(map(forgets, policies)), actor, seed=0)
+
+
+def test_onnx_takes_the_actions_of_the_team_through_a_whole_episode(tmp_path: Path) -> None:
+    """State, last action and mask go in as the file's description says; nothing else is known."""
+    actor, sessions = actor_of(), []
+    for number, policy in enumerate(recurrent_of(actor)):
+        recurrent_graph.save(policy, tmp_path / str(number), facts=FACTS)
+        sessions.append(onnxruntime.InferenceSession(tmp_path / str(number)))
+    draw, memory = np.random.default_rng(1), actor.memory(8)
+    state = [np.zeros((8, 6), np.float32)] * 2
+    last = [np.full(8, -1)] * 2
+    for _ in range(30):
+        seen = [draw.standard_normal((8, size), dtype=np.float32) for size in SIZES[0]]
+        masks = [draw.random((8, size)) < 0.5 for size in SIZES[1]]
+        for mask in masks:
+            mask[:, 1] |= ~mask.any(axis=1)
+        joint, permitted = np.concatenate(seen, axis=1), np.concatenate(masks, axis=1)
+        action, memory = actor.act_greedily(joint, memory, available=permitted)
+        taken = np.split(action, [SIZES[1][0]], axis=1)
+        for agent, session in enumerate(sessions):
+            inputs = {
+                "observation": seen[agent],
+                "available": masks[agent],
+                "last_action": last[agent],
+                "state": state[agent],
+            }
+            names = ["action", "next_state"]
+            last[agent], state[agent] = session.run(names, inputs)
+            assert last[agent].tolist() == taken[agent].argmax(axis=1).tolist()

@@ -6,6 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from fullrank import __version__
+from fullrank.algorithms.base import ACTING
 from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.planning.plan import Plan
@@ -22,7 +23,7 @@ from fullrank_controller.run import Run
 PREBUILT = frozenset({"Watch", "GetPolicies"})
 """Methods whose responses are already encoded."""
 _CHUNK = pb.GetPoliciesResponse.DESCRIPTOR.fields_by_name["chunk"].number
-_POLICY = "algorithm.policy/"
+_POLICIES = tuple(f"algorithm.{role}/" for role in ACTING)
 
 
 class MonitorServicer:
@@ -125,6 +126,6 @@ def _policies(checkpoints: Path) -> list[bytes]:
     return [
         joined([EncodedField(head), chunk])
         for name, array in checkpoint.arrays.items()
-        if name.startswith(_POLICY)
-        for chunk in encode_chunks(array, array_id=int(name.removeprefix(_POLICY)), field=_CHUNK)
+        if name.startswith(_POLICIES)
+        for chunk in encode_chunks(array, array_id=int(name.rpartition("/")[2]), field=_CHUNK)
     ]
