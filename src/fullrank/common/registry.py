@@ -6,6 +6,8 @@ import pkgutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, is_dataclass
 from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from fullrank.common.errors import ConfigError
@@ -25,8 +27,9 @@ def nearest(word: str, known: list[str]) -> str:
 class Registry(Generic[T]):
     """Classes by name. The fields of a registered dataclass are its configuration keys.
 
-    The first look-up imports all modules of a package and loads an entry-point group, so that
-    installed plug-ins need no change here.
+    A class in a module of its own name is found by importing that module alone. Any other look-up
+    imports all modules of a package and loads an entry-point group, so that installed plug-ins need
+    no change here.
 
     Args:
         kind: Noun for messages, for example ``code``.
@@ -72,6 +75,15 @@ class Registry(Generic[T]):
             self._import()
         self._discovered = True
 
+    def _find(self, name: str) -> None:
+        """Look for a class, first in the package's module of that name, which may lie deeper."""
+        if self._base is None and self._group and not self._discovered and name.isidentifier():
+            package = importlib.import_module(self._package)
+            for module in _called(name, package):
+                importlib.import_module(module)
+        if name not in self._classes:
+            self._discover()
+
     def _import(self) -> None:
         package = importlib.import_module(self._package)
         for module in pkgutil.iter_modules(getattr(package, "__path__", [])):
@@ -90,7 +102,8 @@ class Registry(Generic[T]):
         Raises:
             ConfigError: There is no such class, or it lacks a method of the interface.
         """
-        self._discover()
+        if name not in self._classes:
+            self._find(name)
         if name not in self._classes:
             known = list(self._classes)
             raise ConfigError(f"unknown {self.kind} {name!r}{nearest(name, known)}")
@@ -119,6 +132,13 @@ class Registry(Generic[T]):
         """An instance of ``name``; unknown keys raise ``ConfigError`` with the nearest key."""
         self.check_keys(name, params)
         return self.get(name)(**params)
+
+
+def _called(name: str, package: ModuleType) -> Iterator[str]:
+    """Yield the modules called ``name`` in a package and in its packages, importing none."""
+    for folder in map(Path, getattr(package, "__path__", [])):
+        for file in (*folder.glob(f"{name}.py"), *folder.glob(f"*/{name}.py")):
+            yield ".".join((package.__name__, *file.relative_to(folder).with_suffix("").parts))
 
 
 def _is_missing(method: str, cls: type) -> bool:

@@ -8,6 +8,7 @@ import json
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -154,12 +155,18 @@ def resolve(layers: Iterable[ConfigLayer]) -> Resolved:
             _check_key(key, leaf.origin)
         leaves = _merge(leaves, layer)
     try:
-        config = TypeAdapter(RunConfig).validate_json(_nested(leaves), strict=True)
+        config = _tree().validate_json(_nested(leaves), strict=True)
     except ValidationError as error:
         raise ConfigError(_explain(error, leaves)) from error
     _check_together(config)
     given = {".".join(key): leaf.origin for key, leaf in leaves.items()}
     return Resolved(config=config, origin=_origins(config) | given)
+
+
+@cache
+def _tree() -> TypeAdapter[RunConfig]:
+    """Return the validator of the tree, whose construction takes tens of milliseconds."""
+    return TypeAdapter(RunConfig)
 
 
 def read_toml(text: str, origin: str) -> JSON:

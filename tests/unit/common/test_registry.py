@@ -70,6 +70,19 @@ def test_files_are_imported_at_the_first_look_up_only(package: Path) -> None:
     assert f"{package.name}.square" in sys.modules
 
 
+@pytest.mark.parametrize("folder", [".", "polygons"])
+def test_a_class_in_a_file_of_its_name_is_found_without_the_other_files(
+    package: Path, folder: str
+) -> None:
+    (package / "broken.py").write_text("import a_module_that_is_not_there\n")
+    (package / folder).mkdir(exist_ok=True)
+    (package / folder / "square.py").write_text(PLUGIN.format(package=package.name, name="square"))
+    shapes = shapes_of(package)
+    assert shapes.build("square", size=2).size == 2  # type: ignore[attr-defined]
+    with pytest.raises(ModuleNotFoundError, match="a_module_that_is_not_there"):
+        shapes.get("circle")
+
+
 def test_a_broken_file_fails_every_look_up_and_not_just_the_first(package: Path) -> None:
     (package / "square.py").write_text("import a_module_that_is_not_there\n")
     shapes = shapes_of(package)

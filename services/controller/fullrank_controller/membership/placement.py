@@ -37,8 +37,6 @@ def place(support: BoolArray, domains: Sequence[Domain], held: BoolArray) -> Pla
         domains: Failure domains of each learner; at least R learners.
         held: True where a learner computed a unit before, shape (learners, M).
     """
-    from scipy.optimize import linear_sum_assignment  # large, and one process never needs it
-
     learners, rows = len(domains), len(support)
     padded = np.zeros((learners, support.shape[1]), np.int64)  # spares hold rows of no unit
     padded[:rows] = support
@@ -46,7 +44,7 @@ def place(support: BoolArray, domains: Sequence[Domain], held: BoolArray) -> Pla
     common = padded @ padded.T
     apart = _shared(domains)
     np.fill_diagonal(common, 0)
-    starts = [linear_sum_assignment(news)[1], np.array(_interleaved(domains))]
+    starts = [_least_change(news), np.array(_interleaved(domains))]
     weight = int(news.sum()) + 1  # one shared domain outweighs every change
 
     def cost(holders: IntArray) -> tuple[int, int]:
@@ -56,6 +54,16 @@ def place(support: BoolArray, domains: Sequence[Domain], held: BoolArray) -> Pla
     ends = [_descend(start, common, apart, news, weight=weight) for start in starts]
     best = min(ends, key=cost)
     return Placement(tuple(best[:rows].tolist()), *cost(best))
+
+
+def _least_change(news: IntArray) -> IntArray:
+    """Return the learner of each row, so that the sum of the entries chosen is least."""
+    if (news == news[:, :1]).all():  # as at the start of a run
+        return np.arange(len(news))
+    from scipy.optimize import linear_sum_assignment  # large, and seldom needed
+
+    chosen: IntArray = linear_sum_assignment(news)[1]
+    return chosen
 
 
 def _shared(domains: Sequence[Domain]) -> IntArray:
