@@ -1,18 +1,23 @@
 """A learner's context of a run: configuration, algorithm and probe."""
 
 import numpy as np
+import torch
 
 from fullrank.algorithms.base import Algorithm, layout_of
+from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.config.toml import from_toml
+from fullrank.config.layers import Resolved
+from fullrank.config.toml import from_toml, to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.environments.base import is_adapted
+from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.replay.layout import Layout
-from fullrank.rpc.codec import decode_agent
+from fullrank.rpc.codec import decode_agent, encode_agent
 from fullrank.stragglers import DelayModel, delay_of
 from fullrank.training.worker import Probe, Worker, probe
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import algorithm_of, delays_of
+from fullrank.wiring import algorithm_of, delays_of, environment_of
 
 
 class RunContext:
@@ -24,7 +29,7 @@ class RunContext:
 
     def __init__(self, welcome: pb.Welcome) -> None:
         self.config: RunConfig = from_toml(welcome.configuration)
-        self.key = (welcome.run, welcome.configuration)
+        self._welcome = welcome
         self.run_term = RunTerm(welcome.run, welcome.term)
         """Term served last; it rises when a new controller takes over the run."""
         agents = [decode_agent(agent) for agent in welcome.agents]
@@ -36,6 +41,17 @@ class RunContext:
         self.delays: DelayModel = delays_of(self.config)
         layout = layout_of(agents, masked=self.problem.masked)
         self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout))
+
+    def serves(self, welcome: pb.Welcome) -> bool:
+        """Return whether this is the context of the run that ``welcome`` names."""
+        return self.run_term.run == welcome.run and self.fits(welcome)
+
+    def fits(self, welcome: pb.Welcome) -> bool:
+        """Return whether the context of the run that ``welcome`` names would be equal."""
+        return all(
+            getattr(self._welcome, name) == getattr(welcome, name)
+            for name in ("configuration", "agents", "state_size", "masked")
+        )
 
     def _probe_batch(self, layout: Layout) -> FloatArray:
         """Make a synthetic minibatch in which every agent acts."""
@@ -56,3 +72,31 @@ class RunContext:
             learner=learner,
             learners=self.config.learners,
         )
+
+
+def prepare(resolved: Resolved) -> RunContext | None:
+    """Build the context of a configuration, before the process forks its replicas.
+
+    They then share one probe, and the pages of all that they only read. None where a fork would
+    lose threads (of torch, of a device, of another package's environment), and where the
+    configuration is faulty, which the controller reports.
+    """
+    compute = resolved.config.compute
+    if compute.threads != 1 or (torch.version.cuda is not None and compute.device != "cpu"):
+        return None
+    if is_adapted(resolved.config.environment.name):
+        return None
+    try:
+        config = resolved.check().config
+        environment = environment_of(config, copies=1)
+        environment.close()
+        return RunContext(
+            pb.Welcome(
+                configuration=to_toml(config),
+                agents=[encode_agent(agent) for agent in environment.agents],
+                state_size=own_state_size(environment),
+                masked=offers_masks(environment),
+            )
+        )
+    except FullrankError:
+        return None

@@ -12,7 +12,6 @@ from contextlib import closing
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
-from fullrank.algorithms.base import algorithms
 from fullrank.common.errors import (
     ConfigError,
     FullrankError,
@@ -37,7 +36,7 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.run_context import RunContext
+from fullrank_learner.run_context import RunContext, prepare
 from fullrank_learner.session import Session
 
 log = logging.getLogger(__name__)
@@ -47,7 +46,7 @@ def main(launch: Launch) -> int:
     """Run the replicas until a stop signal; return the exit code.
 
     Each replica is a separate process, forked before any thread or gRPC object exists, so that
-    torch is imported once and its pages are shared.
+    torch is imported, and the probe computed, once; unchanged pages are shared.
     """
     import torch
 
@@ -56,13 +55,14 @@ def main(launch: Launch) -> int:
     prometheus = launch.config.metrics.prometheus
     if launch.replicas > 1 and prometheus and not prometheus.endswith(":0"):
         raise ConfigError("metrics.prometheus is one learner's; with --replicas its port must be 0")
-    algorithms.get(launch.config.algorithm.name)  # replicas share its imports, too
-    tune_process(launch)
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
+        tune_process(launch)
         return _replica(launch)
+    prepared = prepare(launch.resolved)
+    tune_process(launch)
     with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        children = [_fork(launch) for _ in range(launch.replicas)]
+        children = [_fork(launch, prepared) for _ in range(launch.replicas)]
         for number in STOPPING:
             signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -70,13 +70,13 @@ def main(launch: Launch) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _fork(launch: Launch) -> int:
+def _fork(launch: Launch, prepared: RunContext | None) -> int:
     child = os.fork()
     if child:
         return child
     code = 1
     try:
-        code = _replica(launch)
+        code = _replica(launch, prepared)
     except Exception:
         log.exception("learner_crashed")
     finally:
@@ -94,9 +94,9 @@ def _pass_on(children: list[int]) -> None:
             continue
 
 
-def _replica(launch: Launch) -> int:
+def _replica(launch: Launch, prepared: RunContext | None = None) -> int:
     try:
-        asyncio.run(attach(launch))
+        asyncio.run(attach(launch, prepared=prepared))
     except FullrankError as error:
         log.error("learner_failed reason=%s", error)
         print(f"fullrank: {error}", file=sys.stderr)
@@ -104,7 +104,9 @@ def _replica(launch: Launch) -> int:
     return 0
 
 
-async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
+async def attach(
+    launch: Launch, stop: asyncio.Event | None = None, *, prepared: RunContext | None = None
+) -> None:
     """Dial until ``stop`` is set, by default until the process receives a stop signal.
 
     Learners reconnect to a restarted controller. With ``launch.until_finished`` the learner ends
@@ -121,7 +123,7 @@ async def attach(launch: Launch, stop: asyncio.Event | None = None) -> None:
             name=f"learner-{os.getpid()}",
         )
         await exporter.start()
-        coroutines = [_dial_for_ever(launch, health), _until(stop or stop_event(launch))]
+        coroutines = [_dial_for_ever(launch, health, prepared), _until(stop or stop_event(launch))]
         if launch.until_finished:
             coroutines.append(_until_finished(launch))
         try:
@@ -168,7 +170,7 @@ def _say_why(state: RetryCallState) -> None:
         log.info("dialling_again reason=%s", state.outcome.exception())
 
 
-async def _dial_for_ever(launch: Launch, health: Health) -> None:
+async def _dial_for_ever(launch: Launch, health: Health, prepared: RunContext | None) -> None:
     context: RunContext | None = None
     process = uuid.uuid4().bytes
     retries = AsyncRetrying(
@@ -190,6 +192,7 @@ async def _dial_for_ever(launch: Launch, health: Health) -> None:
                     domain=launch.config.learner.domain,
                     pool=pool,
                     context=context,
+                    prepared=prepared,
                     process=process,
                     health=health,
                     security=Security.of(launch.config.tls, Role.LEARNER),

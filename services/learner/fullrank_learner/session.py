@@ -46,6 +46,7 @@ class Session:
         domain: Failure domain of this process, ``zone/host``; empty: this machine.
         pool: Executor with the one computing thread.
         context: Context from an earlier session of this process, or None.
+        prepared: Used for a new context if it fits the run.
         process: Identifies this process to the controller.
         health: Reports whether the controller can assign work to this learner.
         event_log: Records leased learner indices and sent vectors.
@@ -59,13 +60,14 @@ class Session:
         domain: str,
         pool: ThreadPoolExecutor,
         context: RunContext | None,
+        prepared: RunContext | None,
         process: bytes,
         health: Health,
         event_log: EventLog,
         security: Security,
     ) -> None:
         self.context = context
-        self._process = process
+        self._prepared, self._process = prepared, process
         self._security = security
         self._client = ControllerClient(address, security=security)
         self._domain = domain or socket.gethostname()
@@ -147,7 +149,9 @@ class Session:
         return True
 
     async def _context_of(self, welcome: pb.Welcome) -> RunContext:
-        if self.context is None or self.context.key != (welcome.run, welcome.configuration):
+        if self.context is None or not self.context.serves(welcome):
+            self.context = self._prepared
+        if self.context is None or not self.context.fits(welcome):
             loop = asyncio.get_running_loop()
             self.context = await loop.run_in_executor(self._pool, RunContext, welcome)
         self.context.run_term = RunTerm(welcome.run, welcome.term)

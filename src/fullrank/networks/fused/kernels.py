@@ -155,6 +155,7 @@ def fingerprint(kernel: Kernel, device: torch.device) -> str:
     return "; ".join(f"{name} {value}" for name, value in parts.items())
 
 
+@cache
 def _probe(kernel: Kernel, device: torch.device) -> str:
     """Hash products and transcendental functions of fixed inputs."""
     generator = np.random.Generator(np.random.Philox(key=1))
