@@ -204,6 +204,38 @@ def test_qmix_does_not_solve_the_climbing_game(seed: int) -> None:
     assert played.returns[0] in (5.0, 6.0)
 
 
+@pytest.mark.parametrize(
+    "seed", [0, *(pytest.param(seed, marks=pytest.mark.thorough) for seed in range(1, 3))]
+)
+@pytest.mark.parametrize("memory", [True, False])
+def test_the_switch_riddle_is_solved_with_memory_and_not_without(memory: bool, seed: int) -> None:
+    """Two prisoners: the optimum is the share of starts in which both come, about a half.
+
+    A prisoner without memory does not know whether it was in the room on the day before; the best
+    such pair earns a quarter.
+    """
+    settings = LEARNING | {
+        "environment.name": "switch_riddle",
+        "environment.agents": 2,
+        "environment.copies": 32,
+        "algorithm.name": "vdn",
+        "algorithm.recurrent": memory,
+        "algorithm.last_action": memory,
+        "algorithm.batch_size": 32,
+        "algorithm.exploration_end": 0.05,
+        "algorithm.exploration_steps": 6000,
+        "seed": seed,
+    }
+    chosen = load(options=settings).check().config
+    run = LocalRun(chosen, coded=False)
+    run.train()
+    greedy = Greedy(run.training.algorithm.actor)
+    played = evaluate(environment_of(chosen, copies=50), greedy, 400, 0)
+    assert (played.returns >= 0).all() if memory else played.returns.mean() < 0.3
+    assert played.won is not None
+    assert (played.won.mean() > 0.4) == memory
+
+
 def test_too_few_learners_are_refused_by_their_units() -> None:
     few = config("qmix", parts=4, learners=3, code__name="cyclic")
     with pytest.raises(CodeError, match=r"learners >= units \+ tolerance: 3 < 4 \+ 1"):
