@@ -194,7 +194,7 @@ def _rows_are_of_their_holders(history: EventHistory) -> Iterator[str]:
 
 
 def _used_is_what_was_sent(history: EventHistory) -> Iterator[str]:
-    """Used rows were sent, as far as learners have logs; rows of a commit share one minibatch.
+    """Used rows were sent, as far as learners have logs; equal items of a minibatch are equal.
 
     A corrupted assignment may make a learner send another vector under the same ids, which is
     refused; then either of them may be the used one.
@@ -204,20 +204,22 @@ def _used_is_what_was_sent(history: EventHistory) -> Iterator[str]:
         Counter((event.term, event.learner) for event in events if isinstance(event, kind))
         for kind, events in ((Joined, history.controller), (Welcomed, events_of_learners))
     )
-    sent = defaultdict[tuple[int, ...], set[str]](set)
+    sent = defaultdict[tuple[int, ...], set[tuple[tuple[int, ...], str]]](set)
     for event in events_of_learners:
         if isinstance(event, Sent):
             key = (event.term, event.epoch, event.iteration, event.learner, event.row)
-            sent[key].add(event.batch_digest)
+            sent[key].add((event.items, event.batch_digest))
     for commit in _commits(history):
-        batches: list[set[str]] = []
+        batches = defaultdict[tuple[int, ...], list[set[str]]](list)
         for row, learner in commit.rows:
             key = (commit.term, commit.epoch, commit.iteration, learner, row)
             if key in sent:
-                batches.append(sent[key])
+                fetched = {items for items, _ in sent[key]}
+                if len(fetched) == 1:
+                    batches[fetched.pop()].append({digest for _, digest in sent[key]})
             elif leased[commit.term, learner] == welcomed[commit.term, learner]:
                 yield f"iteration {commit.iteration}: learner {learner} never sent row {row}"
-        if batches and not set.intersection(*batches):
+        if not all(set.intersection(*digests) for digests in batches.values()):
             yield f"iteration {commit.iteration}: rows of different minibatches were combined"
 
 

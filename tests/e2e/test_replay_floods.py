@@ -46,7 +46,7 @@ class Flooded:
     async def serves(self) -> None:
         """Check that another client gets its minibatch."""
         row_size = ROWS.shape[1]
-        out = await self.client.get_sample(sample_message(SAMPLE), row_size=row_size)
+        out = (await self.client.get_sample(sample_message(SAMPLE), row_size=row_size)).rows
         assert np.array_equal(out, ROWS[SAMPLE.positions()])
 
 

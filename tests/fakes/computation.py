@@ -8,6 +8,7 @@ import numpy as np
 from fullrank.algorithms import Gradients
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import batch_digest, snap
+from fullrank.replay.items import Gathered
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import rows_of
@@ -37,12 +38,12 @@ def wrong_worker(context: RunContext) -> Worker:
 
 
 def compute(
-    worker: Worker, assignment: pb.Assignment, batch: FloatArray
+    worker: Worker, assignment: pb.Assignment, batch: Gathered
 ) -> tuple[list[pb.UnitDone], Contribution]:
     units: list[pb.UnitDone] = []
     computed = worker.compute(
         rows_of(assignment),
-        batch,
+        batch.rows,
         iteration=assignment.ids.iteration,
         check_cancelled=lambda: None,
         report=lambda unit, digest: units.append(
@@ -51,4 +52,5 @@ def compute(
     )
     unit, digest = computed.last
     reports = [*units, pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)]
-    return reports, Contribution(computed, batch_digest(batch), 0.0)
+    digest = batch_digest(batch.rows)
+    return reports, Contribution(computed, digest, batch.size_bytes, batch.items, 0.0)

@@ -129,8 +129,9 @@ class FakeLearner:
                         return  # committed meanwhile
                 assembler.add(message.chunks.pop(0))
         context.algorithm.parameters.written()
-        row_size = context.algorithm.problem.row_size
-        batch = await replay.get_sample(assignment.sample, row_size=row_size)
+        problem = context.problem
+        items = problem.items_of(unit for row in assignment.rows for unit in row.units)
+        batch = await replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
         fault = self.fault if due else Fault.OK
         worker = wrong_worker(context) if fault in WRONG else context.worker
         units, computed = await asyncio.to_thread(compute, worker, assignment, batch)

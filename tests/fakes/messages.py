@@ -32,7 +32,14 @@ async def contribute(
     computed: Contribution,
     units: Sequence[pb.UnitDone],
 ) -> None:
-    header = pb.Coded(ids=ids, row=row, batch_digest=computed.batch_digest, compute_s=0.0)
+    header = pb.Coded(
+        ids=ids,
+        row=row,
+        batch_digest=computed.batch_digest,
+        items=computed.items,
+        batch_bytes=computed.batch_bytes,
+        compute_s=0.0,
+    )
     first = pb.LearnerMessage(units=units, coded=header).SerializeToString()
     for message in bundle(
         [EncodedField(first), *encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)]

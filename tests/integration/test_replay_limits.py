@@ -43,7 +43,7 @@ class Pair:
 
     async def read(self, *, tail: int, head: int) -> FloatArray:
         sample = Sample(table=TABLE, seed=1, iteration=head, tail=tail, head=head, size=4)
-        out = await self.reader.get_sample(sample_message(sample), row_size=ROW_SIZE)
+        out = (await self.reader.get_sample(sample_message(sample), row_size=ROW_SIZE)).rows
         assert np.array_equal(out[:, 0], sample.positions())
         return out
 

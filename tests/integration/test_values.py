@@ -78,6 +78,27 @@ async def test_services_commit_the_bits_of_the_centralised_run(
     assert all(record.exact for record in cluster.records())
 
 
+@pytest.mark.parametrize(
+    ("batch_size", "units", "episodes"),
+    [(6, 3, [2, 2, 2]), (5, 4, [0, 1, 2, 2]), (6, 1, [6])],
+    ids=["alike", "one-without-episodes", "all"],
+)
+async def test_learners_fetch_the_episodes_of_their_units_alone(
+    tmp_path: Path, batch_size: int, units: int, episodes: list[int]
+) -> None:
+    sizes = (f"algorithm.batch_size={batch_size}", f"algorithm.micro_batches={units}")
+    code = ("code.name=uncoded", f"learners={units}")
+    async with Cluster(tmp_path, resolved("qmix", *sizes, *code)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(units)
+        status = await cluster.finished()
+    episode_bytes = 4 * 6 * training_of(cluster.config).problem.row_size  # of five steps
+    assert sorted(each.batch_bytes // episode_bytes for each in status.learners) == episodes
+    assert sum(each.batch_bytes for each in status.learners) == batch_size * episode_bytes
+    assert outcome(cluster) == centralised(cluster.config)
+
+
 async def test_learners_know_the_size_of_the_environment_s_state(tmp_path: Path) -> None:
     game = ("environment.name=two_step_game", "environment.agents=0")
     games = [setting for setting in TINY if setting.startswith("environment.horizon")]

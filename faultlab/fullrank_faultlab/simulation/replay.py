@@ -7,6 +7,7 @@ import numpy as np
 from fullrank.common.errors import StaleTerm
 from fullrank.common.failpoints import Killed
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.replay.items import Gathered, Items
 from fullrank.replay.samplers import Sample
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import TABLE, Table
@@ -90,9 +91,12 @@ class SimulatedReplayClient:
         )
         return table.tail, table.head
 
-    async def get_sample(self, sample: common_pb2.Sample, *, row_size: int) -> FloatArray:
-        """Return the minibatch."""
-        return self._replay.gather(sample_of(sample))
+    async def get_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Return the minibatch, all of it."""
+        rows = self._replay.gather(sample_of(sample))
+        return Gathered(rows, rows.nbytes)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows; returns the acknowledged head."""

@@ -97,4 +97,5 @@ class Run:
             answered=opened is not None and not opened.round.rows.isdisjoint(rows),
             silent_s=now - member.heard_at,
             maps_table=member.maps_table,
+            batch_bytes=member.batch_bytes,
         )

@@ -5,7 +5,7 @@ import threading
 from dataclasses import dataclass, field
 
 from fullrank.common.errors import Cancelled
-from fullrank.common.types import FloatArray
+from fullrank.replay.items import Gathered
 from fullrank.training.worker import AssignedRow
 from fullrank.v1 import controller_pb2 as pb
 
@@ -23,7 +23,7 @@ class ActiveAssignment:
     """An assignment in progress; ``abandon`` stops it at any point."""
 
     message: pb.Assignment
-    batch: asyncio.Task[FloatArray]
+    batch: asyncio.Task[Gathered]
     missing: list[int]
     """Sections not yet received, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from fullrank.common.types import UnitIndex
 from fullrank.common.updates import batch_digest
+from fullrank.replay.items import Items
 from fullrank.rpc.clients import WorkCall
 from fullrank.training.worker import Computed
 from fullrank.v1 import controller_pb2 as pb
@@ -15,10 +16,12 @@ from fullrank_learner.run_context import RunContext
 
 
 class Contribution(NamedTuple):
-    """Coded vectors of one assignment, with the digest of its minibatch and the compute time."""
+    """Coded vectors of one assignment, with facts of its minibatch and the compute time."""
 
     computed: Computed
     batch_digest: bytes
+    batch_bytes: int
+    items: Items
     compute_s: float
 
 
@@ -40,13 +43,14 @@ async def compute(
         start = time.perf_counter()
         computed = context.worker.compute(
             rows,
-            batch,
+            batch.rows,
             iteration=work.message.ids.iteration,
             check_cancelled=work.check_cancelled,
             report=report,
         )
-        digest = batch_digest(batch)
-        return Contribution(computed, digest, time.perf_counter() - start)
+        digest = batch_digest(batch.rows)
+        compute_s = time.perf_counter() - start
+        return Contribution(computed, digest, batch.size_bytes, batch.items, compute_s)
 
     computing = loop.run_in_executor(pool, run_worker)
     computing.add_done_callback(lambda _: reports.put_nowait(None))

@@ -196,9 +196,10 @@ class Session:
 
     def _accept(self, context: RunContext, assignment: pb.Assignment) -> ActiveAssignment:
         self._assembler = None
-        row_size = context.algorithm.problem.row_size
+        problem = context.problem
+        items = problem.items_of(unit for row in assignment.rows for unit in row.units)
         fetching = asyncio.create_task(
-            self._replay.get_sample(assignment.sample, row_size=row_size)
+            self._replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
         )
         return ActiveAssignment(assignment, fetching, list(assignment.sections))
 
@@ -256,6 +257,8 @@ class Session:
                 ids=ids,
                 row=row,
                 batch_digest=contribution.batch_digest,
+                batch_bytes=contribution.batch_bytes,
+                items=contribution.items,
                 compute_s=contribution.compute_s,
                 started_s=work.started_at - work.complete_at,
                 sent_s=clock() - work.complete_at,

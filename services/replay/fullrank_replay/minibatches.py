@@ -1,21 +1,28 @@
-"""Minibatches: gathered and encoded once for all learners, within a bound of memory."""
+"""Minibatches: gathered once, their items encoded once for all who ask for the same ones."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from fullrank.common.errors import Overloaded
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
+from fullrank.replay.items import Items
 from fullrank.replay.limits import MINIBATCH_BYTES
 from fullrank.replay.samplers import Sample
 
-Encode: TypeAlias = Callable[[FloatArray], list[bytes]]
-"""Encodes gathered rows as messages."""
+Rows: TypeAlias = tuple[FloatArray, IntArray]
+"""The rows of all items of a sample, shape (rows, row_size), and the number of rows of each."""
+
+Encode: TypeAlias = Callable[[FloatArray, IntArray, Items], list[bytes]]
+"""Encodes the rows of some items as messages."""
 
 KEPT = 2
 """Minibatches kept: that of the current iteration, and the previous one for late learners."""
+
+COPIES = 4
+"""Bytes of encoded items that are kept with a minibatch, at most, as a multiple of its size."""
 
 RETRY_AFTER_S = 1.0
 """Seconds after which a refused minibatch may be asked for again."""
@@ -25,21 +32,28 @@ RETRY_AFTER_S = 1.0
 class CachedMinibatch:
     """A minibatch, and the number of learners to which it is being sent."""
 
-    rows: asyncio.Task[FloatArray]
+    rows: asyncio.Task[Rows]
     size_bytes: int
     readers: int = 0
-    _messages: list[bytes] | None = None
+    _messages: dict[Items, list[bytes]] = field(default_factory=dict)
 
-    async def gathered(self) -> FloatArray:
-        """Return the rows, shape (size, row_size)."""
+    async def gathered(self) -> Rows:
+        """Return the rows of all items."""
         return await asyncio.shield(self.rows)
 
-    async def encoded(self, encode: Encode) -> list[bytes]:
-        """Return the rows as messages, which are encoded once."""
-        rows = await self.gathered()
-        if self._messages is None:
-            self._messages = encode(rows)
-        return self._messages
+    async def encoded(self, encode: Encode, items: Items) -> list[bytes]:
+        """Return the rows of these items as messages, which are encoded once."""
+        rows, lengths = await self.gathered()
+        if items not in self._messages:
+            self._messages[items] = encode(rows, lengths, items)
+            self._forget_oldest()
+        return self._messages[items]
+
+    def _forget_oldest(self) -> None:
+        kept = {items: sum(map(len, messages)) for items, messages in self._messages.items()}
+        while len(kept) > 1 and sum(kept.values()) > COPIES * self.size_bytes:
+            oldest = next(iter(kept))
+            del kept[oldest], self._messages[oldest]
 
 
 class Minibatches:
@@ -49,7 +63,7 @@ class Minibatches:
         gather: Gathers the rows of one.
     """
 
-    def __init__(self, gather: Callable[[Sample], Coroutine[None, None, FloatArray]]) -> None:
+    def __init__(self, gather: Callable[[Sample], Coroutine[None, None, Rows]]) -> None:
         self._gather = gather
         self._held: dict[Sample, CachedMinibatch] = {}
 

@@ -15,8 +15,9 @@ from fullrank.common.errors import (
     StaleTerm,
 )
 from fullrank.common.failpoints import reach
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.fence import Fence
+from fullrank.replay.items import Items, rows_of_items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.samplers import Sample
 from fullrank.replay.store import Store
@@ -36,7 +37,7 @@ from fullrank_replay.appends import (
     first_message,
     receive_rows,
 )
-from fullrank_replay.minibatches import Minibatches
+from fullrank_replay.minibatches import Minibatches, Rows
 from fullrank_replay.pacing import Pacing
 
 T = TypeVar("T")
@@ -157,7 +158,7 @@ class ReplayServicer:
     async def GetSamples(
         self, requests: AsyncIterator[pb.GetSamplesRequest], context: Context
     ) -> None:
-        """Write each minibatch asked for, or that its rows can be gathered from the mapped file."""
+        """Write the items asked for, or that their rows can be gathered from the mapped file."""
         async with statuses(context):
             async for request in requests:
                 sample = sample_of(request.sample)
@@ -168,7 +169,8 @@ class ReplayServicer:
                         await minibatch.gathered()  # evicted rows can still be sent
                         await _written(context.write(_READABLE))
                         continue
-                    for message in await minibatch.encoded(_encode):
+                    items = tuple(request.items) or None
+                    for message in await minibatch.encoded(_encode, items):
                         await _written(context.write(message))
 
     async def _admitted(self, sample: Sample) -> int:
@@ -178,7 +180,8 @@ class ReplayServicer:
         table.check(sample)
         row_bytes, rows = 4 * table.row_size, sample.size
         if sample.episodes is not None and rows <= rows_per_minibatch(row_bytes):
-            rows = len(await self._pacing.locked(partial(table.positions, sample)))
+            runs = await self._pacing.locked(partial(table.runs, sample))
+            rows = int(runs.lengths.sum())
         if rows > (most := rows_per_minibatch(row_bytes)):
             raise InvalidContribution(
                 f"sample.size is {sample.size}, which makes {rows} rows; of rows of {row_bytes} "
@@ -186,17 +189,28 @@ class ReplayServicer:
             )
         return row_bytes * rows
 
-    async def _gathered(self, sample: Sample) -> FloatArray:
-        """Gather a minibatch; then its rows may be evicted."""
+    async def _gathered(self, sample: Sample) -> Rows:
+        """Gather all items of a minibatch; then its rows may be evicted."""
         table = self._store.get(sample.table)
-        rows = await self._pacing.locked(partial(table.minibatch, sample))
+        rows = await self._pacing.locked(partial(_gather, table, sample))
         self._pacing.limiter(sample.table, window=table.capacity).sampled(sample.head)
         await self._pacing.notify()
         return rows
 
 
-def _encode(rows: FloatArray) -> list[bytes]:
-    return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
+def _gather(table: Table, sample: Sample) -> Rows:
+    runs = table.runs(sample)
+    return table.gather(runs.positions()), runs.lengths
+
+
+def _encode(rows: FloatArray, lengths: IntArray, items: Items) -> list[bytes]:
+    """Encode the rows of these items; for some of them, the lengths of all come first."""
+    if items is None:
+        return list(map(bytes, encode_chunks(rows, array_id=0, field=SAMPLE_CHUNK)))
+    chosen = rows[rows_of_items(lengths, items)]
+    facts = pb.GetSamplesResponse(lengths=lengths.tolist()).SerializeToString()
+    first, *others = map(bytes, encode_chunks(chosen, array_id=0, field=SAMPLE_CHUNK))
+    return [facts + first, *others]
 
 
 async def _shielded(work: Coroutine[Any, Any, T]) -> T:

@@ -7,7 +7,7 @@ evaluation and exports. The roles of one process share its ``Parameters``.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -21,6 +21,7 @@ from fullrank.common.types import BoolArray, FloatArray, Matrix, UnitIndex
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbourhood
 from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.items import Items
 from fullrank.replay.layout import Layout
 
 
@@ -89,6 +90,9 @@ class Problem:
     """Layout of a row if the minibatch consists of whole episodes; None: packed transitions."""
     masked: bool = False
     """True if packed transitions hold the masks of available actions."""
+    items: tuple[Sequence[int], ...] | None = None
+    """Numbers of the items of the minibatch, transitions or episodes, that each unit's update
+    reads; None: all items. A learner fetches the items that its units read."""
     target: Matrix | None = None
     """T, shape (targets K, units), if an iteration recovers T U; None if T = I, every unit."""
 
@@ -105,6 +109,13 @@ class Problem:
     def needs(self, unit: UnitIndex) -> Sequence[int]:
         """Return the ids of the sections that the update of a unit reads."""
         return self.reads[unit]
+
+    def items_of(self, units: Iterable[UnitIndex]) -> Items:
+        """Return the numbers of the items that these units read; None if they read all."""
+        if self.items is None:
+            return None
+        read = {item for unit in units for item in self.items[unit]}
+        return tuple(sorted(read)) if len(read) < self.data.batch_size else None
 
 
 class Parameters(Protocol):
@@ -136,7 +147,9 @@ class Gradients(Protocol):
         the other units in the call.
 
         Args:
-            batch: Packed transitions, shape (B, row_size) float32; empty where B is 0.
+            batch: Packed transitions, shape (B, row_size) float32, or all rows of B episodes;
+                empty where B is 0. Rows of items that the units do not read may be zero, except
+                for the lengths of episodes.
             units: Units to compute, in any order, without repeats.
             iteration: Keys the draws.
             row: Row of C for which the units are computed; keys ``independent`` draws.

@@ -23,6 +23,12 @@ class Loss(Protocol):
         """Return the scalar share."""
 
 
+def micro_batches(batch_size: int, units: int) -> tuple[range, ...]:
+    """Return the numbers of each unit's episodes; the last units may have fewer, or none."""
+    width = -(-batch_size // units)
+    return tuple(range(batch_size)[unit * width : (unit + 1) * width] for unit in range(units))
+
+
 class MicroBatchGradients:
     """Gradients of the loss by micro-batch; implements ``Gradients``.
 
@@ -53,7 +59,7 @@ class MicroBatchGradients:
         device: torch.device,
     ) -> None:
         self._loss, self._nets, self._layout = loss, nets, layout
-        self._width = -(-batch_size // units)
+        self._episodes = micro_batches(batch_size, units)
         self._scale, self._limit, self._device = scale, limit, device
 
     def compute(
@@ -70,7 +76,7 @@ class MicroBatchGradients:
         steps = len(batch) - len(places)
         for unit in units:
             check_cancelled()
-            own = places[unit * self._width : (unit + 1) * self._width]
+            own = places[self._episodes[unit].start : self._episodes[unit].stop]
             if not own:
                 yield unit, np.zeros(self._nets.parameters.groups[0].size, np.float32)
                 continue

@@ -31,7 +31,7 @@ from torch import Tensor, nn
 from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, Problem, Section, Unit
-from fullrank.algorithms.micro_batches import MicroBatchGradients
+from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import Trajectories
 from fullrank.algorithms.value_actor import Annealing, ValueActor
@@ -197,6 +197,7 @@ class ValueLearner(ABC):
             row_size=layout.row_size,
             data=self.data_mode(),
             episodes=layout,
+            items=micro_batches(self.batch_size, self.micro_batches),
             target=sum_of_units(self.micro_batches),
         )
 

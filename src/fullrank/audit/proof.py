@@ -13,7 +13,7 @@ from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import Dispute
 from fullrank.common.types import JSON, FloatArray, LearnerId, Matrix, UnitIndex
 from fullrank.common.updates import unit_digest
-from fullrank.replay.samplers import Priority, Sample
+from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.replay.table import TABLE
 from fullrank.runs.journal import Entry
 
@@ -32,10 +32,11 @@ class Evidence:
 
     def to_facts(self) -> JSON:
         """Convert the evidence to JSON."""
-        sample, priority = self.sample, self.sample.priority
+        sample, priority, episodes = self.sample, self.sample.priority, self.sample.episodes
         return {
             "sample": [sample.seed, sample.tail, sample.head, sample.size],
             "priority": asdict(priority) if priority else None,
+            "episodes": asdict(episodes) if episodes else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
         }
@@ -44,7 +45,7 @@ class Evidence:
     def of(cls, entry: Entry) -> "Evidence":
         """Read the evidence that ``to_facts`` wrote to a journal entry."""
         seed, tail, head, size = entry.facts["sample"]
-        priority = entry.facts["priority"]
+        priority, episodes = entry.facts["priority"], entry.facts.get("episodes")
         return cls(
             sample=Sample(
                 table=TABLE,
@@ -54,6 +55,7 @@ class Evidence:
                 head=head,
                 size=size,
                 priority=Priority(**priority) if priority else None,
+                episodes=EpisodeDraw(**episodes) if episodes else None,
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
             reports={int(learner): digests for learner, digests in entry.facts["reports"].items()},

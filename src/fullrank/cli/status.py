@@ -105,5 +105,7 @@ def learners(now: RunStatus) -> Table:
         rows = ",".join(map(str, learner.rows)) or "-"
         heard = f"{learner.silent_s:.1f} s ago"
         data = "mapped" if learner.maps_table else "sent"
+        if learner.batch_bytes:
+            data += f" {learner.batch_bytes / 1e6:.3f} MB"
         table.add_row(str(learner.learner), learner.host, rows, learner.activity(now), data, heard)
     return table

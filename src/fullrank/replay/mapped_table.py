@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
-from fullrank.common.types import FloatArray
 from fullrank.replay.file_format import Mapping, checksums, read_cursor
+from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.samplers import Sample
 from fullrank.replay.table_reader import TableReader
 
@@ -44,16 +44,21 @@ class MappedTable:
         self._checks, self._slots = mapping.checks, _MappedSlots(path, mapping)
         self._reader = TableReader(self._slots, capacity=mapping.capacity)
 
-    def gather(self, sample: Sample) -> FloatArray | None:
-        """Return the sample's rows; None if a row was evicted meanwhile or is damaged."""
+    def gather(self, sample: Sample, items: Items = None) -> Gathered | None:
+        """Return the rows of these items; None if a row was evicted meanwhile or is damaged."""
         try:
-            positions = self._reader.positions(sample)
+            runs = self._reader.runs(sample)
+            positions = runs.positions(items)
             rows = self._reader.gather(positions)
             checks = self._checks[positions % len(self._checks)]
-            whole = np.array_equal(checks, checksums(positions, rows))
-            return rows if whole and self._slots.tail <= sample.tail else None
+            intact = np.array_equal(checks, checksums(positions, rows))
+            if not intact or self._slots.tail > sample.tail:
+                return None
         except (Corrupted, OutOfRange):
             return None
+        if items is None:
+            return Gathered(rows, rows.nbytes)
+        return spread(rows, runs.lengths, items, length_column=sample.length_column)
 
 
 class _MappedSlots:

@@ -14,6 +14,7 @@ from fullrank.common.errors import InvalidContribution, OutOfRange
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import Ends
+from fullrank.replay.items import Runs
 
 MOST_EXTRA = 2**20
 """Most tickets of a row beyond its first one: totals stay far below 2^63."""
@@ -139,6 +140,11 @@ class Sample:
     episodes: EpisodeDraw | None = None
     """None: single rows are drawn."""
 
+    @property
+    def length_column(self) -> int | None:
+        """Column of an episode's length; None where single rows are drawn."""
+        return None if self.episodes is None else self.episodes.length
+
     def positions(self, tickets: Tickets | None = None) -> IntArray:
         """Positions to gather, shape (size,), the same for every learner.
 
@@ -151,8 +157,8 @@ class Sample:
         low, high = tickets.before(self.tail), tickets.before(self.head)
         return tickets.holders(generator.integers(low, high, size=self.size, dtype=np.int64))
 
-    def episode_positions(self, ends: Ends) -> IntArray:
-        """Positions of all rows of the drawn episodes, one episode after the other.
+    def episode_runs(self, ends: Ends) -> Runs:
+        """The rows of each drawn episode.
 
         Args:
             ends: Episodes by position, up to the head.
@@ -166,7 +172,4 @@ class Sample:
             raise OutOfRange(f"no whole episode lies in [{self.tail}, {self.head})")
         generator = stream(self.seed, "sample", self.iteration)
         drawn = generator.integers(0, len(first), size=self.size, dtype=np.int64)
-        lengths = last[drawn] - first[drawn] + 1
-        before = np.cumsum(lengths) - lengths
-        positions: IntArray = np.arange(lengths.sum()) + np.repeat(first[drawn] - before, lengths)
-        return positions
+        return Runs(first[drawn], last[drawn] - first[drawn] + 1)

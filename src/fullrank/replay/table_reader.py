@@ -5,6 +5,7 @@ import numpy as np
 from fullrank.common.errors import OutOfRange
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import Ends
+from fullrank.replay.items import Runs
 from fullrank.replay.samplers import Priority, Sample, Tickets
 from fullrank.replay.storage import Slots
 
@@ -55,10 +56,10 @@ class TableReader:
             OutOfRange: As ``check``.
             InvalidContribution: As ``check``.
         """
-        return self.gather(self.positions(sample))
+        return self.gather(self.runs(sample).positions())
 
-    def positions(self, sample: Sample) -> IntArray:
-        """Return the positions that a sample draws, shape (rows,).
+    def runs(self, sample: Sample) -> Runs:
+        """Return the rows of each item that a sample draws.
 
         Raises:
             OutOfRange: As ``check``, or no whole episode lies in the sample's range.
@@ -66,9 +67,9 @@ class TableReader:
         """
         self.check(sample)
         if sample.episodes is not None:
-            return sample.episode_positions(self._examined(sample.episodes.length))
+            return sample.episode_runs(self._examined(sample.episodes.length))
         tickets = self._counted(sample.priority) if sample.priority is not None else None
-        return sample.positions(tickets)
+        return Runs(sample.positions(tickets), np.ones(sample.size, np.int64))
 
     def _counted(self, priority: Priority) -> Tickets:
         """Prefix sums over all rows held, extended by the rows added since the last call."""

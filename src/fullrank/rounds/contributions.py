@@ -22,6 +22,8 @@ class Offer:
     row: int
     coded: Vector | None
     batch_digest: bytes
+    items: tuple[int, ...] = ()
+    """Items of the minibatch that the learner fetched; empty: all."""
 
 
 class Contributions:

@@ -93,6 +93,7 @@ class Round:
         row: int,
         coded: Vector | None = None,
         batch_digest: bytes = b"",
+        items: tuple[int, ...] = (),
     ) -> bool:
         """Take a row's coded vector; False if the row was received before.
 
@@ -100,7 +101,9 @@ class Round:
             learner: The sender; it has reported the digests of all units in the row.
             row: Row of C, or one that was added.
             coded: y, shape (P,) float64; None where only ranks matter.
-            batch_digest: Digest of the minibatch that the learner used; all must agree.
+            batch_digest: Digest of the minibatch that the learner used; learners of equal items
+                must agree.
+            items: Items of the minibatch that the learner fetched; empty: all.
 
         Raises:
             InvalidContribution: Wrong length, a value that is not finite, or digests missing:
@@ -109,7 +112,7 @@ class Round:
         if row in self._contributions.offers:
             return False
         self._contributions.add(
-            Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest)
+            Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest, items=items)
         )
         self.received.append(learner)
         return True

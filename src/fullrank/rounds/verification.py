@@ -30,7 +30,8 @@ def reported_digests(reports: Reports) -> dict[UnitIndex, set[bytes]]:
 
 def disagreement(contributions: Contributions) -> str | None:
     """Return how learners contradict one another before decoding; None if they do not."""
-    if len({offer.batch_digest for offer in contributions.offers.values()}) > 1:
+    used = {(offer.items, offer.batch_digest) for offer in contributions.offers.values()}
+    if len(used) > len({items for items, _ in used}):
         return "learners used different minibatches"
     reported = reported_digests(contributions.reports)
     disputed = sorted(unit for unit, digests in reported.items() if len(digests) > 1)

@@ -11,9 +11,10 @@ import grpc
 import numpy as np
 
 from fullrank import __version__
-from fullrank.common.errors import NotFound, Overloaded, ServiceLost
+from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
-from fullrank.replay.limits import MINIBATCH_BYTES
+from fullrank.replay.items import Gathered, Items, spread
+from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
 from fullrank.replay.table import TABLE
 from fullrank.rpc.channel import open_channel
@@ -148,49 +149,57 @@ class ReplayClient:
         except TimeoutError:
             raise last from None
 
-    async def get_sample(self, sample: common_pb2.Sample, *, row_size: int) -> FloatArray:
-        """Fetch a minibatch, shape (rows, row_size); ``size`` rows, or all rows of its episodes.
+    async def get_sample(
+        self, sample: common_pb2.Sample, *, row_size: int, items: Items = None
+    ) -> Gathered:
+        """Fetch some or all items of a minibatch.
 
         One stream serves all samples of a learner, one after the other. An empty minibatch needs no
         request.
-        """
-        if not sample.size:
-            return np.empty((0, row_size), np.float32)
-        async with self._sampling:
-            return await self._insist(lambda: self._sampled(sample, row_size))
 
-    async def _sampled(self, sample: common_pb2.Sample, row_size: int) -> FloatArray:
+        Args:
+            sample: The minibatch.
+            row_size: Entries of a row.
+            items: Items to fetch; by default all.
+        """
+        if not sample.size or items == ():
+            return Gathered(np.empty((0, row_size), np.float32), 0, items)
+        async with self._sampling:
+            return await self._insist(lambda: self._sampled(sample, row_size, items))
+
+    async def _sampled(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
         """Fetch a minibatch; after any error the next sample opens a new stream."""
         try:
-            return await self._fetch(sample, row_size)
+            return await self._fetch(sample, row_size, items)
         except BaseException:
             if self._samples is not None:
                 self._samples.cancel()
             self._samples = None
             raise
 
-    async def _fetch(self, sample: common_pb2.Sample, row_size: int) -> FloatArray:
+    async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
+        request = replay_pb2.GetSamplesRequest(sample=sample, items=items)
         mapped = self._mapped
         if mapped is None:
-            return await self._receive(sample, row_size, await self._ask(sample))
-        response = await self._ask(sample, mapped=mapped.instance)
+            return await self._receive(request, row_size, await self._ask(request))
+        request.mapped = mapped.instance
+        response = await self._ask(request)
         if response.HasField("chunk"):  # the service has opened the file anew
-            batch = await self._receive(sample, row_size, response)
+            batch = await self._receive(request, row_size, response)
             with suppress(NotFound):
                 await self.map_table()
             return batch
-        gathered = await asyncio.to_thread(mapped.gather, sample_of(sample))
+        gathered = await asyncio.to_thread(mapped.gather, sample_of(sample), items)
         if gathered is None:
-            gathered = await self._receive(sample, row_size, await self._ask(sample))
+            request.mapped = b""
+            gathered = await self._receive(request, row_size, await self._ask(request))
         return gathered
 
-    async def _ask(
-        self, sample: common_pb2.Sample, *, mapped: bytes = b""
-    ) -> replay_pb2.GetSamplesResponse:
+    async def _ask(self, request: replay_pb2.GetSamplesRequest) -> replay_pb2.GetSamplesResponse:
         """Request a minibatch; returns the first response."""
         if self._samples is None:
             self._samples = self._stub.GetSamples(wait_for_ready=True)
-        await self._samples.write(replay_pb2.GetSamplesRequest(sample=sample, mapped=mapped))
+        await self._samples.write(request)
         return await self._next()
 
     async def _next(self) -> replay_pb2.GetSamplesResponse:
@@ -200,18 +209,30 @@ class ReplayClient:
         return response
 
     async def _receive(
-        self, sample: common_pb2.Sample, row_size: int, response: replay_pb2.GetSamplesResponse
-    ) -> FloatArray:
+        self,
+        request: replay_pb2.GetSamplesRequest,
+        row_size: int,
+        response: replay_pb2.GetSamplesResponse,
+    ) -> Gathered:
         """Assemble a minibatch from a response and those that follow it."""
-        rows = sample.size
-        if sample.HasField("episodes"):
-            rows = min(response.chunk.total, MINIBATCH_BYTES) // (4 * row_size)
+        sample, items = sample_of(request.sample), tuple(request.items)
+        rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
+        most = max(rows, rows_per_minibatch(4 * row_size))
+        if sample.episodes is not None:
+            rows = min(response.chunk.total // (4 * row_size), most)
+        if items and (len(lengths) != sample.size or lengths.sum() > most):
+            raise InvalidContribution(
+                f"{self._peer}: {len(lengths)} lengths, of {lengths.sum()} rows, for a sample of "
+                f"{sample.size}"
+            )
         batch = np.empty((rows, row_size), np.float32)
         assembler = Assembler(batch, array_id=0)
         assembler.add(response.chunk)
         while not assembler.complete:
             assembler.add((await self._next()).chunk)
-        return batch
+        if not items:
+            return Gathered(batch, batch.nbytes)
+        return spread(batch, lengths, items, length_column=sample.length_column)
 
     async def close(self) -> None:
         """Close the channel."""

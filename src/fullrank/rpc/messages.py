@@ -77,4 +77,5 @@ def sent_event(header: controller_pb2.Coded, *, learner: LearnerId) -> Sent:
         learner=learner,
         row=header.row,
         batch_digest=header.batch_digest.hex(),
+        items=tuple(header.items),
     )

@@ -50,6 +50,8 @@ class LearnerStatus:
     fingerprint: str
     maps_table: bool
     """True if it gathers minibatches from the mapped table; otherwise they are sent to it."""
+    batch_bytes: int
+    """Bytes of the rows of its last minibatch; 0 before."""
 
     def activity(self, now: "RunStatus") -> str:
         """One word for the learner's activity, given the status of the run."""
@@ -166,6 +168,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
                 quarantined=status.quarantined,
                 fingerprint=status.fingerprint,
                 maps_table=status.maps_table,
+                batch_bytes=status.batch_bytes,
             )
             for status in message.learners
         ),

@@ -184,6 +184,8 @@ class Sent:
     learner: LearnerId
     row: int
     batch_digest: str
+    items: tuple[int, ...] = ()
+    """Items of the minibatch that the learner fetched; empty: all."""
 
 
 Event: TypeAlias = Annotated[

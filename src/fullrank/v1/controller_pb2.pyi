@@ -481,17 +481,27 @@ class Coded(_message.Message):
     COMPUTE_S_FIELD_NUMBER: _builtins.int
     STARTED_S_FIELD_NUMBER: _builtins.int
     SENT_S_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
+    BATCH_BYTES_FIELD_NUMBER: _builtins.int
     row: _builtins.int
     batch_digest: _builtins.bytes
-    """CRC-32C of the minibatch, four bytes, big-endian."""
+    """CRC-32C of the minibatch, four bytes, big-endian; rows of items that were not fetched are zero,
+    except for the lengths of episodes.
+    """
     compute_s: _builtins.float
     """Seconds of computation, without the wait for the minibatch and without an injected delay."""
     started_s: _builtins.float
     """Seconds from the complete assignment to the start of computation, after the minibatch arrived."""
     sent_s: _builtins.float
     """Seconds from the complete assignment to this message."""
+    batch_bytes: _builtins.int
+    """Bytes of their rows."""
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the items of the sample that the learner fetched; empty: all of them."""
+
     def __init__(
         self,
         *,
@@ -501,10 +511,12 @@ class Coded(_message.Message):
         compute_s: _builtins.float = ...,
         started_s: _builtins.float = ...,
         sent_s: _builtins.float = ...,
+        items: _abc.Iterable[_builtins.int] | None = ...,
+        batch_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_digest", b"batch_digest", "compute_s", b"compute_s", "ids", b"ids", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes", b"batch_bytes", "batch_digest", b"batch_digest", "compute_s", b"compute_s", "ids", b"ids", "items", b"items", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -689,6 +701,7 @@ class LearnerStatus(_message.Message):
     SILENT_S_FIELD_NUMBER: _builtins.int
     DOMAIN_FIELD_NUMBER: _builtins.int
     MAPS_TABLE_FIELD_NUMBER: _builtins.int
+    BATCH_BYTES_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -702,6 +715,8 @@ class LearnerStatus(_message.Message):
     """The failure domain that the learner named."""
     maps_table: _builtins.bool
     """It gathers its minibatches from the table's file; otherwise they are sent to it."""
+    batch_bytes: _builtins.int
+    """Bytes of the rows of its last minibatch; 0 before."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -718,10 +733,11 @@ class LearnerStatus(_message.Message):
         silent_s: _builtins.float = ...,
         domain: _builtins.str = ...,
         maps_table: _builtins.bool = ...,
+        batch_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

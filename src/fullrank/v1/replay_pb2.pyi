@@ -3,10 +3,12 @@
 isort:skip_file
 Replay: tables of packed transitions, sampled by position."""
 
+from collections import abc as _abc
 from fullrank.v1 import common_pb2 as _common_pb2
 from fullrank.v1 import tensor_pb2 as _tensor_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -197,19 +199,25 @@ class GetSamplesRequest(_message.Message):
 
     SAMPLE_FIELD_NUMBER: _builtins.int
     MAPPED_FIELD_NUMBER: _builtins.int
+    ITEMS_FIELD_NUMBER: _builtins.int
     mapped: _builtins.bytes
     """The id of the file that the learner has mapped; empty if it has none or asks for the rows."""
     @_builtins.property
     def sample(self) -> _common_pb2.Sample: ...
+    @_builtins.property
+    def items(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Numbers of the items to send, ascending; empty: all of them."""
+
     def __init__(
         self,
         *,
         sample: _common_pb2.Sample | None = ...,
         mapped: _builtins.bytes = ...,
+        items: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["sample", b"sample"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["mapped", b"mapped", "sample", b"sample"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["items", b"items", "mapped", b"mapped", "sample", b"sample"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -220,16 +228,22 @@ class GetSamplesResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     CHUNK_FIELD_NUMBER: _builtins.int
+    LENGTHS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def chunk(self) -> _tensor_pb2.Chunk: ...
+    @_builtins.property
+    def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Rows of each item of the sample, with the first chunk of a minibatch of some items."""
+
     def __init__(
         self,
         *,
         chunk: _tensor_pb2.Chunk | None = ...,
+        lengths: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk", b"chunk", "lengths", b"lengths"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -59,16 +59,17 @@ class ReplayServiceStub:
     """
     GetSamples: _grpc.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]
     """Send the minibatches of one learner, one after the other over one stream: for each request the
-    chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
-    A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
-    are there, in one response without a chunk, and gathers them; if the service has opened the file
-    anew since, it sends the chunks.
+    chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
+    other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
+    head is not acknowledged yet waits for it. A learner that has mapped the table's file is told
+    that the rows are there, in one response without a chunk, and gathers them; if the service has
+    opened the file anew since, it sends the chunks.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
     OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
-    if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
-    not have, NOT_FOUND if there is no such table.
+    if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
+    have or if there is no item of a number, NOT_FOUND if there is no such table.
     """
 
 @_typing.type_check_only
@@ -102,16 +103,17 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     """
     GetSamples: _aio.StreamStreamMultiCallable[_replay_pb2.GetSamplesRequest, _replay_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """Send the minibatches of one learner, one after the other over one stream: for each request the
-    chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
-    A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
-    are there, in one response without a chunk, and gathers them; if the service has opened the file
-    anew since, it sends the chunks.
+    chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
+    other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
+    head is not acknowledged yet waits for it. A learner that has mapped the table's file is told
+    that the rows are there, in one response without a chunk, and gathers them; if the service has
+    opened the file anew since, it sends the chunks.
 
     The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
     minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
     OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
-    if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
-    not have, NOT_FOUND if there is no such table.
+    if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
+    have or if there is no item of a number, NOT_FOUND if there is no such table.
     """
 
 class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
@@ -166,16 +168,17 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_replay_pb2.GetSamplesResponse], _abc.AsyncIterator[_replay_pb2.GetSamplesResponse]]:
         """Send the minibatches of one learner, one after the other over one stream: for each request the
-        chunks of its minibatch (`array` = 0, float32, size x row_size; of episodes, all rows of each).
-        A sample whose head is not acknowledged yet waits for it. A learner that has mapped the table's file is told that the rows
-        are there, in one response without a chunk, and gathers them; if the service has opened the file
-        anew since, it sends the chunks.
+        chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
+        other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
+        head is not acknowledged yet waits for it. A learner that has mapped the table's file is told
+        that the rows are there, in one response without a chunk, and gathers them; if the service has
+        opened the file anew since, it sends the chunks.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
         OUT_OF_RANGE if its head is not acknowledged in time or its tail was evicted, INVALID_ARGUMENT
-        if it exceeds 1 GiB and is more than one row or if its priority names entries that the rows do
-        not have, NOT_FOUND if there is no such table.
+        if it exceeds 1 GiB and is more than one row, if its priority names entries that the rows do not
+        have or if there is no item of a number, NOT_FOUND if there is no such table.
         """
 
 def add_ReplayServiceServicer_to_server(servicer: ReplayServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

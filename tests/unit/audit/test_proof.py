@@ -1,6 +1,8 @@
 """A proof names exactly the wrong learners, and the first wrong iteration."""
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -14,7 +16,7 @@ from fullrank.audit.ledger import CONTROLLER, Ledger
 from fullrank.audit.proof import Evidence, Finding, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
-from fullrank.replay import TABLE, Sample
+from fullrank.replay import TABLE, EpisodeDraw, Priority, Sample
 from fullrank.runs.journal import Entry
 
 UNITS, SIZE, ITERATIONS = 3, 2, 6
@@ -103,6 +105,21 @@ def played(lies: Lies, *, stored: bool = True) -> tuple[list[Entry], Ledger, dic
             ledger.report(iteration, learner, reported)
         algorithm.optimiser.step(updates)
     return entries, ledger, wrong
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        sample(4),
+        replace(sample(4), priority=Priority(first=1, count=2, gain=3.0)),
+        replace(sample(4), episodes=EpisodeDraw(length=2, newest=7)),
+    ],
+    ids=["transitions", "prioritised", "episodes"],
+)
+def test_evidence_in_the_journal_names_the_same_minibatch(wanted: Sample) -> None:
+    evidence = Evidence(sample=wanted, digests=(b"d",), reports={1: [0, 2]})
+    facts = json.loads(json.dumps({"record": {"exact": True}, **evidence.to_facts()}))
+    assert Evidence.of(Entry(iteration=4, facts=facts, updates=None)) == evidence
 
 
 def proved(entries: list[Entry], ledger: Ledger, *, since: int = 0) -> Finding | None:

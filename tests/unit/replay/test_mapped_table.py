@@ -49,7 +49,9 @@ def test_it_gathers_the_writers_minibatches_as_the_ring_turns(
     for iteration in range(30):
         append(table, 11)
         sample = sample_of(table, iteration=iteration, priority=priority)
-        np.testing.assert_array_equal(mapped.gather(sample), table.minibatch(sample))
+        gathered = mapped.gather(sample)
+        assert gathered is not None
+        np.testing.assert_array_equal(gathered.rows, table.minibatch(sample))
     assert table.tail > CAPACITY
 
 

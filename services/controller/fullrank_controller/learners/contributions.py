@@ -95,6 +95,8 @@ class ContributionParser:
                 row=header.row,
                 coded=self._coded,
                 batch_digest=header.batch_digest,
+                batch_bytes=header.batch_bytes,
+                items=tuple(header.items),
                 compute_s=header.compute_s,
                 started_s=header.started_s,
                 sent_s=header.sent_s,

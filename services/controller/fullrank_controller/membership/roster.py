@@ -44,6 +44,8 @@ class Member:
     """True once it has sent a stable probe, so that it may hold rows."""
     maps_table: bool = False
     """True if it gathers minibatches from the table's file instead of receiving them."""
+    batch_bytes: int = 0
+    """Bytes of the rows of its last minibatch."""
     quarantined: str = ""
     """Reason why it holds no row until its process is restarted; empty if it is trusted."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)

@@ -12,13 +12,13 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
 from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.messages import sample_message
 from fullrank.runs.events import TakenBack
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
 from fullrank.wiring import Training, algorithm_of
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.rounds.recomputation import fetch
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -96,11 +96,11 @@ class Disputes:
                 f"neither a checkpoint nor the journal reaches back to iteration {first}; raise "
                 "checkpoint.keep"
             )
-        loop, row_size = asyncio.get_running_loop(), self._training.collector.layout.row_size
+        loop, row_size = asyncio.get_running_loop(), self._training.problem.row_size
 
         def gather(sample: Sample) -> FloatArray:
-            fetching = fetch(self._replay, sample, row_size)
-            return asyncio.run_coroutine_threadsafe(fetching, loop).result()
+            fetching = self._replay.get_sample(sample_message(sample), row_size=row_size)
+            return asyncio.run_coroutine_threadsafe(fetching, loop).result().rows
 
         shadow = self._shadow()
         if checkpoint is not None:

@@ -25,6 +25,10 @@ class Arrived:
     row: int
     coded: Vector
     batch_digest: bytes
+    batch_bytes: int = 0
+    """Bytes of the rows that the learner fetched."""
+    items: tuple[int, ...] = ()
+    """Items of the sample that it fetched; empty: all."""
     compute_s: float
     started_s: float
     """Time from the learner's complete assignment to its start of computing, seconds."""

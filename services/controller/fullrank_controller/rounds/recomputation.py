@@ -60,8 +60,11 @@ class Recomputation:
             if ahead is not None:
                 await asyncio.wait({ahead})
             self._check_cancelled()
-            batch = await fetch(self._replay, sample, self._training.collector.layout.row_size)
-            digest = await asyncio.to_thread(self._digest, batch, unit, sample.iteration)
+            problem = self._training.problem
+            fetched = await self._replay.get_sample(
+                sample_message(sample), row_size=problem.row_size, items=problem.items_of([unit])
+            )
+            digest = await asyncio.to_thread(self._digest, fetched.rows, unit, sample.iteration)
             self._check_cancelled()  # finished too late, it would count for the next iteration
         except FullrankError as error:
             log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
@@ -84,8 +87,3 @@ class Recomputation:
         """The digests computed for the open round; none are left for the next."""
         digests, self.digests = self.digests, {}
         return digests
-
-
-async def fetch(replay: ReplayClient, sample: Sample, row_size: int) -> FloatArray:
-    """Fetch a minibatch, shape (rows, row_size)."""
-    return await replay.get_sample(sample_message(sample), row_size=row_size)

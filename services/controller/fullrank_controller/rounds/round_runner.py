@@ -120,12 +120,15 @@ class RoundRunner:
         reach("row.arrived")
         holder = self._opened.holder_of(event.row, event.learner)  # None: its sender has left
         self._timeline.arrived(event, holder)
+        if holder is not None:
+            holder.batch_bytes = event.batch_bytes
         try:
             fresh = self._round.offer(
                 learner=event.learner,
                 row=event.row,
                 coded=event.coded,
                 batch_digest=event.batch_digest,
+                items=event.items,
             )
         except InvalidContribution as error:
             log.warning("refused learner=%d reason=%s", event.learner, error)

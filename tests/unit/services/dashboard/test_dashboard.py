@@ -128,6 +128,7 @@ def _status(*learners: int, **changes: object) -> RunStatus:
             answered=False,
             silent_s=0.0,
             maps_table=False,
+            batch_bytes=0,
             quarantined="",
             fingerprint="f",
         )

@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from tests.waiting import eventually
 
-from fullrank.common.types import FloatArray
+from fullrank.replay.items import Gathered
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.active_assignment import ActiveAssignment
 
 
-async def fetch() -> FloatArray:
-    return np.empty((0, 0), np.float32)
+async def fetch() -> Gathered:
+    return Gathered(np.empty((0, 0), np.float32), 0)
 
 
 class Work:

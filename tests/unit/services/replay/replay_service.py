@@ -100,4 +100,4 @@ async def eventually(condition: Callable[[], bool]) -> None:
 
 
 async def drawn(client: ReplayClient, wanted: Sample, *, row_size: int = ROW_SIZE) -> FloatArray:
-    return await client.get_sample(sample_message(wanted), row_size=row_size)
+    return (await client.get_sample(sample_message(wanted), row_size=row_size)).rows

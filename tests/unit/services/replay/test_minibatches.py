@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from fullrank.common.errors import Overloaded
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay import TABLE, Sample
+from fullrank.replay.items import Items
 from fullrank_replay import minibatches
-from fullrank_replay.minibatches import Minibatches
+from fullrank_replay.minibatches import Minibatches, Rows
 
 
 def sample(iteration: int) -> Sample:
@@ -22,17 +23,18 @@ class Counted:
         self.encoded: list[int] = []
         self.minibatches = Minibatches(self._gather)
 
-    async def _gather(self, sample: Sample) -> FloatArray:
+    async def _gather(self, sample: Sample) -> Rows:
         self.gathered.append(sample.iteration)
-        return np.full((1, 1), sample.iteration, np.float32)
+        return np.full((1, 1), sample.iteration, np.float32), np.ones(1, np.int64)
 
-    def _encode(self, rows: FloatArray) -> list[bytes]:
+    def _encode(self, rows: FloatArray, lengths: IntArray, items: Items) -> list[bytes]:
         self.encoded.append(int(rows[0, 0]))
         return [rows.tobytes()]
 
-    async def read(self, iteration: int, *, size_bytes: int = 1) -> None:
+    async def read(self, iteration: int, *, size_bytes: int = 4, items: Items = None) -> None:
         with self.minibatches.lent(sample(iteration), size_bytes=size_bytes) as minibatch:
-            assert await minibatch.encoded(self._encode) == [np.float32(iteration).tobytes()]
+            encoded = await minibatch.encoded(self._encode, items)
+            assert encoded == [np.float32(iteration).tobytes()]
 
 
 async def test_the_last_two_are_kept_and_older_ones_encoded_again() -> None:
@@ -47,7 +49,7 @@ async def test_what_is_being_read_is_kept_however_old() -> None:
     with counted.minibatches.lent(sample(0), size_bytes=1) as minibatch:
         for iteration in (1, 2, 3, 0):
             await counted.read(iteration)
-        assert await minibatch.gathered() == 0
+        assert (await minibatch.gathered())[0] == 0
     assert counted.encoded == [1, 2, 3, 0]
     assert counted.gathered == [0, 1, 2, 3]
 
@@ -72,6 +74,21 @@ async def test_there_is_room_as_soon_as_somebody_has_read_to_the_end(
         await counted.read(1, size_bytes=6)
     await counted.read(2, size_bytes=5)
     assert counted.encoded == [0, 1, 2]
+
+
+async def test_items_are_encoded_once_for_all_who_ask_for_the_same_ones() -> None:
+    counted = Counted()
+    for items in ((0, 1), (2, 3), (0, 1), None, (2, 3), None):
+        await counted.read(0, items=items)
+    assert (counted.gathered, counted.encoded) == ([0], [0, 0, 0])
+
+
+async def test_encoded_items_are_kept_up_to_some_times_the_size_of_the_minibatch() -> None:
+    counted = Counted()
+    wanted = [(item,) for item in range(minibatches.COPIES + 1)]
+    for items in [*wanted, wanted[-1], wanted[0]]:
+        await counted.read(0, items=items)
+    assert len(counted.encoded) == len(wanted) + 1
 
 
 async def test_what_was_forgotten_is_encoded_again() -> None:

@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from tests.waiting import WAIT_S
 
+from fullrank.algorithms import EnvironmentSpec, algorithms
+from fullrank.codes import make_code, support
 from fullrank.common.errors import (
     FullrankError,
     InvalidContribution,
@@ -14,12 +16,15 @@ from fullrank.common.errors import (
     OutOfRange,
 )
 from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Discrete
 from fullrank.replay import TABLE, EpisodeDraw, Sample, Table
+from fullrank.replay.episodes import episodes_in
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
+from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import pacing, servicer
 
-from .replay_service import ROW_SIZE, Replay, drawn, rows, sample
+from .replay_service import ROW_SIZE, Replay, drawn, rows, sample, serving
 
 
 async def test_a_minibatch_is_the_rows_at_its_positions(replay: Replay) -> None:
@@ -43,6 +48,79 @@ async def test_a_minibatch_of_episodes_is_sent_whole_however_long_they_are(
     monkeypatch.setattr(servicer, "rows_per_minibatch", lambda row_bytes: len(expected) - 1)
     with pytest.raises(InvalidContribution, match=f"which makes {len(expected)} rows"):
         await drawn(replay.client, wanted)
+
+
+async def with_episodes(replay: Replay, lengths: list[int]) -> Sample:
+    """Store episodes; a sample that draws 12 of them."""
+    ends = np.cumsum(np.array(lengths) + 1) - 1
+    stored, column = rows(int(ends[-1]) + 1), ROW_SIZE - 1
+    stored[:, column] = 0.0
+    stored[ends, column] = lengths
+    await replay.client.append(0, stored)
+    draw = EpisodeDraw(length=column, newest=len(lengths))
+    return replace(sample(head=len(stored), size=12), episodes=draw)
+
+
+@pytest.mark.parametrize("items", [(0, 1, 2), (3, 11), tuple(range(12)), (7,)])
+async def test_items_of_a_minibatch_lie_where_the_whole_one_has_them(
+    replay: Replay, items: tuple[int, ...]
+) -> None:
+    for wanted in (await with_episodes(replay, [1, 3, 2]), sample(head=9, size=12)):
+        whole = replay.store.tables[TABLE].minibatch(wanted)
+        gathered = await replay.client.get_sample(
+            sample_message(wanted), row_size=ROW_SIZE, items=items
+        )
+        column = wanted.length_column
+        places = (
+            [slice(item, item + 1) for item in range(12)]
+            if column is None
+            else episodes_in(whole, column)
+        )
+        mine = np.concatenate([np.arange(len(whole))[places[item]] for item in items])
+        expected = np.zeros_like(whole)
+        if column is not None:
+            expected[:, column] = whole[:, column]
+        expected[mine] = whole[mine]
+        np.testing.assert_array_equal(gathered.rows, expected)
+        assert gathered.size_bytes == 4 * ROW_SIZE * len(mine)
+        assert gathered.items == items
+
+
+@pytest.mark.parametrize("items", [(12,), (1, 0), (2, 2)])
+async def test_items_that_a_sample_does_not_have_are_refused(
+    replay: Replay, items: tuple[int, ...]
+) -> None:
+    wanted = sample_message(await with_episodes(replay, [1, 3, 2]))
+    with pytest.raises(InvalidContribution, match="ascending numbers below the sample's 12"):
+        await replay.client.get_sample(wanted, row_size=ROW_SIZE, items=items)
+
+
+async def test_a_learner_of_eight_that_bear_a_straggler_is_sent_a_quarter() -> None:
+    """Counted in bytes on the stream: (s + 1) / N of 32 episodes of 60 steps of corridor."""
+    agents = [AgentSpec(name=f"{i}", observation_size=156, action=Discrete(30)) for i in range(6)]
+    environment = EnvironmentSpec(agents=tuple(agents), state_size=282)
+    problem = algorithms.build("qmix", micro_batches=8).problem(environment)
+    code = make_code("fractional", rows=8, units=8, tolerance=1)
+    assert problem.episodes is not None
+    stored = np.zeros((4 * 61, problem.row_size), np.float32)
+    stored[60::61, problem.episodes.length] = 60
+    draw = EpisodeDraw(length=problem.episodes.length, newest=4)
+    wanted = replace(sample(head=len(stored), size=32), episodes=draw)
+    whole = 32 * 61 * 4 * problem.row_size
+    async with serving(row_size=problem.row_size, capacity=len(stored)) as replay:
+        await replay.client.append(0, stored)
+        for row in code.matrix:
+            items = problem.items_of(support(row))
+            request = pb.GetSamplesRequest(sample=sample_message(wanted), items=items)
+            messages = [message async for message in replay.stub.GetSamples(iter([request]))]
+            assert sum(len(message.chunk.data) for message in messages) == whole * 2 // 8
+            assert sum(message.ByteSize() for message in messages) < 1.001 * whole * 2 / 8
+    assert whole == 10_985_856
+
+
+async def test_no_item_needs_no_request(replay: Replay) -> None:
+    fetched = await replay.client.get_sample(sample_message(sample()), row_size=3, items=())
+    assert (fetched.rows.shape, fetched.size_bytes) == ((0, 3), 0)
 
 
 @pytest.mark.parametrize(
