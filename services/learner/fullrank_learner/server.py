@@ -9,6 +9,7 @@ import uuid
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
+from dataclasses import replace
 
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
 
@@ -46,7 +47,9 @@ def main(launch: Launch) -> int:
     """Run the replicas until a stop signal; return the exit code.
 
     Each replica is a separate process, forked before any thread or gRPC object exists, so that
-    torch is imported, and the probe computed, once; unchanged pages are shared.
+    torch is imported, and the probe computed, once; unchanged pages are shared. It ends with this
+    process, even if that is killed: this process alone holds the writing end of a pipe, which then
+    closes.
     """
     import torch
 
@@ -61,8 +64,10 @@ def main(launch: Launch) -> int:
         return _replica(launch)
     prepared = prepare(launch.resolved)
     tune_process(launch)
+    pipe, held = os.pipe()
+    supervised = replace(launch, supervisor=pipe)
     with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        children = [_fork(launch, prepared) for _ in range(launch.replicas)]
+        children = [_fork(supervised, prepared, close=held) for _ in range(launch.replicas)]
         for number in STOPPING:
             signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
@@ -70,12 +75,13 @@ def main(launch: Launch) -> int:
     return next((code for code in codes if code), 0)
 
 
-def _fork(launch: Launch, prepared: RunContext | None) -> int:
+def _fork(launch: Launch, prepared: RunContext | None, *, close: int) -> int:
     child = os.fork()
     if child:
         return child
     code = 1
     try:
+        os.close(close)
         code = _replica(launch, prepared)
     except Exception:
         log.exception("learner_crashed")

@@ -45,6 +45,8 @@ class Launch:
     """End with the run (learner and local only)."""
     stop_with_stdin: bool = False
     """Stop when standard input closes, that is when the parent has died, however it did."""
+    supervisor: int | None = None
+    """Stop when this pipe closes, that is when the process that forked this one has died."""
     observers: Sequence[MetricsSink] = ()
     """Receivers of committed records beside the configured sinks (local only)."""
 
@@ -114,16 +116,18 @@ def signals_held() -> Iterator[None]:
 
 
 def stop_event(launch: Launch) -> asyncio.Event:
-    """An event set by SIGTERM, SIGINT or, if asked for, by the end of standard input.
+    """An event set by SIGTERM, SIGINT or, if asked for, by the end of a pipe that another holds.
 
     Signals that were held back take effect now. Further signals are ignored once it is set.
     """
     event, loop = asyncio.Event(), asyncio.get_running_loop()
+    pipes = [sys.stdin.fileno()] if launch.stop_with_stdin else []
+    pipes += [] if launch.supervisor is None else [launch.supervisor]
 
     def stop() -> None:
         event.set()
-        if launch.stop_with_stdin:
-            loop.remove_reader(sys.stdin)
+        for pipe in pipes:
+            loop.remove_reader(pipe)
 
     def on_signal(*_: object) -> None:
         ignore_signals()
@@ -133,6 +137,6 @@ def stop_event(launch: Launch) -> asyncio.Event:
     for number in STOPPING:
         signal.signal(number, on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
-    if launch.stop_with_stdin:
-        loop.add_reader(sys.stdin, on_signal)
+    for pipe in pipes:
+        loop.add_reader(pipe, on_signal)
     return event
