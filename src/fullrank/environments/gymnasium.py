@@ -129,7 +129,7 @@ class _GymnasiumInstance:
 
     def state(self) -> FloatArray:
         """See ``Instance.state``; gymnasium environments have none."""
-        raise NotImplementedError
+        return np.empty(0, dtype=np.float32)
 
     def close(self) -> None:
         """Close the foreign environment."""
