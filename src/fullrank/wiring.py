@@ -22,7 +22,7 @@ from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError, ConfigError, TooFewRows
 from fullrank.common.types import Matrix
 from fullrank.config.auto_code import code_choices
-from fullrank.config.plugins import learners_of
+from fullrank.config.plugins import learners_of, rows_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
@@ -245,12 +245,13 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
         CodeError: No such code exists for N learners and M = ``units``; the message names the
             necessary change.
     """
-    settings, rows = config.code, learners_of(config, units=units)
+    settings, rows = config.code, learners_of(config, units=units, target=target)
     family = code_choices.build(settings.name, **settings.params)
     try:
-        code = family.build(rows=rows, units=units, seed=config.seed)
+        wanted = each_unit(units) if target is None else target
+        return family.recovering(wanted, rows=rows, seed=config.seed)
     except CodeError as error:
-        needed = family.rows_for(units)
+        needed = rows_of(family, units=units, target=target)
         if needed == rows:
             raise
         if not isinstance(error, TooFewRows):
@@ -263,7 +264,6 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
             if getattr(family, key) > 0:
                 ways.append(f"a lower code.{key}")
         raise CodeError(f"{inequality}; {_either(ways)}") from None
-    return code.recovering(each_unit(units) if target is None else target)
 
 
 def _either(ways: list[str]) -> str:

@@ -26,9 +26,9 @@ from fullrank.cli.options import (
 from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory
-from fullrank.common.errors import CodeError, ConfigError, RunDirectoryInUse, ServiceLost
+from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import problem_of
+from fullrank.config.plugins import PER_AGENT, problem_of
 from fullrank.config.toml import from_toml, to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.certificates import initialise, today
@@ -116,18 +116,16 @@ def train(
 def _ensure_code(sized: Resolved) -> None:
     """Refuse a code that does not exist for the sizes, before anything is made.
 
-    The algorithm, whose import takes seconds, is only asked for its target where the code does not
-    recover every agent's update.
+    The algorithms of ``PER_AGENT``, whose import takes seconds, need not be asked for their units.
 
     Raises:
         CodeError: The code does not exist, or does not recover the algorithm's target.
     """
-    try:
+    if sized.config.algorithm.name in PER_AGENT:
         code_of(sized.config, units=sized.agents())
-    except CodeError:
-        checked = sized.check().config
-        problem = problem_of(checked)
-        code_of(checked, units=len(problem.units), target=problem.target)
+        return
+    problem = sized.problem or problem_of(sized.check().config)
+    code_of(sized.config, units=len(problem.units), target=problem.target)
 
 
 def resume(run: RunArgument, local: LocalOption = False) -> None:

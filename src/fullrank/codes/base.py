@@ -149,6 +149,22 @@ class CodeFamily(Protocol):
             CodeError: The parameters admit no code of so many units.
         """
 
+    def rows_to_recover(self, target: Matrix) -> int:
+        """Choose R for a target other than every unit; by default as many rows as for every unit.
+
+        Raises:
+            CodeError: The parameters admit no code of so many units.
+        """
+        return self.rows_for(target.shape[1])
+
+    def recovering(self, target: Matrix, *, rows: int, seed: int) -> Code:
+        """Build the code of R = ``rows`` that recovers T, shape (K, M).
+
+        Raises:
+            CodeError: No such code exists, or its rows do not span T.
+        """
+        return self.build(rows=rows, units=target.shape[1], seed=seed).recovering(target)
+
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any] | None:
         """Return the parameters that set the tolerance; None if the sizes or a draw settle it.

@@ -3,17 +3,27 @@
 from dataclasses import dataclass
 
 from fullrank.codes.base import Code, CodeFamily, codes, make_code, require_enough_rows
+from fullrank.codes.targets import is_each_unit
 from fullrank.common.errors import CodeError
 from fullrank.common.registry import Registry
+from fullrank.common.types import Matrix
 from fullrank.config.tree import PluginSettings
 
 START = 1
 """The tolerance of the first iterations: waiting for late learners shows how late they are."""
 FIRST = PluginSettings(name="cyclic", params={"tolerance": START})
 """The code until there is a plan."""
+FIRST_OF_SUMS = PluginSettings(name="fractional", params={"tolerance": START})
+"""The code until there is a plan where learners are too few for ``FIRST``, but enough for sums."""
 
 code_choices: Registry[CodeFamily] = Registry("code", base=codes)
 """Values of ``code.name``: the registered codes, and ``auto``."""
+
+
+def first_code(target: Matrix, *, rows: int) -> PluginSettings:
+    """Choose the code of the first iterations for T, shape (K, M), and R = ``rows``."""
+    few = rows < target.shape[1] + START
+    return FIRST_OF_SUMS if few and not is_each_unit(target) else FIRST
 
 
 @code_choices.register("auto")
@@ -21,8 +31,8 @@ code_choices: Registry[CodeFamily] = Registry("code", base=codes)
 class AutoCodeSettings(CodeFamily):
     """Settings of the planner's choice of code, which follows the times that a run measures.
 
-    This is a controller policy rather than a code: ``FIRST`` at the start, then what the planner
-    chooses. Without a controller the first code never changes.
+    This is a controller policy rather than a code: ``first_code`` at the start, then the planner's
+    choice. Without a controller the first code never changes.
 
     Args:
         margin: Least share of the expected round time that a change of code must save; more while
@@ -50,3 +60,16 @@ class AutoCodeSettings(CodeFamily):
         """
         require_enough_rows("auto", rows=rows, units=units, tolerance=START)
         return make_code(FIRST.name, rows=rows, units=units, seed=seed, **FIRST.params)
+
+    def recovering(self, target: Matrix, *, rows: int, seed: int) -> Code:
+        """Build the code of the first iterations for T, shape (K, M).
+
+        Raises:
+            CodeError: No code survives a loss.
+        """
+        first, units = first_code(target, rows=rows), target.shape[1]
+        if first == FIRST:
+            return self.build(rows=rows, units=units, seed=seed).recovering(target)
+        return make_code(
+            first.name, rows=rows, units=units, seed=seed, target=target, **first.params
+        )

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pydantic import TypeAdapter, ValidationError
 
+from fullrank.algorithms.base import Problem
 from fullrank.common.errors import ConfigError
 from fullrank.common.formats import check_format
 from fullrank.common.registry import nearest
@@ -67,6 +68,8 @@ class Resolved:
     number of learners names the code and the agents."""
     counted_agents: int = 0
     """M where ``size`` has made the environment to count its agents, else 0."""
+    problem: Problem | None = None
+    """The algorithm's problem where ``size`` has made the environment to know it."""
 
     def agents(self) -> int:
         """Return M; makes the environment if it alone knows and ``size`` has not asked it.
@@ -98,20 +101,25 @@ class Resolved:
         """
         sized = self._with(complete(self.config, self.origin, tables=SIZING))
         if not sized.config.learners:
-            sized = sized._with_learners(agents_of(sized.config))
+            sized = sized._with_learners()
         check_delays(sized.config)
         return sized
 
-    def _with_learners(self, agents: int) -> "Resolved":
-        units = agents
-        if self.config.algorithm.name not in PER_AGENT:
-            checked = complete(self.config, self.origin, tables=["algorithm"])
-            units = len(problem_of(checked).units)
-        config = replace(self.config, learners=learners_of(self.config, units=units))
-        size = f"{agents} agents" if units == agents else f"{units} units"
-        origin = f"default: {config.code.name} with {size}"
+    def _with_learners(self) -> "Resolved":
+        config, problem, agents = self.config, None, 0
+        if config.algorithm.name in PER_AGENT:
+            units = agents = agents_of(config)
+            learners, counted = learners_of(config, units=units), f"{units} agents"
+        else:
+            problem = problem_of(complete(config, self.origin, tables=["algorithm"]))
+            units = len(problem.units)
+            learners = learners_of(config, units=units, target=problem.target)
+            counted = f"{units} {'units' if problem.units[0].agent is None else 'agents'}"
         return Resolved(
-            config=config, origin={**self.origin, "learners": origin}, counted_agents=agents
+            config=replace(config, learners=learners),
+            origin={**self.origin, "learners": f"default: {config.code.name} with {counted}"},
+            counted_agents=agents,
+            problem=problem,
         )
 
     def _with(self, config: RunConfig) -> "Resolved":

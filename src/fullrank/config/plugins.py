@@ -10,9 +10,10 @@ from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
 from fullrank.algorithms.base import Problem, algorithms, environment_spec
+from fullrank.codes.base import CodeFamily
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Matrix
 from fullrank.config.auto_code import code_choices
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.environments.base import environments, make_environment
@@ -89,14 +90,24 @@ def problem_of(config: RunConfig) -> Problem:
     return algorithms.build(config.algorithm.name, **config.algorithm.params).problem(spec)
 
 
-def learners_of(config: RunConfig, *, units: int) -> int:
+def learners_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> int:
     """N: as configured, or as many as the configured code needs for M = ``units``.
+
+    Args:
+        config: The configuration.
+        units: M, number of units.
+        target: T that the code has to recover; None for every unit.
 
     Raises:
         ConfigError: There is no such code, or it does not exist with these parameters.
     """
     family = code_choices.build(config.code.name, **config.code.params)
-    return config.learners or family.rows_for(units)
+    return config.learners or rows_of(family, units=units, target=target)
+
+
+def rows_of(family: CodeFamily, *, units: int, target: Matrix | None) -> int:
+    """The number of rows that a family chooses for M = ``units``, or for the target T."""
+    return family.rows_for(units) if target is None else family.rows_to_recover(target)
 
 
 def check_delays(config: RunConfig) -> None:

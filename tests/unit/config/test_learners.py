@@ -1,10 +1,13 @@
 """The number of learners follows the code and the number of agents."""
 
 import warnings
+from dataclasses import replace
 
 import pytest
 
 from fullrank.codes import codes, make_code
+from fullrank.codes.families.fractional import Fractional
+from fullrank.codes.targets import each_unit, sum_of_units, sums_of_groups
 from fullrank.common.errors import CodeError
 from fullrank.config import (
     load,
@@ -38,6 +41,32 @@ def test_learners_follow_the_units_of_an_algorithm_that_divides_its_work_otherwi
     assert resolved.config.learners == 5
     assert resolved.origin["learners"] == "default: cyclic with 4 units"
     assert load(overrides=[*battle, "algorithm.micro_batches=6"]).size().config.learners == 7
+
+
+@pytest.mark.parametrize(
+    ("parts", "tolerance", "learners"), [(4, 1, 4), (5, 1, 4), (6, 2, 6), (2, 3, 4), (1, 1, 2)]
+)
+def test_for_a_sum_whole_repetition_needs_no_more_learners_than_units(
+    parts: int, tolerance: int, learners: int
+) -> None:
+    code = ("code.name=fractional", f"code.tolerance={tolerance}")
+    units = (f"algorithm.micro_batches={parts}",)
+    sized = load(overrides=["algorithm.name=qmix", *code, *units]).size()
+    assert sized.config.learners == learners
+    target = sum_of_units(parts)
+    assert code_of(sized.config, units=parts, target=target).tolerance >= tolerance
+    assert make_code("fractional", rows=12, units=6, target=sums_of_groups(3, 2)).tolerance == 1
+    assert Fractional().rows_to_recover(sums_of_groups(3, 2)) == 6
+
+
+def test_the_planner_begins_with_few_learners_where_a_sum_is_sought() -> None:
+    config = load(overrides=["code.name=auto", "learners=2"]).config
+    code = code_of(config, units=4, target=sum_of_units(4))
+    assert (code.name, code.tolerance) == ("fractional", 1)
+    with pytest.raises(CodeError, match="auto needs learners >= units"):
+        code_of(config, units=4, target=each_unit(4))
+    many = code_of(replace(config, learners=5), units=4, target=sum_of_units(4))
+    assert many.name == "cyclic"
 
 
 def test_learners_follow_the_number_of_agents_of_an_environment_that_has_its_own() -> None:

@@ -3,8 +3,9 @@
 import asyncio
 import logging
 
+from fullrank.codes.targets import each_unit
 from fullrank.common.errors import CodeError
-from fullrank.config.auto_code import FIRST, AutoCodeSettings
+from fullrank.config.auto_code import AutoCodeSettings, first_code
 from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.costs import Payload
 from fullrank.planning.observation import observation_of_record
@@ -48,7 +49,8 @@ class AutoCode:
             max_variance=max_variance_of(config),
             target=problem.target,
         )
-        membership.requested = FIRST
+        target = each_unit(len(problem.units)) if problem.target is None else problem.target
+        membership.requested = first_code(target, rows=config.learners)
 
     async def observe(self, record: IterationRecord, assignment: RowAssignment) -> None:
         """Take a committed iteration into account; now and then make a plan."""

@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 
 from fullrank.codes.base import Code, CodeFamily, Tolerance, register
+from fullrank.codes.conditions import decodable
 from fullrank.codes.targets import sum_of_units
 from fullrank.common.errors import CodeError
+from fullrank.common.types import Matrix
 
 
 @register("fractional")
@@ -44,6 +46,16 @@ class Fractional(CodeFamily):
     def rows_for(self, units: int) -> int:
         """M (s + 1): a group for each unit, so that every unit decodes and not only sums."""
         return units * (self.tolerance + 1)
+
+    def rows_to_recover(self, target: Matrix) -> int:
+        """M rows or fewer, as in the source, where their groups recover the target; else more."""
+        units = target.shape[1]
+        for groups in range(max(1, units // (self.tolerance + 1)), units):
+            rows = groups * (self.tolerance + 1)
+            matrix = self.build(rows=rows, units=units, seed=0).matrix
+            if decodable(matrix, np.arange(rows)[None], target=target)[0]:
+                return rows
+        return self.rows_for(units)
 
     @classmethod
     def tolerating(cls, losses: int) -> dict[str, Any]:
