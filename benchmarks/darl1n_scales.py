@@ -21,7 +21,7 @@ import time
 from pathlib import Path
 
 from fullrank_reproduction.claim_results import Held, as_list
-from fullrank_reproduction.darl1n.training.figures import draw_scaling
+from fullrank_reproduction.darl1n.training.report import draw_scaling
 from fullrank_reproduction.darl1n.training.scaling import judge_scaling, measured, of_scaling
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "darl1n_scales.png"

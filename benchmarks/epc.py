@@ -27,16 +27,9 @@ from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.maddpg import MADDPG
 from fullrank.common.types import FloatArray
 from fullrank.training.rollouts import Rollout
-from fullrank_reproduction.baselines.epc import (
-    Curriculum,
-    Point,
-    Practice,
-    Stage,
-    TrainedTeam,
-    best,
-    train,
-)
-from fullrank_reproduction.baselines.epc.learner import Learner
+from fullrank_reproduction.baselines.epc.curriculum import Curriculum, Stage
+from fullrank_reproduction.baselines.epc.population import TrainedTeam, best, train
+from fullrank_reproduction.baselines.epc.practice import Learner, Point, Practice
 
 SHARE = 0.95
 SMALL, LARGE = 9, 16

@@ -20,8 +20,8 @@ from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.experiment import PAPER
 from fullrank_reproduction.darl1n.training import wireless
-from fullrank_reproduction.darl1n.training.figures import draw_wireless
 from fullrank_reproduction.darl1n.training.published import DARL1N
+from fullrank_reproduction.darl1n.training.report import draw_wireless
 
 PICTURE = Path(__file__).resolve().parents[1] / "docs" / "wireless.png"
 

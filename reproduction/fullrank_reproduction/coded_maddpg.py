@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from fullrank.common.types import JSON
-from fullrank_reproduction import claim_results, claims, figures, learning, page, timing, wang21
+from fullrank_reproduction import claim_results, claims, learning, page, timing, wang21
 from fullrank_reproduction.cells import Cell, Clock, Origin, run
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.claims import TimeTable
@@ -113,7 +113,7 @@ def reproduce(
     results = run(cells(scale, train, clock), directory, done=done)
     results |= run(predictions(results), directory, done=done)
     tables = _tables(scale, results)
-    figures.draw_learning(results, seeds=scale.budget.seeds, path=directory / "learning.png")
+    page.draw_learning(results, seeds=scale.budget.seeds, path=directory / "learning.png")
     _draw_times(tables, directory)
     judged = {
         "published": claims.judge_times(tables["published"], rounds=claims.LEAST_ROUNDS),
@@ -159,18 +159,18 @@ def _tables(scale: Wang21Scale, results: Mapping[str, JSON]) -> dict[str, TimeTa
 
 
 def _draw_times(tables: Mapping[str, TimeTable], directory: Path) -> None:
-    figures.draw_times(
+    page.draw_times(
         tables["paper's machines"],
         title="Predicted for the paper's machines; dashes: published",
         path=directory / "times-paper.png",
         beside=tables["published"],
     )
-    figures.draw_times(
+    page.draw_times(
         tables["this machine"],
         title="Predicted for learners like this machine",
         path=directory / "times-here.png",
     )
-    figures.draw_times(
+    page.draw_times(
         tables["processes"],
         title="Measured on processes with emulated computing",
         path=directory / "times-processes.png",

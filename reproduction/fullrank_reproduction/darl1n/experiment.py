@@ -8,15 +8,13 @@ from fullrank_reproduction import claim_results
 from fullrank_reproduction.cells import Cell, Clock, Origin, run
 from fullrank_reproduction.claim_results import ClaimResult
 from fullrank_reproduction.darl1n import (
-    figures,
     noise,
     table_v,
     tables,
     times,
     vandermonde,
 )
-from fullrank_reproduction.darl1n.claims_noise import judge_noise
-from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
+from fullrank_reproduction.darl1n.claims_table import judge_noise, judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank_reproduction.darl1n.published import AGENTS, CYCLIC, LEARNERS, SCHEMES, TOTALLED
 from fullrank_reproduction.darl1n.results import Results
@@ -128,8 +126,8 @@ def reproduce(
     results |= run(
         stages.later_cells(scale.budget, results, directory, clock), directory, done=done
     )
-    figures.draw_noise(results, directory / "noise.png")
-    figures.draw_times(results, directory / "times.png")
+    tables.draw_noise(results, directory / "noise.png")
+    tables.draw_times(results, directory / "times.png")
     report.draw(results, scale.budget, directory)
     path = directory / PAGE
     path.write_text(narrow(_page(scale, results)), encoding="utf-8")

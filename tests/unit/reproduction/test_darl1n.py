@@ -12,8 +12,7 @@ from fullrank.common.types import JSON
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.claim_results import ClaimResult, Held
 from fullrank_reproduction.darl1n import noise, published, table_v, times
-from fullrank_reproduction.darl1n.claims_noise import judge_noise
-from fullrank_reproduction.darl1n.claims_table import judge_published, judge_table
+from fullrank_reproduction.darl1n.claims_table import judge_noise, judge_published, judge_table
 from fullrank_reproduction.darl1n.claims_times import judge_convergence, judge_figure
 from fullrank_reproduction.darl1n.experiment import Darl1nScale, cells
 from fullrank_reproduction.darl1n.published import LDGM, MDS, RATES, REPETITION, SPARSE, UNCODED

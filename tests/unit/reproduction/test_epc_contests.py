@@ -13,7 +13,7 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import JSON, BoolArray, FloatArray
 from fullrank.environments import Environment, make_environment
 from fullrank.training.evaluation import Act, Greedy
-from fullrank_reproduction.baselines.epc import best, train
+from fullrank_reproduction.baselines.epc.population import best, train
 from fullrank_reproduction.cells import run
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import crossplay, epc_contests, epc_runs

@@ -14,7 +14,7 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
 from fullrank.training.evaluation import Greedy
 from fullrank.wiring import training_of
-from fullrank_reproduction.baselines.epc import train
+from fullrank_reproduction.baselines.epc.population import train
 from fullrank_reproduction.cells import Cell, Origin, run
 from fullrank_reproduction.claim_results import Held
 from fullrank_reproduction.darl1n.results import Results

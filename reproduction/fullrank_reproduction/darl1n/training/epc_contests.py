@@ -13,7 +13,8 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import JSON
 from fullrank.environments import Environment
 from fullrank.training.evaluation import Greedy
-from fullrank_reproduction.baselines.epc import Curriculum, best, train
+from fullrank_reproduction.baselines.epc.curriculum import Curriculum
+from fullrank_reproduction.baselines.epc.population import best, train
 from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import epc_runs

@@ -13,7 +13,9 @@ from pathlib import Path
 
 from fullrank.algorithms.actor_critic import Hyperparameters
 from fullrank.common.types import JSON
-from fullrank_reproduction.baselines.epc import Curriculum, Practice, Stage, TrainedTeam, train
+from fullrank_reproduction.baselines.epc.curriculum import Curriculum, Stage
+from fullrank_reproduction.baselines.epc.population import TrainedTeam, train
+from fullrank_reproduction.baselines.epc.practice import Practice
 from fullrank_reproduction.cells import Cell, Clock
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget

@@ -1,28 +1,47 @@
 """The part of the page about training, and its pictures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from matplotlib.axes import Axes
+
+from fullrank.common.types import JSON
+from fullrank_reproduction import pictures
 from fullrank_reproduction.darl1n.results import Results
 from fullrank_reproduction.darl1n.training import (
     crossplay,
     epc_runs,
-    figures,
     neighbour_distance,
     scaling,
     tables,
     wireless,
 )
 from fullrank_reproduction.darl1n.training.budget import Darl1nBudget
-from fullrank_reproduction.darl1n.training.convergence import SMOOTHED, WAY
-from fullrank_reproduction.darl1n.training.published import EPISODES, SETTLED, WINDOW
+from fullrank_reproduction.darl1n.training.convergence import SMOOTHED, WAY, LearningCurve
+from fullrank_reproduction.darl1n.training.neighbour_distance import DISTANCES
+from fullrank_reproduction.darl1n.training.published import (
+    DARL1N,
+    EPISODES,
+    SCRATCH,
+    SETTLED,
+    WINDOW,
+)
+from fullrank_reproduction.darl1n.training.runs import TeamSpec, curves, teams
+from fullrank_reproduction.darl1n.training.scaling import (
+    APART,
+    TIMED,
+    growth,
+    judged,
+    medians,
+)
 
 
 def draw(results: Results, budget: Darl1nBudget, directory: Path) -> None:
     """Draw all pictures."""
-    figures.draw_learning(results, budget, directory / "learning.png")
-    figures.draw_scaling(budget.timed_teams, results[scaling.CELL], directory / "scaling.png")
-    figures.draw_wireless(results, budget, directory / "wireless.png")
-    figures.draw_distances(neighbour_distance.curves(results, budget), directory / "distances.png")
+    draw_learning(results, budget, directory / "learning.png")
+    draw_scaling(budget.timed_teams, results[scaling.CELL], directory / "scaling.png")
+    draw_wireless(results, budget, directory / "wireless.png")
+    draw_distances(neighbour_distance.curves(results, budget), directory / "distances.png")
 
 
 def text(results: Results, budget: Darl1nBudget) -> str:
@@ -114,3 +133,97 @@ DARL1N in Grassland, M = 6, grass pays 10 and an adversary's touch costs 100.
 
 {neighbour_distance.of_distances(results, budget)}
 """
+
+
+COLOURS = {
+    "maddpg": "#0072b2",
+    "mfac": "#e69f00",
+    "epc": "#d55e00",
+    "epc-scratch": "#56b4e9",
+    "darl1n": "#009e73",
+    "sac": "#cc79a7",
+}
+
+
+def draw_learning(results: Results, budget: Darl1nBudget, path: Path) -> None:
+    """Returns against processor seconds: a row for each task, a column for each size."""
+    every = teams(budget)
+    columns = budget.sizes if budget.sizes > 1 else 2
+    lines = -(-len(every) // columns)
+    figure = pictures.blank(width=max(11.0, 4.2 * columns), height=3.1 * lines + 0.6)
+    for axes, team in zip(figure.subplots(lines, columns).flat, every, strict=True):
+        _draw_team(axes, results, budget, team)
+    drawn = {str(line.get_label()): line for axes in figure.axes for line in axes.lines}
+    figure.legend(drawn.values(), drawn.keys(), loc="outside lower center", ncols=len(drawn))
+    figure.savefig(path, dpi=pictures.DPI)
+
+
+def _draw_team(axes: Axes, results: Results, budget: Darl1nBudget, team: TeamSpec) -> None:
+    for method, curve in curves(results, budget, team).items():
+        line = "--" if method == SCRATCH else "-"  # EPC's own cell with the fewest agents
+        own = COLOURS[method]
+        axes.plot(curve.seconds, curve.returns, line, color=own, linewidth=1.8, label=method)
+    axes.set_title(str(team).replace("_", " "), fontsize=11)
+    axes.set_xlabel("processor seconds")
+    axes.set_ylabel("return of the learners' side")
+    pictures.tidy(axes)
+
+
+def draw_scaling(teams: Sequence[int], spent: JSON, path: Path) -> None:
+    """Fig. 2: seconds of an iteration against M, both on logarithmic axes."""
+    larger = judged(teams)
+    figure = pictures.blank(width=5.5, height=4.4)
+    axes = figure.subplots()
+    axes.axvspan(teams[larger][0], teams[-1], color="0.93", label="growth fitted here")
+    for method in TIMED:
+        seconds = spent[method]
+        label = f"{method}, M^{growth(teams[larger], seconds[larger]).mean:.2f}"
+        own, line = COLOURS[method.partition(",")[0]], "--" if method == APART else "-"
+        axes.loglog(teams, medians(seconds), line, marker="o", color=own, label=label)
+    axes.set_xticks(teams, [str(agents) for agents in teams])
+    axes.minorticks_off()
+    axes.set_xlabel("agents M")
+    axes.set_ylabel("processor seconds of an iteration")
+    axes.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))
+    pictures.tidy(axes)
+    figure.savefig(path, dpi=pictures.DPI)
+
+
+def draw_wireless(results: Results, budget: Darl1nBudget, path: Path) -> None:
+    """Fig. 5: returns against episodes for each z; thin lines for draws, thick ones for means."""
+    figure = pictures.blank(width=9, height=3.8)
+    for axes, deadline in zip(figure.subplots(1, 2), wireless.DEADLINES, strict=True):
+        random = wireless.earned(results, budget, deadline)[wireless.RANDOM].mean()
+        axes.axhline(random, color="#9aa5b1", linestyle="--", label="random play")
+        for method, label in ((wireless.SAC, "SAC"), (DARL1N, "DARL1N")):
+            episodes, returns = wireless.curve(results, budget, method, deadline)
+            colour = COLOURS[method]
+            axes.plot(episodes, returns.T, color=colour, linewidth=0.6, alpha=0.35)
+            axes.plot(episodes, returns.mean(axis=0), color=colour, linewidth=1.8, label=label)
+        axes.set_title(f"z = {deadline}", fontsize=11)
+        axes.set_xlabel("episodes of experience")
+        axes.set_ylabel("return of all users")
+        axes.set_ylim(bottom=0.0)
+        pictures.tidy(axes)
+    handles, labels = axes.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=len(labels))
+    figure.savefig(path, dpi=pictures.DPI)
+
+
+def draw_distances(swept: Sequence[LearningCurve], path: Path) -> None:
+    """Fig. 6: seconds of an iteration and the final return against d."""
+    figure = pictures.blank(width=9, height=3.6)
+    left, right = figure.subplots(1, 2)
+    for axes, values, label in (
+        (left, [curve.iteration_s for curve in swept], "processor seconds of an iteration"),
+        (right, [curve.end for curve in swept], "return of the good side at the end"),
+    ):
+        axes.plot(DISTANCES, values, marker="o", color=COLOURS[DARL1N], linewidth=1.8)
+        axes.set_xscale("log")
+        axes.set_xticks(DISTANCES, [f"{distance:g}" for distance in DISTANCES])
+        axes.minorticks_off()
+        axes.set_xlabel("neighbour distance d")
+        axes.set_ylabel(label)
+        pictures.tidy(axes)
+    left.set_ylim(0.0, 1.1 * max(curve.iteration_s for curve in swept))
+    figure.savefig(path, dpi=pictures.DPI)

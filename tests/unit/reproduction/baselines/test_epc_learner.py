@@ -13,9 +13,9 @@ from fullrank.environments import Environment, make_environment
 from fullrank.environments.base import AgentSpec, Continuous
 from fullrank.training.evaluation import Greedy
 from fullrank.training.rollouts import Rollout
-from fullrank_reproduction.baselines.epc import learner as module
-from fullrank_reproduction.baselines.epc.learner import Learner
+from fullrank_reproduction.baselines.epc import practice as module
 from fullrank_reproduction.baselines.epc.networks import HIDDEN
+from fullrank_reproduction.baselines.epc.practice import Learner
 from fullrank_reproduction.baselines.epc.team import Team
 from fullrank_reproduction.entities import entities_of
 

@@ -10,14 +10,13 @@ from torch.func import functional_call
 
 from fullrank.environments import make_environment
 from fullrank.environments.arena.environment import Arena
-from fullrank_reproduction.baselines.epc.copies import Copies
 from fullrank_reproduction.baselines.epc.entity_observations import (
     EntityObservations,
     ObservationParser,
     Others,
 )
 from fullrank_reproduction.baselines.epc.networks import WIDTH, Critic, EntityNetwork, SideEncoders
-from fullrank_reproduction.baselines.epc.team import Team
+from fullrank_reproduction.baselines.epc.team import Copies, Team
 from fullrank_reproduction.entities import entities_of
 
 SIDES = [slice(0, 2), slice(2, 5)]

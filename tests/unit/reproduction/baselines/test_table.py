@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from fullrank_reproduction.baselines.table import SparseTable
+from fullrank_reproduction.baselines.scalable_actor_critic import SparseTable
 
 
 def test_values_are_zero_until_set_and_keys_keep_their_places() -> None:
