@@ -6,8 +6,7 @@ from pathlib import Path
 
 from cryptography import x509
 
-from fullrank.rpc.authority import sign
-from fullrank.rpc.certificates import initialise, load_authority, today
+from fullrank.rpc.certificates import initialise, load_authority, sign, today
 from fullrank.rpc.identity import Identity, Role
 from fullrank.rpc.security import Credentials, Security
 

@@ -14,10 +14,10 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
-from fullrank_faultlab.simulation.controller import SimulatedController
 from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
+from fullrank_faultlab.simulation.run import SimulatedController
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.integration

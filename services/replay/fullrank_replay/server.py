@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TextIO
@@ -9,17 +10,17 @@ from typing import TextIO
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
+from fullrank.replay.table import Table
 from fullrank.rpc.addresses import announce, withdraw
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.lock import lock_replay
 from fullrank.rpc.process import Launch, run, stop_event, tune_process
-from fullrank.rpc.prometheus import Exporter
+from fullrank.rpc.prometheus import Exporter, Family, gauge
 from fullrank.rpc.security import Security
 from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import replay_pb2
-from fullrank_replay.prometheus import table_metrics
 from fullrank_replay.servicer import ReplayServicer
 
 log = logging.getLogger(__name__)
@@ -92,3 +93,18 @@ async def _serve(launch: Launch, directory: Path | None, stop: asyncio.Event) ->
         await server.stop()
         await exporter.stop()
         event_log.close()
+
+
+def table_metrics(store: Store) -> Iterator[Family]:
+    """The current state of every table."""
+
+    def by_table(value: Callable[[Table], int]) -> dict[str, float]:
+        return {name: float(value(table)) for name, table in store.tables.items()}
+
+    for name, text, value in (
+        ("head_position", "One past the newest row.", lambda table: table.head),
+        ("tail_position", "The oldest row held.", lambda table: table.tail),
+        ("capacity_rows", "Rows held at most.", lambda table: table.capacity),
+        ("row_bytes", "Size of a row.", lambda table: 4 * table.row_size),
+    ):
+        yield gauge(f"replay_{name}", text, by_table(value), label="table")

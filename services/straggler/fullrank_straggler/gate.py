@@ -14,9 +14,14 @@ from fullrank.common.errors import ServiceLost
 from fullrank.config.faults import CorruptFault, DropFault, ThrottleFault
 from fullrank.config.toml import from_toml
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_straggler.corruption import corrupted
 from fullrank_straggler.injection import Injection, StreamIdentity
-from fullrank_straggler.wire import MALFORMED, LearnerParts, read_controller, read_learner
+from fullrank_straggler.wire import (
+    MALFORMED,
+    LearnerParts,
+    corrupted,
+    read_controller,
+    read_learner,
+)
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,7 @@ from fullrank.rpc.security import Security
 from fullrank.rpc.server import bind, guarded_server
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_straggler.control import Control
-from fullrank_straggler.relay import RawMessages, Relay, dial
-from fullrank_straggler.work import WorkRelay
+from fullrank_straggler.relay import RawMessages, Relay, WorkRelay, dial
 
 WORK = f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work"
 

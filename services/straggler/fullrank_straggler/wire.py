@@ -1,4 +1,4 @@
-"""Locate the fields of encoded messages without decoding them.
+"""Locate the fields of encoded messages without decoding them, and flip a byte of a vector.
 
 The wire format is a sequence of fields (protobuf.dev, Encoding): a tag, then a varint, 4 or 8
 bytes, or a length and that many bytes. A chunk is skipped by its length; its data are neither read
@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import google_crc32c
 from google.protobuf.message import DecodeError
 
+from fullrank.config.faults import CorruptFault
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
 
@@ -160,3 +162,16 @@ def _varint(message: bytes, position: int) -> tuple[int, int]:
             return value, position
         shift += 7
     raise ValueError("a number has more than 64 bits")
+
+
+def corrupted(message: bytes, chunk: ChunkHead, fault: CorruptFault) -> bytes:
+    """The message with the byte inverted; unchanged if this chunk does not contain it."""
+    position = chunk.data + (fault.byte % chunk.total if chunk.total else 0) - chunk.offset
+    if not chunk.data <= position < chunk.end:
+        return message
+    changed = bytearray(message)
+    changed[position] ^= 0xFF
+    if fault.mend_checksum and chunk.crc32c:
+        checksum = google_crc32c.value(bytes(changed[chunk.data : chunk.end]))
+        changed[chunk.crc32c : chunk.crc32c + 4] = checksum.to_bytes(4, "little")
+    return bytes(changed)

@@ -3,27 +3,70 @@
 import sys
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from statistics import mean
 from typing import Protocol
 
+import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_random_exponential
 
-from fullrank.cli.lanes import LEGEND, lanes, sparkline
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
 from fullrank.cli.status import headline
 from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.types import LearnerId
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.run_status import RunState, RunStatus
 from fullrank.runs.progress import SMOOTHED
 from fullrank.runs.record import IterationRecord, to_line
-from fullrank.runs.time_budget import spent
+from fullrank.runs.time_budget import spans, spent
+
+WAITING, COMPUTING, DELAYED, SENDING, LATE, DECODABLE = "─", "█", "░", "▸", "·", "│"
+LEGEND = (
+    f"{WAITING} parameters and minibatch  {COMPUTING} computing  {DELAYED} delayed  {SENDING} "
+    f"sending  {LATE} not waited for  {DECODABLE} rank reached M"
+)
+_MARKS = {
+    "assign": WAITING,
+    "compute": COMPUTING,
+    "delay": DELAYED,
+    "transfer": SENDING,
+    "late": LATE,
+}
+_BARS = "▁▂▃▄▅▆▇█"
+
+
+def lanes(record: IterationRecord, *, width: int) -> dict[LearnerId, str]:
+    """Timeline of each learner with an assigned row, to scale in ``width`` characters."""
+    scale = width / max(record.round_s, 1e-9)
+    return {learner: _lane(record, learner, width, scale) for learner in sorted(record.assigned_s)}
+
+
+def _lane(record: IterationRecord, learner: LearnerId, width: int, scale: float) -> str:
+    cells = [" "] * width
+    for phase, start_s, end_s in spans(record, learner):
+        first, last = (min(width, int(scale * moment_s)) for moment_s in (start_s, end_s))
+        cells[first:last] = [_MARKS[phase]] * (last - first)
+    if record.decodable_s is not None:
+        cells[min(width - 1, int(scale * record.decodable_s))] = DECODABLE
+    return "".join(cells)
+
+
+def sparkline(values: Sequence[float], *, width: int) -> str:
+    """A curve of at most ``width`` characters, each the mean of equally many neighbours."""
+    if not values:
+        return ""
+    parts = np.array_split(np.asarray(values, float), min(width, len(values)))
+    means = np.array([part.mean() for part in parts])
+    low, high = means.min(), means.max()
+    steps = (means - low) / (high - low or 1.0) * (len(_BARS) - 1)
+    return "".join(_BARS[int(step)] for step in steps.round())
+
 
 PERIOD_S = 0.5
 """Period of polls, seconds."""

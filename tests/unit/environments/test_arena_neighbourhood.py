@@ -12,8 +12,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.environments import make_environment
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.environment import Arena
-from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood
-from fullrank.environments.arena.window import some
+from fullrank.environments.arena.neighbourhood import ArenaNeighbourhood, some
 from fullrank.environments.neighbourhood import Neighbourhood, make_neighbourhood
 
 from .recordings import AnyArray, Recording, load, recordings

@@ -12,9 +12,8 @@ from fullrank.environments.smac_lite.combat import fight, recover
 from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, advance
 from fullrank.environments.smac_lite.environment import SmacLite, SmacLiteConfig
 from fullrank.environments.smac_lite.forces import Forces
-from fullrank.environments.smac_lite.maps import CORRIDOR, MAPS, Ground
+from fullrank.environments.smac_lite.maps import CORRIDOR, MAPS, Ground, Starts
 from fullrank.environments.smac_lite.movement import Terrain
-from fullrank.environments.smac_lite.starts import Starts
 from fullrank.environments.smac_lite.units import LEAST_DAMAGE, STEP_LOOPS, UNITS, UnitType
 
 from . import smac_scripts as scripts

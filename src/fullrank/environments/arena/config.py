@@ -9,9 +9,8 @@ import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import Array, BoolArray, FloatArray
-from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around
+from fullrank.environments.arena.crowd import Crowd, Surroundings, Traits, look_around, see, width
 from fullrank.environments.arena.effects import Effects
-from fullrank.environments.arena.sight import see, width
 from fullrank.environments.base import AgentSpec
 from fullrank.environments.particle.teams import group, opponents
 from fullrank.environments.particle.world import Body

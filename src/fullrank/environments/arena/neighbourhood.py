@@ -4,6 +4,10 @@ With d the central agent's distance, D the largest distance of all agents and e 
 a step, the agents within d + D + 2 e act: by Proposition 1 of [DARL1N] no other can be near the
 central agent's next neighbours. Agents that these see, or that push them, are present and stand
 still. Rewards of the central agent come from its neighbours alone, as with ``local_rewards``.
+
+A reset places all agents uniformly and independently. So a binomial number of the M - 1 others lies
+in a window around the agent, uniformly in it, and they are a random subset. The cost depends on the
+number in the window, not on M.
 """
 
 from collections.abc import Sequence
@@ -15,9 +19,67 @@ from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.arena.config import ArenaConfig
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
-from fullrank.environments.arena.window import scatter, some, team, window
 from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
 from fullrank.environments.particle.world import CONTACT_REACH, TIME_STEP, length
+from fullrank.environments.proximity import NOBODY
+
+
+def window(centre: Array, reach: float, half_width: float) -> tuple[Array, Array]:
+    """Lower and upper corners of squares around points, cut to the arena, shape (2, S) each."""
+    low, high = np.maximum(centre - reach, -half_width), np.minimum(centre + reach, half_width)
+    return low, high
+
+
+def scatter(
+    corners: tuple[Array, Array], half_width: float, number: int, generator: np.random.Generator
+) -> Array:
+    """Points of ``number`` uniform ones that lie in each window.
+
+    Returns:
+        Shape (2, S, most), padded with NaN.
+    """
+    low, high = corners
+    share = np.prod((high - low) / (2 * half_width), axis=0)
+    counts = generator.binomial(number, share)
+    most = int(counts.max(initial=0))
+    place = low[..., None] + (high - low)[..., None] * generator.random((2, len(counts), most))
+    return np.where(np.arange(most) < counts[:, None], place, np.nan)
+
+
+def some(counts: IntArray, number: int, generator: np.random.Generator) -> IntArray:
+    """``counts[s]`` distinct random integers below ``number`` in each row, by Floyd's method.
+
+    Returns:
+        Shape (S, most), padded with ``NOBODY``.
+    """
+    most = int(counts.max(initial=0))
+    chosen = np.full((len(counts), most), NOBODY)
+    for place in range(most):
+        largest = np.maximum(number - counts + place, 0)
+        drawn = (generator.random(len(counts)) * (largest + 1)).astype(np.int64)
+        taken = (chosen == drawn[:, None]).any(axis=1)
+        chosen[:, place] = np.where(place < counts, np.where(taken, largest, drawn), NOBODY)
+    return chosen
+
+
+def team(others: IntArray, agent: IntArray) -> tuple[IntArray, IntArray]:
+    """The agent and its others, ascending, ``NOBODY`` last.
+
+    Args:
+        others: Indices among the M - 1 that are not the agent, shape (S, n).
+        agent: Shape (S,).
+
+    Returns:
+        The agent in each of 1 + n slots, and its index in (agent, *others), both of shape (S, 1 +
+        n).
+    """
+    nobody = others == NOBODY
+    shifted = np.where(nobody, NOBODY, others + (others >= agent[:, None]))
+    everybody = np.concatenate([agent[:, None], shifted], axis=1)
+    last = np.iinfo(np.int64).max
+    order = np.argsort(np.where(everybody == NOBODY, last, everybody), axis=1)
+    return np.take_along_axis(everybody, order, axis=1), order
+
 
 SLACK = 1e-9
 """Added to distances against rounding."""

@@ -21,7 +21,7 @@ from fullrank.environments.smac_lite.features import (
     Standing,
 )
 from fullrank.environments.smac_lite.forces import Forces
-from fullrank.environments.smac_lite.maps import Map, map_of
+from fullrank.environments.smac_lite.maps import Map, Starts, map_of
 from fullrank.environments.smac_lite.movement import Terrain
 from fullrank.environments.smac_lite.outcome import (
     LARGEST_RETURN,
@@ -30,7 +30,6 @@ from fullrank.environments.smac_lite.outcome import (
     judge,
 )
 from fullrank.environments.smac_lite.scene import scene_of
-from fullrank.environments.smac_lite.starts import Starts
 
 
 @register("smac_lite")

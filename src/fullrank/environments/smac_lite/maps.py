@@ -1,17 +1,20 @@
-"""The 13 maps: armies, episode limits and ground.
+"""The 13 maps: armies with their starting positions, episode limits and ground.
 
 Armies and limits are those of SMAC [Samvelyan19]. The ground is a model: SMAC's maps are 32 x 32
 cells; here all share an open field of 24 x 20 cells in their middle, except for the map whose task
 is a choke point. The armies of most maps start 14 apart, as SMAC's do.
 """
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
-from fullrank.common.types import BoolArray
+from fullrank.common.seeding import stream
+from fullrank.common.types import Array, BoolArray
 from fullrank.environments.smac_lite.units import UNITS, UnitType
 
 SIDE = 32
@@ -199,3 +202,43 @@ def map_of(name: str) -> Map:
     if name not in MAPS:
         raise ConfigError(f"environment.map: unknown map {name!r}{nearest(name, list(MAPS))}")
     return MAPS[name]
+
+
+JITTER = 0.4
+"""Largest displacement of a unit from its place in the formation along an axis."""
+
+
+class Starts:
+    """Starting positions of both armies of a map, agents first.
+
+    Units stand on square grids; each is displaced at random from its place. Those of one type are
+    in ascending order of x, then y, as SMAC numbers its agents.
+
+    Args:
+        task: Map.
+    """
+
+    def __init__(self, task: Map) -> None:
+        armies = _grid(task.allies, 1), _grid(task.enemies, -1)
+        self._places = np.concatenate(armies, axis=1)
+        types = (*task.allies.types, *task.enemies.types)
+        kinds = [types.index(unit) for unit in types]
+        opposed = np.arange(len(types)) >= len(task.allies.types)
+        self._group = len(types) * opposed + kinds
+
+    def draw(self, seeds: Sequence[int]) -> Array:
+        """Return positions for each seed, shape (2, U, len(seeds))."""
+        draws = [stream(seed, "smac_lite").random(self._places.shape) for seed in seeds]
+        x, y = self._places[:, None] + JITTER * (2 * np.stack(draws, axis=1) - 1)
+        order = np.lexsort((y, x, np.broadcast_to(self._group, x.shape)))
+        copy = np.arange(len(x))[:, None]
+        return np.stack([x[copy, order].T, y[copy, order].T])
+
+
+def _grid(army: Army, facing: int) -> Array:
+    """Return places of k units, shape (2, k); their opponents are in direction x ``facing``."""
+    number = len(army.types)
+    column, row = np.divmod(np.arange(number), math.ceil(math.sqrt(number)))
+    grid = np.stack([facing * (column - column.max() / 2), row - row.max() / 2])
+    places: Array = np.array(army.start)[:, None] + army.spacing * grid
+    return places

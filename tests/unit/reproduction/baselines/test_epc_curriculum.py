@@ -14,17 +14,10 @@ from fullrank.common.errors import CheckpointUnusable, ConfigError
 from fullrank.common.seeding import derive
 from fullrank.environments import Environment
 from fullrank.training.evaluation import Act, Evaluation, Greedy, evaluate
-from fullrank_reproduction.baselines.epc import (
-    Curriculum,
-    Point,
-    Practice,
-    Stage,
-    TrainedTeam,
-    best,
-    practice,
-    train,
-)
-from fullrank_reproduction.baselines.epc.population import mixed
+from fullrank_reproduction.baselines.epc import practice
+from fullrank_reproduction.baselines.epc.curriculum import Curriculum, Stage
+from fullrank_reproduction.baselines.epc.population import TrainedTeam, best, mixed, train
+from fullrank_reproduction.baselines.epc.practice import Point, Practice
 
 PRACTICE = Practice(
     copies=2,

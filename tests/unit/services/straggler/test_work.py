@@ -15,7 +15,7 @@ from fullrank.v1.common_pb2 import Ids
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
-from fullrank_straggler.work import WorkRelay
+from fullrank_straggler.relay import WorkRelay
 
 LEARNERS, ITERATIONS, SEED = 5, 100, 11
 OVERRIDES = [f"learners={LEARNERS}", f"seed={SEED}"]
