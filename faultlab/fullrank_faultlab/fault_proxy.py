@@ -5,7 +5,7 @@ It does not read the bytes it carries, so it works under TLS too. Tests, benchma
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -110,14 +110,14 @@ class FaultProxy:
         self.heal()
         self._refuses = True
         self._ended.set()
-        self._break_all()
+        _reset(self._writers)
         await asyncio.gather(*(relay for relay in self._relays if relay), return_exceptions=True)
 
     def cut(self) -> None:
         """Reset all connections, and new ones until ``heal``."""
         self._refuses = True
         self.disrupted += len(self._writers)
-        self._break_all()
+        _reset(self._writers)
 
     def strand(self) -> None:
         """Drop all bytes of the present connections, in flight or sent later, without closing them.
@@ -149,10 +149,6 @@ class FaultProxy:
         self._refuses = False
         self.up.heal()
         self.down.heal()
-
-    def _break_all(self) -> None:
-        for writer in self._writers:
-            writer.transport.abort()
 
     async def _relay(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Relay one connection."""
@@ -201,6 +197,11 @@ class FaultProxy:
                     await writer.drain()
         if age != self._age:
             await self._ended.wait()
+
+
+def _reset(writers: Iterable[asyncio.StreamWriter]) -> None:
+    for writer in writers:
+        writer.transport.abort()
 
 
 @contextmanager

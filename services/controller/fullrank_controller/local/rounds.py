@@ -10,7 +10,7 @@ from fullrank.audit.proof import Evidence
 from fullrank.common.errors import Cancelled
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
-from fullrank.planning import Plan
+from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
 from fullrank.runs.events import Assigned, Joined

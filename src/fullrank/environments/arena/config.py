@@ -51,6 +51,19 @@ class ArenaLayout:
         """Entries of an agent's observation."""
         return width(food=self.food_seen, neighbours=self.neighbours_seen)
 
+    def specs(self) -> tuple[AgentSpec, ...]:
+        """The agents' interfaces."""
+        kinds = [body.kind for body in self.bodies]
+        size = self.observation_size
+        contest = "adversary" in kinds
+        names = ("adversary", "good") if contest else ("agent",)
+        counts = [kinds.count("adversary"), kinds.count("agent")] if contest else [len(kinds)]
+        sides = [
+            group(name, count, observation=size, side=name if contest else "team")
+            for name, count in zip(names, counts, strict=True)
+        ]
+        return tuple(agent for side in sides for agent in side)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArenaConfig(ABC):
@@ -91,7 +104,7 @@ class ArenaConfig(ABC):
 
     def __post_init__(self) -> None:
         require_horizon(self.horizon)
-        self._require_self("distance", self.distance)
+        _require_self("distance", self.distance)
         if self.half_width is not None and not 0 < self.half_width < math.inf:
             raise ConfigError(
                 f"environment.half_width: a world of half width {self.half_width} holds nobody, "
@@ -104,15 +117,6 @@ class ArenaConfig(ABC):
         for key in ("food", "food_seen", "neighbours_seen"):
             if getattr(self, key) < 0:
                 raise ConfigError(f"environment.{key} must be 0 or more: {getattr(self, key)}")
-
-    @staticmethod
-    def _require_self(key: str, distance: float | None) -> None:
-        """Raise ``ConfigError`` if an agent would not be within the distance of itself."""
-        if distance is not None and not distance >= 0:
-            raise ConfigError(
-                f"environment.{key}: within a distance of {distance} no agent has even itself as "
-                "neighbour; it must be 0 or more"
-            )
 
     @abstractmethod
     def bodies(self, agents: int) -> list[Body]:
@@ -149,19 +153,6 @@ class ArenaConfig(ABC):
             food_seen=min(self.food_seen or food, food),
             neighbours_seen=min(self.neighbours_seen or len(bodies), len(bodies) - 1),
         )
-
-    def specs(self, layout: ArenaLayout) -> tuple[AgentSpec, ...]:
-        """The agents' interfaces."""
-        kinds = [body.kind for body in layout.bodies]
-        size = layout.observation_size
-        contest = "adversary" in kinds
-        names = ("adversary", "good") if contest else ("agent",)
-        counts = [kinds.count("adversary"), kinds.count("agent")] if contest else [len(kinds)]
-        sides = [
-            group(name, count, observation=size, side=name if contest else "team")
-            for name, count in zip(names, counts, strict=True)
-        ]
-        return tuple(agent for side in sides for agent in side)
 
     def look(self, crowd: Crowd, layout: ArenaLayout, who: BoolArray) -> FloatArray:
         """Observations of the agents in a mask, shape (E, m), else zeros, shape (E, m, size)."""
@@ -204,7 +195,7 @@ class ContestConfig(ArenaConfig):
 
     def __post_init__(self) -> None:
         ArenaConfig.__post_init__(self)
-        self._require_self("adversary_distance", self.adversary_distance)
+        _require_self("adversary_distance", self.adversary_distance)
 
     def sight(self, body: Body, distance: float) -> float:
         """The distance; adversaries have their own."""
@@ -218,6 +209,15 @@ class ContestConfig(ArenaConfig):
         """K and M - K; M is 6 by default."""
         good, adversaries = opponents(self.task, agents=agents or 6, adversaries=self.adversaries)
         return adversaries, good
+
+
+def _require_self(key: str, distance: float | None) -> None:
+    """Raise ``ConfigError`` if an agent would not be within the distance of itself."""
+    if distance is not None and not distance >= 0:
+        raise ConfigError(
+            f"environment.{key}: within a distance of {distance} no agent has even itself as "
+            "neighbour; it must be 0 or more"
+        )
 
 
 def _traits(bodies: list[Body], sight: list[float]) -> Traits:

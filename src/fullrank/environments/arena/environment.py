@@ -26,7 +26,7 @@ class Arena:
 
     def __init__(self, config: ArenaConfig, *, agents: int, copies: int) -> None:
         self.layout = config.layout(agents)
-        self.agents, self.copies = config.specs(self.layout), copies
+        self.agents, self.copies = self.layout.specs(), copies
         self._config = config
         everybody = (copies, len(self.agents))
         self.crowd = Crowd(

@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
-from fullrank.environments.arena.config import ArenaConfig
+from fullrank.environments.arena.config import ArenaConfig, ArenaLayout
 from fullrank.environments.arena.crowd import FOOD, Crowd
 from fullrank.environments.arena.environment import Arena, start_velocity, thrust
 from fullrank.environments.neighbourhood import Neighbourhood, Transition, slots
@@ -90,7 +90,7 @@ class ArenaNeighbourhood:
 
     def __init__(self, config: ArenaConfig, *, agents: int) -> None:
         self.layout = config.layout(agents)
-        self.agents = config.specs(self.layout)
+        self.agents = self.layout.specs()
         self.neighbours_seen = self.layout.neighbours_seen
         self.horizon = config.horizon + config.extra_step
         self._config = replace(config, local_rewards=True)
@@ -150,7 +150,7 @@ class ArenaNeighbourhood:
         before, crowd = self._here
         self._here = None
         self._move(crowd, before, action)
-        neighbour = self._neighbour(crowd, before.agent, before.central)
+        neighbour = _neighbours(self.layout, crowd, before.agent, before.central)
         effects = self._config.effects(crowd, self.layout, neighbour)
         return Transition(
             reward=effects.reward[np.arange(len(before.central)), before.central],
@@ -163,7 +163,7 @@ class ArenaNeighbourhood:
         away = length(crowd.position - _at(crowd.position, central))
         acting: BoolArray = away <= self._acting_distance(agent)[:, None]
         seen = self._config.look(crowd, self.layout, acting)
-        neighbour = self._neighbour(crowd, who, central)
+        neighbour = _neighbours(self.layout, crowd, who, central)
         here = Neighbourhood(who, central, neighbour, acting, seen)
         self._here = here, crowd
         return here
@@ -179,13 +179,6 @@ class ArenaNeighbourhood:
         crowd.move(direction, half_width=self.layout.half_width, pushing=pushing)
         crowd.position = np.where(before.acting, crowd.position, position)
         crowd.velocity = np.where(before.acting, crowd.velocity, velocity)
-
-    def _neighbour(self, crowd: Crowd, who: IntArray, central: IntArray) -> BoolArray:
-        """Mask of the one-hop neighbours of the central agent, shape (S, W)."""
-        agent = np.take_along_axis(who, central[:, None], axis=1)
-        away = length(crowd.position - _at(crowd.position, central))
-        near: BoolArray = away <= self.layout.traits.sight[0, agent]
-        return near
 
     def _acting_distance(self, agent: IntArray) -> Array:
         """Distance from the central agent up to which others act, shape (S,)."""
@@ -208,6 +201,14 @@ class ArenaNeighbourhood:
         """Distance up to which observations matter: of acting agents, or of next neighbours."""
         acting = float(self._acting_distance(agent).max())
         return max(acting, float(self.layout.traits.sight[0, agent].max()) + self._moved)
+
+
+def _neighbours(layout: ArenaLayout, crowd: Crowd, who: IntArray, central: IntArray) -> BoolArray:
+    """Mask of the one-hop neighbours of the central agent, shape (S, W)."""
+    agent = np.take_along_axis(who, central[:, None], axis=1)
+    away = length(crowd.position - _at(crowd.position, central))
+    near: BoolArray = away <= layout.traits.sight[0, agent]
+    return near
 
 
 def _at(position: Array, central: IntArray) -> Array:
