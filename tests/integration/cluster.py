@@ -7,10 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import pytest
 from tests.fakes import Ending, FakeLearner, Fault
 from tests.waiting import LOOK_S, WAIT_S, eventually
 
-from fullrank.common.errors import ServiceLost
+from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
@@ -18,9 +19,12 @@ from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
 from fullrank.rpc.security import Security
+from fullrank.runs.checkpoint import newest
 from fullrank.runs.event_history import read_history
+from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import training_of
 from fullrank_controller.server import serve as serve_controller
 from fullrank_faultlab.invariants import violations
 from fullrank_learner.server import attach
@@ -57,6 +61,12 @@ def resolved(*overrides: str) -> Resolved:
 def reference_digests(config: RunConfig) -> list[str]:
     """Update digests of the same run in one process, without a network."""
     return [iteration.update_digest for iteration in LocalRun(config).train()]
+
+
+def centralised(config: RunConfig) -> tuple[list[str], str]:
+    """Update digests and digest of the final parameters of the run without learners."""
+    run = LocalRun(config, coded=False)
+    return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
 
 
 @dataclass(slots=True)
@@ -224,3 +234,40 @@ class Cluster:
     def digests(self) -> list[str]:
         """Digests of the committed updates."""
         return [record.update_digest for record in self.records()]
+
+    async def train(self) -> pb.GetStatusResponse:
+        """Start all services; the status when every iteration is committed."""
+        self.replay()
+        self.controller()
+        self.learners(self.config.learners)
+        return await self.finished()
+
+    async def committed(self, count: int) -> None:
+        """Wait until so many iterations are committed."""
+        await self.status_when(
+            lambda status: status.iterations_committed == count, what=f"{count} committed"
+        )
+
+    async def run_out_of_disk(self, iteration: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Start all services; the controller fails as the disk refuses the journal's entry."""
+        append = Journal.append
+
+        def full(journal: Journal, number: int, **what: Any) -> None:
+            if number == iteration:
+                raise FullrankError("no space left")
+            append(journal, number, **what)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Journal, "append", full)
+            self.replay()
+            controller = self.controller()
+            self.learners(self.config.learners)
+            with pytest.raises(FullrankError, match="no space left"):
+                await asyncio.wait_for(controller.task, WAIT_S)
+
+    def outcome(self) -> tuple[list[str], str]:
+        """Committed update digests, and digest of the parameters in the newest checkpoint."""
+        training = training_of(self.config)
+        checkpoint = newest(self.run_dir / "checkpoints")
+        training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
+        return self.digests(), training.trainer.digest()

@@ -14,12 +14,6 @@ CYCLIC = ("code.name=cyclic", "learners=4", "code.tolerance=1", "iterations=6")
 """Unit 0 is in rows 0 and 1, unit 1 in rows 1 and 2, unit 2 in rows 2 and 3."""
 
 
-async def committed(cluster: Cluster, count: int) -> None:
-    await cluster.status_when(
-        lambda status: status.iterations_committed == count, what=f"{count} committed"
-    )
-
-
 @pytest.fixture(autouse=True)
 def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG, "fullrank_controller")
@@ -46,7 +40,7 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
         await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
-        await committed(cluster, 3)  # the audit awaits the late reports now
+        await cluster.committed(3)  # the audit awaits the late reports now
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         cluster.learners(2)
@@ -69,7 +63,7 @@ async def test_a_digest_that_comes_iterations_late_still_counts(
         late, _ = await cluster.fake(Fault.STALL, at=1)
         holding, _ = await cluster.fake(Fault.STALL, at=4)  # keeps the run from ending
         cluster.learner()
-        await committed(cluster, 4)
+        await cluster.committed(4)
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         holding.release.set()
@@ -88,7 +82,7 @@ async def test_a_wrong_digest_of_a_unit_that_was_right_takes_nothing_back(
         cluster.controller()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
         cluster.learners(3)
-        await committed(cluster, 3)
+        await cluster.committed(3)
         late.release.set()
         await eventually(lambda: "convicted" in caplog.text, what="convicted")
         status = await cluster.finished()
@@ -127,7 +121,7 @@ async def test_a_learner_that_was_convicted_holds_no_row_when_it_dials_again(
         await cluster.fake(Fault.WRONG_UPDATE, at=2, process=b"liar")
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
-        await committed(cluster, 3)
+        await cluster.committed(3)
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         again, _ = await cluster.fake(Fault.OK, process=b"liar")
@@ -146,7 +140,7 @@ async def test_what_cannot_be_computed_again_is_said_and_names_nobody(
         cluster.controller()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
         cluster.learners(3)
-        await committed(cluster, 3)
+        await cluster.committed(3)
         late.release.set()
         status = await cluster.finished()
     assert "convicted" not in caplog.text

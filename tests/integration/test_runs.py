@@ -10,12 +10,11 @@ import pytest
 from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import FullrankError, NotFound
+from fullrank.common.errors import NotFound
 from fullrank.common.types import FloatArray
 from fullrank.config import load, read_config
 from fullrank.rpc import clients
 from fullrank.rpc.codec import EncodedField, encode_chunks
-from fullrank.runs.journal import Journal
 from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
@@ -104,23 +103,9 @@ async def test_learners_that_are_told_so_end_with_the_run(tmp_path: Path) -> Non
 async def test_an_iteration_that_the_disk_refuses_is_neither_committed_nor_checkpointed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Journal.append
-
-    def full(self: Journal, iteration: int, **what: Any) -> None:
-        if iteration == 2:
-            raise FullrankError("no space left")
-        append(self, iteration, **what)
-
     settings = resolved("checkpoint.every=100", "environment.horizon=7")
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", full)
-        async with Cluster(tmp_path, settings) as cluster:
-            cluster.replay()
-            controller = cluster.controller()
-            cluster.learners(4)
-            with pytest.raises(FullrankError, match="no space left"):
-                async with asyncio.timeout(WAIT_S):
-                    await controller.task
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.run_out_of_disk(2, monkeypatch)
     assert len(cluster.records()) == 2
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

@@ -8,24 +8,20 @@ from typing import Any
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import TINY, Cluster
+from tests.integration.cluster import TINY, Cluster, centralised
 from tests.registries import shipped
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.codes import Code, codes
-from fullrank.common.errors import Corrupted, FullrankError
-from fullrank.config import Resolved, RunConfig, load
-from fullrank.local import LocalRun
+from fullrank.common.errors import Corrupted
+from fullrank.config import Resolved, load
 from fullrank.planning import Observation
 from fullrank.planning.cluster import Cluster as Machines
 from fullrank.planning.planned_run import observation_of
 from fullrank.planning.simulation import play
-from fullrank.runs.checkpoint import newest
-from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
 from fullrank.v1 import controller_pb2 as pb
-from fullrank.wiring import training_of
 from fullrank_controller.membership import auto_code
 from fullrank_faultlab.simulation import toy_algorithm
 
@@ -51,27 +47,6 @@ def resolved(*overrides: str) -> Resolved:
     return load(None, environ={}, overrides=[*tiny, *overrides]).check()
 
 
-def centralised(config: RunConfig) -> tuple[list[str], str]:
-    """Update digests and final parameters of the run without learners."""
-    run = LocalRun(config, coded=False)
-    return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
-
-
-def outcome(cluster: Cluster) -> tuple[list[str], str]:
-    """Committed update digests and the parameters in the newest checkpoint."""
-    training = training_of(cluster.config)
-    checkpoint = newest(cluster.run_dir / "checkpoints")
-    training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
-    return cluster.digests(), training.trainer.digest()
-
-
-async def train(cluster: Cluster) -> None:
-    cluster.replay()
-    cluster.controller()
-    cluster.learners(cluster.config.learners)
-    await cluster.finished()
-
-
 def sizes() -> Iterator[Any]:
     """Targets, codes and numbers of learners that exist for four units."""
     for code in shipped(codes):
@@ -87,8 +62,8 @@ async def test_every_code_commits_the_bits_of_the_centralised_run(
 ) -> None:
     settings = resolved(*target, *LATE, f"code.name={code}", f"learners={learners}")
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
     assert all(record.exact for record in cluster.records())
 
 
@@ -108,8 +83,8 @@ async def test_fewer_learners_than_units_suffice_for_their_sums(
     sizes = (f"learners={learners}", f"code.tolerance={tolerance}")
     settings = resolved(*target, *LATE, "code.name=fractional", *sizes)
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
     assert {record.code_rows for record in cluster.records()} == {learners}
 
 
@@ -126,10 +101,10 @@ async def test_the_planner_turns_to_a_code_of_the_sum_where_most_learners_are_la
     monkeypatch.setattr(auto_code, "observation_of_record", simulated)
     settings = resolved(*SUM, "code.name=auto", "learners=8", "iterations=24")
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
+        await cluster.train()
     records = cluster.records()
     assert (records[0].code, records[-1].code) == ("cyclic", "fractional")
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 async def test_learners_that_leave_for_good_leave_enough_for_the_sum(tmp_path: Path) -> None:
@@ -141,7 +116,7 @@ async def test_learners_that_leave_for_good_leave_enough_for_the_sum(tmp_path: P
             await cluster.fake(Fault.DIE_BEFORE, at=2)
         cluster.learners(2)
         await cluster.finished()
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
     assert [record.code_rows for record in cluster.records()] == [6, 6, 6, 2]
 
 
@@ -201,7 +176,7 @@ def assert_only_the_first_round_was_corrupt(cluster: Cluster, learner: int) -> N
     records = cluster.records()
     assert [record.attempt for record in records] == [1, 0, 0, 0]
     assert [record.quarantined for record in records] == [(learner,), (), (), ()]
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 @pytest.mark.parametrize("code", ["mds", "fractional"])
@@ -224,13 +199,7 @@ async def test_a_wrong_learner_is_named_left_out_and_assigned_no_row_again(
     records = cluster.records()
     assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
     assert all(wrong.learner not in record.received for record in records)
-    assert outcome(cluster) == centralised(cluster.config)
-
-
-async def committed(cluster: Cluster, count: int) -> None:
-    await cluster.status_when(
-        lambda status: status.iterations_committed == count, what=f"{count} committed"
-    )
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 @pytest.fixture(autouse=True)
@@ -250,7 +219,7 @@ async def test_a_wrong_unit_in_a_committed_sum_is_rolled_back_and_its_author_con
         await cluster.fake(Fault.WRONG_UPDATE, at=2)
         late, _ = await cluster.fake(Fault.STALL, at=2)
         cluster.learners(2)
-        await committed(cluster, 3)  # the audit awaits the late reports now
+        await cluster.committed(3)  # the audit awaits the late reports now
         late.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
         cluster.learners(2)
@@ -259,7 +228,7 @@ async def test_a_wrong_unit_in_a_committed_sum_is_rolled_back_and_its_author_con
     assert caplog.text.count("convicted") == 1
     assert status.term == 2
     assert [record.term for record in cluster.records()] == [1, 1, 2, 2, 2, 2]
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 async def test_a_late_lie_about_a_unit_of_a_right_sum_takes_nothing_back(
@@ -270,13 +239,13 @@ async def test_a_late_lie_about_a_unit_of_a_right_sum_takes_nothing_back(
         cluster.controller()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
         cluster.learners(3)
-        await committed(cluster, 3)
+        await cluster.committed(3)
         late.release.set()
         await eventually(lambda: "convicted" in caplog.text, what="convicted")
         status = await cluster.finished()
     assert [each.quarantined != "" for each in status.learners] == [True, False, False, False]
     assert status.term == 1
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 async def test_the_controller_alone_finds_what_all_holders_of_a_unit_agree_on(
@@ -295,7 +264,7 @@ async def test_the_controller_alone_finds_what_all_holders_of_a_unit_agree_on(
         await cluster.finished()
     assert {f"convicted learner={j}" in caplog.text for j in (0, 1)} == {True}
     assert caplog.text.count("convicted") == 2
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 @pytest.mark.parametrize("target", [SUM, GROUPS], ids=["sum", "groups"])
@@ -303,26 +272,12 @@ async def test_the_controller_alone_finds_what_all_holders_of_a_unit_agree_on(
 async def test_a_restarted_controller_goes_on_from_its_journal_with_the_same_bits(
     tmp_path: Path, every: int, target: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Journal.append
-
-    def full(self: Journal, iteration: int, **what: Any) -> None:
-        if iteration == 2:
-            raise FullrankError("no space left")
-        append(self, iteration, **what)
-
     code = ("code.name=fractional", "learners=5")
     settings = resolved(*target, *code, f"checkpoint.every={every}", "environment.horizon=7")
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", full)
-        async with Cluster(tmp_path, settings) as cluster:
-            cluster.replay()
-            controller = cluster.controller()
-            cluster.learners(5)
-            with pytest.raises(FullrankError, match="no space left"):
-                async with asyncio.timeout(WAIT_S):
-                    await controller.task
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.run_out_of_disk(2, monkeypatch)
     assert len(cluster.records()) == 2
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
     assert [record.term for record in cluster.records()] == [1, 1, 2, 2]

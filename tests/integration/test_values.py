@@ -1,18 +1,13 @@
 """Value-based teams through real services: bits of the centralised run, restarts, evaluation."""
 
-import asyncio
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.integration.cluster import TINY, Cluster
-from tests.waiting import WAIT_S
+from tests.integration.cluster import TINY, Cluster, centralised
 
-from fullrank.common.errors import FullrankError
-from fullrank.config import Resolved, RunConfig, load
+from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import newest
-from fullrank.runs.journal import Journal
 from fullrank.training.evaluation import Greedy, evaluate
 from fullrank.wiring import environment_of, training_of
 
@@ -37,27 +32,6 @@ def resolved(name: str, *overrides: str) -> Resolved:
     ).check()
 
 
-def centralised(config: RunConfig) -> tuple[list[str], str]:
-    """Update digests and final parameters of the run without learners."""
-    run = LocalRun(config, coded=False)
-    return [iteration.update_digest for iteration in run.train()], run.parameter_digest()
-
-
-def outcome(cluster: Cluster) -> tuple[list[str], str]:
-    """Committed update digests and the parameters in the newest checkpoint."""
-    training = training_of(cluster.config)
-    checkpoint = newest(cluster.run_dir / "checkpoints")
-    training.load(checkpoint.arrays, resume_at=checkpoint.iteration + 1)
-    return cluster.digests(), training.trainer.digest()
-
-
-async def train(cluster: Cluster) -> None:
-    cluster.replay()
-    cluster.controller()
-    cluster.learners(cluster.config.learners)
-    await cluster.finished()
-
-
 @pytest.mark.parametrize(
     ("name", "code", "learners"),
     [
@@ -73,8 +47,8 @@ async def test_services_commit_the_bits_of_the_centralised_run(
 ) -> None:
     settings = resolved(name, *LATE, f"code.name={code}", f"learners={learners}")
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
     assert all(record.exact for record in cluster.records())
 
 
@@ -111,42 +85,28 @@ async def test_learners_know_the_size_of_the_environment_s_state(tmp_path: Path)
         ],
     ).check()
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 @pytest.mark.parametrize("every", [1, 100])
 async def test_a_restarted_controller_goes_on_with_the_same_bits(
     tmp_path: Path, every: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = Journal.append
-
-    def full(self: Journal, iteration: int, **what: Any) -> None:
-        if iteration == 2:
-            raise FullrankError("no space left")
-        append(self, iteration, **what)
-
     code = ("code.name=fractional", "learners=4")
     settings = resolved("qmix", *code, f"checkpoint.every={every}")
-    with monkeypatch.context() as patch:
-        patch.setattr(Journal, "append", full)
-        async with Cluster(tmp_path, settings) as cluster:
-            cluster.replay()
-            controller = cluster.controller()
-            cluster.learners(4)
-            with pytest.raises(FullrankError, match="no space left"):
-                async with asyncio.timeout(WAIT_S):
-                    await controller.task
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
-    assert outcome(cluster) == centralised(cluster.config)
+        await cluster.run_out_of_disk(2, monkeypatch)
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
     assert [record.term for record in cluster.records()] == [1, 1, 2, 2]
 
 
 async def test_a_checkpoint_is_evaluated_as_the_run_that_wrote_it(tmp_path: Path) -> None:
     settings = resolved("qmix", "code.name=fractional", "learners=4")
     async with Cluster(tmp_path, settings) as cluster:
-        await train(cluster)
+        await cluster.train()
     restored, run = training_of(cluster.config), LocalRun(cluster.config, coded=False)
     run.train()
     checkpoint = newest(cluster.run_dir / "checkpoints")
