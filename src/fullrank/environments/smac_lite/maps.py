@@ -7,7 +7,7 @@ is a choke point. The armies of most maps start 14 apart, as SMAC's do.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -79,7 +79,7 @@ class Map:
     """Types in the order of the bits that tell the agents' types apart; none: no such bits."""
     enemy_kinds: tuple[str, ...] = ()
     """The same for enemies, whose order differs in SMAC."""
-    ground: Ground = field(default_factory=Ground)
+    ground: Ground
 
     @property
     def largest_return(self) -> float:
@@ -87,105 +87,97 @@ class Map:
         return sum(unit.health + unit.shield + 10 for unit in self.enemies.types) + 200
 
 
-def _army(
-    *units: tuple[str, int], start: tuple[float, float] = (9.0, 16.0), spacing: float = 1.5
-) -> Army:
-    return Army(units=units, start=start, spacing=spacing)
-
-
-EAST = (23.0, 16.0)
+WEST, EAST = (9.0, 16.0), (23.0, 16.0)
+FIELD = Ground()
 CORRIDOR = Ground(low=(1, 4), high=(31, 28), wall=(11, 13), gate=(14, 18))
 STALKER_ZEALOT, ZEALOT_STALKER = ("stalker", "zealot"), ("zealot", "stalker")
 COLOSSUS = ("colossus", "stalker", "zealot")
 MEDIC = ("marauder", "marine", "medivac")
+
+
+def _map(
+    name: str,
+    allies: dict[str, int],
+    enemies: dict[str, int],
+    limit: int,
+    *,
+    start: tuple[float, float] = WEST,
+    enemy_start: tuple[float, float] = EAST,
+    spacing: float = 1.5,
+    kinds: tuple[str, ...] = (),
+    enemy_kinds: tuple[str, ...] = (),
+    ground: Ground = FIELD,
+) -> Map:
+    """Make a map; ``spacing`` is that of the allies."""
+    return Map(
+        name=name,
+        allies=Army(units=tuple(allies.items()), start=start, spacing=spacing),
+        enemies=Army(units=tuple(enemies.items()), start=enemy_start),
+        limit=limit,
+        kinds=kinds,
+        enemy_kinds=enemy_kinds,
+        ground=ground,
+    )
+
+
 MAPS = {
     task.name: task
     for task in (
-        Map(
-            name="3m",
-            allies=_army(("marine", 3)),
-            enemies=_army(("marine", 3), start=EAST),
-            limit=60,
-        ),
-        Map(
-            name="8m",
-            allies=_army(("marine", 8)),
-            enemies=_army(("marine", 8), start=EAST),
-            limit=120,
-        ),
-        Map(
-            name="2s3z",
-            allies=_army(("stalker", 2), ("zealot", 3)),
-            enemies=_army(("stalker", 2), ("zealot", 3), start=EAST),
-            limit=120,
+        _map("3m", {"marine": 3}, {"marine": 3}, 60),
+        _map("8m", {"marine": 8}, {"marine": 8}, 120),
+        _map(
+            "2s3z",
+            {"stalker": 2, "zealot": 3},
+            {"stalker": 2, "zealot": 3},
+            120,
             kinds=STALKER_ZEALOT,
             enemy_kinds=ZEALOT_STALKER,
         ),
-        Map(
-            name="5m_vs_6m",
-            allies=_army(("marine", 5)),
-            enemies=_army(("marine", 6), start=EAST),
-            limit=70,
-        ),
-        Map(
-            name="10m_vs_11m",
-            allies=_army(("marine", 10)),
-            enemies=_army(("marine", 11), start=EAST),
-            limit=150,
-        ),
-        Map(
-            name="1c3s5z",
-            allies=_army(("colossus", 1), ("stalker", 3), ("zealot", 5)),
-            enemies=_army(("colossus", 1), ("stalker", 3), ("zealot", 5), start=EAST),
-            limit=180,
+        _map("5m_vs_6m", {"marine": 5}, {"marine": 6}, 70),
+        _map("10m_vs_11m", {"marine": 10}, {"marine": 11}, 150),
+        _map(
+            "1c3s5z",
+            {"colossus": 1, "stalker": 3, "zealot": 5},
+            {"colossus": 1, "stalker": 3, "zealot": 5},
+            180,
             kinds=COLOSSUS,
             enemy_kinds=COLOSSUS,
         ),
-        Map(
-            name="2s_vs_1sc",
-            allies=_army(("stalker", 2), start=(14.0, 10.0), spacing=6.0),
-            enemies=_army(("spine_crawler", 1), start=(14.0, 20.0)),
-            limit=300,
+        _map(
+            "2s_vs_1sc",
+            {"stalker": 2},
+            {"spine_crawler": 1},
+            300,
+            start=(14.0, 10.0),
+            enemy_start=(14.0, 20.0),
+            spacing=6.0,
         ),
-        Map(
-            name="3s_vs_3z",
-            allies=_army(("stalker", 3)),
-            enemies=_army(("zealot", 3), start=EAST),
-            limit=150,
-        ),
-        Map(
-            name="3s_vs_5z",
-            allies=_army(("stalker", 3)),
-            enemies=_army(("zealot", 5), start=EAST),
-            limit=250,
-        ),
-        Map(
-            name="3s5z_vs_3s6z",
-            allies=_army(("stalker", 3), ("zealot", 5)),
-            enemies=_army(("stalker", 3), ("zealot", 6), start=EAST),
-            limit=170,
+        _map("3s_vs_3z", {"stalker": 3}, {"zealot": 3}, 150),
+        _map("3s_vs_5z", {"stalker": 3}, {"zealot": 5}, 250),
+        _map(
+            "3s5z_vs_3s6z",
+            {"stalker": 3, "zealot": 5},
+            {"stalker": 3, "zealot": 6},
+            170,
             kinds=STALKER_ZEALOT,
             enemy_kinds=ZEALOT_STALKER,
         ),
-        Map(
-            name="6h_vs_8z",
-            allies=_army(("hydralisk", 6)),
-            enemies=_army(("zealot", 8), start=EAST),
-            limit=150,
-        ),
-        Map(
-            name="MMM2",
-            allies=_army(("marauder", 2), ("marine", 7), ("medivac", 1)),
-            enemies=_army(("marauder", 3), ("marine", 8), ("medivac", 1), start=EAST),
-            limit=180,
+        _map("6h_vs_8z", {"hydralisk": 6}, {"zealot": 8}, 150),
+        _map(
+            "MMM2",
+            {"marauder": 2, "marine": 7, "medivac": 1},
+            {"marauder": 3, "marine": 8, "medivac": 1},
+            180,
             kinds=MEDIC,
             enemy_kinds=MEDIC,
         ),
-        Map(
-            name="corridor",
-            allies=_army(("zealot", 6), start=(15.0, 16.0)),
-            enemies=_army(("zergling", 24), start=(26.0, 16.0)),
-            limit=400,
+        _map(
+            "corridor",
+            {"zealot": 6},
+            {"zergling": 24},
+            400,
+            start=(15.0, 16.0),
+            enemy_start=(26.0, 16.0),
             ground=CORRIDOR,
         ),
     )
