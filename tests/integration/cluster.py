@@ -30,9 +30,6 @@ from fullrank_faultlab.invariants import violations
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 
-LAST_WORDS_S = 60.0
-"""Longest wait for the error of a controller that no longer answers."""
-
 TINY = (
     "iterations=4",
     "environment.copies=2",
@@ -190,29 +187,26 @@ class Cluster:
     async def status_when(
         self, condition: Callable[[pb.GetStatusResponse], bool], *, what: str
     ) -> pb.GetStatusResponse:
-        """The first status that meets ``condition``."""
-        client = ControllerClient(await self.address(), security=self.security(Role.MONITOR))
+        """The first status that meets ``condition``, also of a controller that begins again."""
+        status, client = None, await self._dial()
         try:
             async with asyncio.timeout(WAIT_S):
                 while True:
                     self._raise_failures()
-                    if condition(status := await self._status(client)):
-                        return status
+                    try:
+                        if condition(status := await client.status()):
+                            return status
+                    except ServiceLost:
+                        await client.close()
+                        client = await self._dial()
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:
             await client.close()
 
-    async def _status(self, client: ControllerClient) -> pb.GetStatusResponse:
-        """Status of the controller; raises its error if it has ended."""
-        try:
-            return await client.status()
-        except ServiceLost:
-            running = [each.task for each in self.services if not each.stop.is_set()]
-            await asyncio.wait(running, timeout=LAST_WORDS_S, return_when=asyncio.FIRST_EXCEPTION)
-            self._raise_failures()
-            raise
+    async def _dial(self) -> ControllerClient:
+        return ControllerClient(await self.address(), security=self.security(Role.MONITOR))
 
     async def ready(self, count: int) -> pb.GetStatusResponse:
         """The status when ``count`` learners have sent their probe."""
