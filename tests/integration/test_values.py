@@ -70,7 +70,7 @@ async def test_learners_fetch_the_episodes_of_their_units_alone(
     episode_bytes = 4 * 6 * training_of(cluster.config).problem.row_size  # of five steps
     assert sorted(each.batch_bytes // episode_bytes for each in status.learners) == episodes
     assert sum(each.batch_bytes for each in status.learners) == batch_size * episode_bytes
-    assert outcome(cluster) == centralised(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 async def test_learners_know_the_size_of_the_environment_s_state(tmp_path: Path) -> None:
