@@ -17,6 +17,9 @@ from fullrank.networks.heads import Head, make_head
 from fullrank.networks.parameters import ParameterGroup
 from fullrank.replay.layout import Layout
 
+NARROW = 4
+"""Width in floats, 16 bytes, from which the bits of a product do not depend on alignment."""
+
 
 def networks(
     layout: Layout, agent: int, *, hidden: int, critic_input: CriticInput, neighbours: int = 0
@@ -48,9 +51,9 @@ class NetworkGroup(ParameterGroup):
         observation_index: Rows of each agent's own observation in a joint input.
         action_index: Rows of each agent's own action in a joint input.
         critic_index: Rows of each agent's own observation, own action and ones in a joint input.
-        least_units: Fewest units in a call. With a width of 1 some products have a single column
-            or depth 1, and torch computes those of a lone matrix by another routine, with other
-            bits.
+        lone: Whether each unit is computed by itself. Matrices of one column, and narrow ones whose
+            rows are not multiples of 16 bytes, are multiplied by routines whose bits depend on
+            where a matrix begins, so on the units before it in memory.
     """
 
     def __init__(
@@ -69,7 +72,7 @@ class NetworkGroup(ParameterGroup):
             layout, agents[0], hidden=hidden, critic_input=critic_input, neighbours=neighbours
         )
         widths = self.policy.inputs, self.policy.hidden, self.policy.outputs
-        self.least_units = 2 if 1 in widths else 1
+        self.lone = widths[0] == 1 or (min(widths) < NARROW and hidden % NARROW > 0)
         columns = {
             role: slice(network.start, network.end)
             for role, network in (("critic", self.critic), ("policy", self.policy))

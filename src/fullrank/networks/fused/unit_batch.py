@@ -113,16 +113,16 @@ class UnitBatches:
         self._batches: dict[tuple[tuple[int, ...], int], UnitBatch] = {}
 
     def split(self, rows: Sequence[int], columns: int) -> Iterator[tuple[int, ...]]:
-        """Cut rows into pieces that fit the cache, none narrower than the bits allow.
+        """Cut rows into pieces that fit the cache, or into single rows if the group's are ``lone``.
 
-        A product of fewer matrices than threads is split inside a matrix, and one of fewer than
-        the group's ``least_units`` may take another routine; both change its bits. A narrow piece
-        therefore repeats its last row.
+        A product of fewer matrices than threads is split inside a matrix, and that of a lone narrow
+        matrix takes another routine; both change its bits. A short piece therefore repeats its last
+        row.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
-        least = max(threads, self._group.least_units)
+        least = max(threads, 2 if self._group.lone else 1)
         entries = self._group.critic.hidden * columns
-        width = max(ENTRIES[self._device.type] // entries, least)
+        width = 1 if self._group.lone else max(ENTRIES[self._device.type] // entries, least)
         for start in range(0, len(rows), width):
             chosen = tuple(rows[start : start + width])
             yield chosen + chosen[-1:] * (least - len(chosen))
