@@ -1,15 +1,17 @@
-"""Frames of particle worlds: bodies to scale, their trails and the returns so far."""
+"""Frames of worlds in the plane: bodies to scale, their trails, shots and the returns so far."""
 
 from collections.abc import Mapping, Sequence
 from io import BytesIO
 from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Rectangle
+from matplotlib.lines import Line2D
+from matplotlib.patches import Circle, Patch, Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
@@ -34,13 +36,18 @@ STYLES = {
     "goal": Style("#009e73", 0.95, 3),
     "landmark": Style("#8a929b", 0.9, 3),
     "obstacle": Style("#4a4f55", 0.9, 2),
+    "wall": Style("#c8cdd3", 1.0, 1),
 }
+BARS = ("#009e73", "#56b4e9")
+"""Colours of the bars of health and of shield."""
 NARROWEST, WIDEST = 1.1, 2.0
 """Bounds of half the side of the visible square; a larger arena is shown whole."""
 TRAIL = 12
 """Length of a trail, in steps."""
 INCHES, DOTS = 4.0, 100
 """Side of the picture, and dots per inch."""
+KEY = 0.1
+"""Height of the key below the picture, as a share of the side."""
 COLOURS, SAMPLED = 128, 6
 """Size of a GIF's palette, and about the number of pictures from which it is chosen."""
 
@@ -63,24 +70,41 @@ def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
 
 
 def _half_width(scenes: Sequence[Scene]) -> float:
-    """Half the side of a square around the origin that shows every body but far outliers."""
-    reach = max(float((np.abs(scene.position).max(1) + scene.size).max()) for scene in scenes)
+    """Half the side of a square around the origin that shows every body but far outliers.
+
+    Walls count only as far as bodies come near them.
+    """
+    bodies = [kind != "wall" for kind in scenes[0].kinds]
+    reach = max(
+        float((np.abs(scene.position[bodies]).max(1) + scene.size[bodies]).max())
+        for scene in scenes
+    )
+    if not all(bodies):
+        reach += 1.0
     return 1.03 * min(max(reach, NARROWEST), max(WIDEST, scenes[0].half_width))
 
 
 def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
-    figure = Figure(figsize=(INCHES, INCHES * 1.1), dpi=DOTS)
+    below = INCHES * KEY if recent[-1].scene.key else 0.0
+    height = INCHES * 1.1 + below
+    figure = Figure(figsize=(INCHES, height), dpi=DOTS)
     FigureCanvasAgg(figure)
-    axes = figure.add_axes((0.02, 0.02, 0.96, 0.96 / 1.1))
+    margin = 0.022 * INCHES
+    axes = figure.add_axes((0.02, (margin + below) / height, 0.96, 0.96 * INCHES / height))
     axes.set(xlim=(-half, half), ylim=(-half, half), xticks=[], yticks=[], aspect="equal")
     axes.spines[:].set_color("#c8cdd3")
     now = recent[-1]
-    figure.text(0.02, 0.965, title, fontsize=8.5, color="#222222", va="center")
+    first, second = (1.0 - inches / height for inches in (0.154, 0.343))
+    figure.text(0.02, first, title, fontsize=8.5, color="#222222", va="center")
     earned = "   ".join(f"{side} {value:.1f}" for side, value in now.earned.items())
-    figure.text(0.02, 0.922, f"return   {earned}", fontsize=8, color="#555555", va="center")
+    figure.text(0.02, second, f"return   {earned}", fontsize=8, color="#555555", va="center")
     _draw_ground(axes, now.scene)
     _draw_trails(axes, [moment.scene for moment in recent])
+    _draw_shots(axes, now.scene)
     _draw_bodies(axes, now.scene)
+    _draw_bars(axes, now.scene, half)
+    if now.scene.key:
+        _draw_key(figure, now.scene)
     drawn = BytesIO()
     figure.savefig(drawn, format="png")
     return Image.open(drawn).convert("RGB")
@@ -96,6 +120,47 @@ def _draw_ground(axes: Axes, scene: Scene) -> None:
         axes.add_patch(_circle(scene.position[entity], radius, fc="#009e73", alpha=0.10, lw=0))
     links = [scene.position[list(link)] for link in scene.links]
     axes.add_collection(LineCollection(links, colors="#9aa2ab", linewidths=0.8, linestyles=":"))
+
+
+def _draw_shots(axes: Axes, scene: Scene) -> None:
+    """Draw a line in the colour of its side from each entity that acts on another."""
+    ends = [scene.position[list(shot)] for shot in scene.shots]
+    colours = [STYLES[scene.kinds[entity]].colour for entity, _ in scene.shots]
+    axes.add_collection(LineCollection(ends, colors=colours, linewidths=1.6, zorder=3))
+
+
+def _draw_bars(axes: Axes, scene: Scene, half: float) -> None:
+    """Draw what each entity has left above it, one bar for each share."""
+    height = half / 50
+    for entity, shares in scene.bars.items():
+        (x, y), size = scene.position[entity], float(scene.size[entity])
+        width = max(2.2 * size, half / 12)
+        for number, (share, colour) in enumerate(zip(shares, BARS, strict=False)):
+            place = (float(x) - width / 2, float(y) + size + height * (1 + 1.4 * number))
+            axes.add_patch(Rectangle(place, width, height, fc="#dfe3e7", lw=0, zorder=7))
+            axes.add_patch(Rectangle(place, width * share, height, fc=colour, lw=0, zorder=8))
+
+
+def _draw_key(figure: Figure, scene: Scene) -> None:
+    """Explain kinds, shots, bars and labels below the picture."""
+    kinds = [kind for kind in scene.key if kind in STYLES]
+    handles: list[Artist] = [
+        Line2D([], [], marker="o", ls="", color=STYLES[kind].colour, alpha=STYLES[kind].alpha)
+        for kind in kinds
+    ]
+    names = [scene.key[kind] for kind in kinds]
+    handles.append(Line2D([], [], color="#222222", lw=1.6))
+    names.append("fires or heals")
+    for colour, name in zip(BARS, ("health", "shield"), strict=True):
+        if name == "health" or any(len(shares) > 1 for shares in scene.bars.values()):
+            handles.append(Patch(fc=colour))
+            names.append(name)
+    letters = "   ".join(f"{mark} {text}" for mark, text in scene.key.items() if mark not in kinds)
+    figure.legend(
+        handles, names, loc="lower center", bbox_to_anchor=(0.5, 0.035), ncols=len(names),
+        frameon=False, fontsize=7, handlelength=1.0, handletextpad=0.4, columnspacing=1.0,
+    )  # fmt: skip
+    figure.text(0.5, 0.022, letters, fontsize=7, color="#555555", ha="center", va="center")
 
 
 def _draw_trails(axes: Axes, scenes: Sequence[Scene]) -> None:
@@ -115,6 +180,12 @@ def _draw_trails(axes: Axes, scenes: Sequence[Scene]) -> None:
 def _draw_bodies(axes: Axes, scene: Scene) -> None:
     for entity, kind in enumerate(scene.kinds):
         style, place, size = STYLES[kind], scene.position[entity], float(scene.size[entity])
+        if kind == "wall":
+            corner = (float(place[0]) - size, float(place[1]) - size)
+            axes.add_patch(
+                Rectangle(corner, 2 * size, 2 * size, fc=style.colour, zorder=style.order, lw=0)
+            )
+            continue
         axes.add_patch(
             _circle(place, size, fc=style.colour, alpha=style.alpha, zorder=style.order, lw=0)
         )

@@ -1,6 +1,6 @@
-"""``fullrank plot``: plots of returns and round times of runs."""
+"""``fullrank plot``: plots of returns, win rates and round times of runs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from fullrank.cli.runs import find_run, named
 from fullrank.common.errors import FullrankError
+from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
@@ -44,7 +45,7 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Plot return and round time by iteration, for one run or several."""
+    """Plot return, win rate if any, and round time by iteration, for one run or several."""
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:
         (story,) = stories
@@ -93,20 +94,21 @@ class Story:
 def draw(
     records: Sequence[IterationRecord], evaluations: Sequence[EvaluationRecord] = (), *, title: str
 ) -> Figure:
-    """Two panels over a common axis: return, and seconds per round.
+    """Panels over a common axis: return, win rate where there are wins, and seconds per round.
 
     Args:
         records: Iterations, at least one.
-        evaluations: Evaluations of greedy policies, drawn with their intervals over the returns;
+        evaluations: Evaluations of greedy policies, drawn with their intervals over the curves;
             superseded ones are hollow.
         title: Title of the figure.
     """
-    figure, returns, rounds = _panels(title)
+    won = _wins(records)
+    figure, panels, rounds = _panels(title, wins=bool(won))
     looks = [(colour, "-") for colour in _COLOURS]
-    curves = _returns(records)
-    _draw_returns(returns, curves, looks, window=_window(map(len, curves.values())))
-    _draw_evaluations(returns, evaluations, looks, terms=begun(records))
-    _explain(returns)
+    for axes, curves, played in zip(panels, (_returns(records), won), PLAYED, strict=False):
+        _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
+        _draw_evaluations(axes, evaluations, looks, played=played, terms=begun(records))
+        _explain(axes)
     _draw_rounds(rounds, records)
     return figure
 
@@ -114,47 +116,66 @@ def draw(
 def draw_together(stories: Sequence[Story]) -> Figure:
     """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
-    figure, returns, rounds = _panels(" · ".join(tasks))
-    curves = [_returns(story.records) for story in stories]
-    window = _window(len(values) for by_side in curves for values in by_side.values())
+    won = [_wins(story.records) for story in stories]
+    figure, panels, rounds = _panels(" · ".join(tasks), wins=any(won))
+    returns = [_returns(story.records) for story in stories]
     rounds_window = _window(len(story.records) for story in stories)
-    for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
-        name, looks = story.directory.name, [(colour, style) for style in _STYLES]
-        _draw_returns(returns, by_side, looks, window=window, name=name)
-        terms = begun(story.records)
-        _draw_evaluations(returns, story.evaluations, looks, terms=terms, name=name)
+    for axes, curves, played in zip(panels, (returns, won), PLAYED, strict=False):
+        window = _window(len(values) for by_side in curves for values in by_side.values())
+        for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
+            name, looks = story.directory.name, [(colour, style) for style in _STYLES]
+            _draw_curves(axes, by_side, looks, window=window, name=name)
+            terms = begun(story.records)
+            _draw_evaluations(axes, story.evaluations, looks, played=played, terms=terms, name=name)
+        _explain(axes)
+    for story, colour in zip(stories, cycle(_COLOURS), strict=False):
         iterations = [record.iteration for record in story.records]
         round_s = np.array([record.round_s for record in story.records])
         rounds.plot(iterations, _moving_mean(round_s, rounds_window), color=colour)
-    _explain(returns)
     rounds.set_ylim(bottom=0)
     return figure
 
 
-def _panels(title: str) -> tuple[Figure, Axes, Axes]:
-    """A figure with one panel for returns and one for round times."""
-    figure = Figure(figsize=(9, 6), layout="constrained")
+def _panels(title: str, *, wins: bool) -> tuple[Figure, Sequence[Axes], Axes]:
+    """A figure with panels for returns and, with ``wins``, win rates; and one for round times."""
+    figure = Figure(figsize=(9, 8 if wins else 6), layout="constrained")
     FigureCanvasAgg(figure)
-    returns, rounds = figure.subplots(2, 1, sharex=True, height_ratios=(3, 2))
+    heights = (3, 2.4, 2) if wins else (3, 2)
+    *panels, rounds = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     figure.suptitle(title, fontsize=11)
-    returns.set_ylabel("mean episode return")
+    for axes, label in zip(panels, ("mean episode return", "win rate"), strict=False):
+        axes.set_ylabel(label)
+    for axes in panels[1:]:
+        axes.set_ylim(-0.02, 1.02)
     rounds.set_ylabel("round time (s)")
     rounds.set_xlabel("iteration")
-    for axes in (returns, rounds):
+    for axes in (*panels, rounds):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-    return figure, returns, rounds
+    return figure, panels, rounds
 
 
 Looks: TypeAlias = Sequence[tuple[str, str]]
 """Colour and line style of each side."""
-Returns: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Return of each side, or of all agents, by iteration."""
+Curves: TypeAlias = Mapping[str, Mapping[int, float]]
+"""Return of each side, or of all agents, or win rate, by iteration."""
+Played: TypeAlias = Callable[[EvaluationRecord], Mapping[str, Interval]]
+"""Intervals of an evaluation by side; the name is empty where there is one."""
 
 
-def _draw_returns(
-    axes: Axes, curves: Returns, looks: Looks, *, window: int, name: str = ""
-) -> None:
+def _played_returns(record: EvaluationRecord) -> Mapping[str, Interval]:
+    return record.sides if len(record.sides) > 1 else {"": record.returns}
+
+
+def _played_wins(record: EvaluationRecord) -> Mapping[str, Interval]:
+    return {} if record.win_rate is None else {"": record.win_rate}
+
+
+PLAYED: tuple[Played, Played] = (_played_returns, _played_wins)
+"""Evaluations as each panel shows them."""
+
+
+def _draw_curves(axes: Axes, curves: Curves, looks: Looks, *, window: int, name: str = "") -> None:
     """Draw each side's moving mean over its raw values; ``name`` labels the run."""
     for (side, values), (colour, style) in zip(curves.items(), looks, strict=False):
         iterations = np.array(sorted(values))
@@ -171,6 +192,7 @@ def _draw_evaluations(
     evaluations: Sequence[EvaluationRecord],
     looks: Looks,
     *,
+    played: Played,
     terms: Mapping[int, int],
     name: str = "",
 ) -> None:
@@ -183,10 +205,8 @@ def _draw_evaluations(
     ):
         if not chosen:
             continue
-        several = list(chosen[0].sides) if len(chosen[0].sides) > 1 else []
-        for side, (colour, _) in zip(several or [""], looks, strict=False):
-            drawn = [record.sides[side] if side else record.returns for record in chosen]
-            mean, low, high = np.array(drawn).T
+        for side, (colour, _) in zip(played(chosen[0]), looks, strict=False):
+            mean, low, high = np.array([played(record)[side] for record in chosen]).T
             axes.errorbar(
                 [record.iteration for record in chosen],
                 mean,
@@ -202,12 +222,18 @@ def _draw_evaluations(
 
 def _explain(axes: Axes) -> None:
     if axes.lines:
-        axes.legend(loc="lower right", frameon=False, fontsize=9)
+        axes.legend(loc="best", frameon=False, fontsize=9)
     else:
         axes.text(0.5, 0.5, "no episode has ended yet", ha="center", transform=axes.transAxes)
 
 
-def _returns(records: Sequence[IterationRecord]) -> Returns:
+def _wins(records: Sequence[IterationRecord]) -> Curves:
+    """Win rate by iteration; nothing where no episode is won or lost."""
+    won = {r.iteration: r.win_rate for r in records if r.win_rate is not None}
+    return {"won": won} if won else {}
+
+
+def _returns(records: Sequence[IterationRecord]) -> Curves:
     """Return by iteration: of the team, or of each side where there are several."""
     sides = list(dict.fromkeys(side for record in records for side in record.side_returns))
     if len(sides) < 2:

@@ -71,7 +71,7 @@ def _environment(config: RunConfig) -> Drawable:
     if not isinstance(environment, Drawable):
         environment.close()
         raise FullrankError(
-            f"{config.environment.name} cannot be drawn; only Fullrank's own particle worlds can"
+            f"{config.environment.name} cannot be drawn; Fullrank's own worlds in the plane can"
         )
     return environment
 

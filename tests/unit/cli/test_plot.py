@@ -8,7 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fullrank.cli.plot import Story, _moving_mean, draw, draw_together
+from fullrank.common.types import Interval
 from fullrank.config import load, to_toml
+from fullrank.runs.evaluations import EvaluationRecord
 from fullrank.runs.record import IterationRecord, to_line
 
 from .conftest import Command
@@ -126,6 +128,20 @@ def test_axes_carry_their_units() -> None:
     returns, rounds = draw([record(0), record(1)], title="a run").axes
     assert returns.get_ylabel() == "mean episode return"
     assert (rounds.get_xlabel(), rounds.get_ylabel()) == ("iteration", "round time (s)")
+
+
+def test_win_rates_have_a_panel_of_their_own_with_the_evaluations() -> None:
+    records = [record(0, win_rate=0.0), record(1), record(2, win_rate=0.5)]
+    interval = Interval(0.5, 0.4, 0.6)
+    played = EvaluationRecord(iteration=2, term=1, returns=interval, sides={}, win_rate=interval)
+    _, won, rounds = draw(records, [played], title="a run").axes
+    assert (won.get_ylabel(), rounds.get_ylabel()) == ("win rate", "round time (s)")
+    assert np.asarray(won.lines[0].get_xdata()).tolist() == [0, 2]
+    shown = won.get_legend()
+    assert shown is not None
+    assert [text.get_text() for text in shown.get_texts()] == ["won", "greedily"]
+    together = draw_together([story("one", records), story("two", [record(0)])])
+    assert [axes.get_ylabel() for axes in together.axes][1] == "win rate"
 
 
 def test_rounds_are_marked_by_their_late_learners() -> None:

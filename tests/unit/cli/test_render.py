@@ -15,13 +15,16 @@ from fullrank.algorithms.base import Memory
 from fullrank.cli.drawing import Moment, frames
 from fullrank.cli.render import play
 from fullrank.common.types import BoolArray, FloatArray
+from fullrank.environments import make_environment
 from fullrank.environments.particle.cooperative_navigation import CooperativeNavigation
 from fullrank.environments.particle.environment import ParticleEnvironment
 from fullrank.environments.particle.rover_tower import RoverTower
-from fullrank.environments.particle.scene import Scene
+from fullrank.environments.particle.scene import Drawable, Scene
 from fullrank.training.evaluation import Greedy, random_actions
 
 from .conftest import Command, finished
+
+SIDES = {"agent", "adversary"}
 
 
 @pytest.fixture
@@ -128,6 +131,23 @@ def test_a_picture_that_cannot_be_written_is_one_line(
     assert (code, output) == (1, "")
     assert error.startswith(f"fullrank: {message}")
     assert len(error.splitlines()) == 1
+
+
+def test_a_battle_explains_its_marks_and_shows_what_the_living_have_left() -> None:
+    environment = make_environment("smac_lite", copies=1, map="2s3z")
+    inner = random_actions(environment.agents, seed=1)
+    *moments, last = play(cast(Drawable, environment), inner, seed=3)
+    assert any(moment.scene.shots for moment in moments)
+    for scene in (moment.scene for moment in moments):
+        living = {entity for entity, kind in enumerate(scene.kinds) if kind in SIDES}
+        assert set(scene.bars) == set(scene.labels) == living
+        assert {entity for entity, _ in scene.shots} <= living
+        assert {*scene.labels.values(), *SIDES} <= set(scene.key)
+        assert all(0.0 <= share <= 1.0 for shares in scene.bars.values() for share in shares)
+    assert all(shares == (1.0, 1.0) for shares in moments[0].scene.bars.values())
+    plain = frames([Moment(Scene(("agent",), np.ones(1), np.zeros((1, 2))), {})], title="")
+    explained = frames([last], title="")
+    assert explained[0].height > plain[0].height
 
 
 def test_an_environment_of_others_cannot_be_drawn(fullrank: Command, tmp_path: Path) -> None:

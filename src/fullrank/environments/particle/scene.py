@@ -21,6 +21,12 @@ class Scene(NamedTuple):
     """Linked pairs of entities."""
     labels: Mapping[int, str] = {}
     """Messages by entity."""
+    shots: tuple[tuple[int, int], ...] = ()
+    """Entities that act on others, and those others."""
+    bars: Mapping[int, tuple[float, ...]] = {}
+    """Shares that an entity has left, of health and perhaps of shield."""
+    key: Mapping[str, str] = {}
+    """Meanings of kinds and labels."""
     zones: Mapping[int, float] = {}
     """Radius of the rewarded zone around an entity."""
     half_width: float = 1.0
