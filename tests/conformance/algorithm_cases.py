@@ -41,6 +41,8 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
+COSTLY = {"qmix of eight units"}
+"""Cases for ``make test-all`` alone."""
 
 MOST_EPISODES = 23
 """Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""

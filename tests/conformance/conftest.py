@@ -10,10 +10,15 @@ from fullrank.algorithms import (
     algorithms,
 )
 
-from .algorithm_cases import VARIANTS
+from .algorithm_cases import COSTLY, VARIANTS
+
+CASES = [
+    pytest.param(name, marks=pytest.mark.thorough) if name in COSTLY else name
+    for name in (*shipped(algorithms), *VARIANTS)
+]
 
 
-@pytest.fixture(params=[*shipped(algorithms), *VARIANTS])
+@pytest.fixture(params=CASES)
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -35,11 +35,12 @@ from .algorithm_cases import (
 )
 
 SIZES = [
-    (333, 50),
     (16, 16),
     (1024, 64),
-    *(pytest.param(*size, marks=pytest.mark.thorough) for size in [(100, 33), (48, 64), (64, 64)]),
-    pytest.param(1024, 16, marks=pytest.mark.thorough),
+    *(
+        pytest.param(*size, marks=pytest.mark.thorough)
+        for size in [(333, 50), (100, 33), (48, 64), (64, 64), (1024, 16)]
+    ),
 ]
 NARROW = [(1, 3, 16), (3, 1, 16), (3, 3, 1), (1, 1, 1), (3, 3, 3), (7, 5, 2)]
 LARGE = [(333, 50), (1024, 64)]
