@@ -27,6 +27,8 @@ class Fault(Enum):
     FORGED_IDENTITY = auto()
     WRONG_UPDATE = auto()
     """Wrong digests that match the vector: only another learner's digest, or a proof, shows it."""
+    WRONG_BATCH = auto()
+    """The same, from a minibatch with wrong entries, whose digest differs, too."""
     WRONG_LATE = auto()
     """The same, after a stall."""
     OTHER_VERSION = auto()
@@ -36,3 +38,6 @@ class Fault(Enum):
 
 WRONG = (Fault.WRONG_UPDATE, Fault.WRONG_LATE)
 """Faults of the computation."""
+
+COMPUTED = (*WRONG, Fault.WRONG_BATCH)
+"""Faults of contributions that agree with themselves."""

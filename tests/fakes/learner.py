@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import grpc
 import numpy as np
 from tests.fakes.computation import compute, wrong_worker
-from tests.fakes.faults import WRONG, Fault
+from tests.fakes.faults import COMPUTED, WRONG, Fault
 from tests.fakes.messages import break_off, contribute, hear, say
 from tests.waiting import WAIT_S
 
@@ -133,6 +133,8 @@ class FakeLearner:
         items = problem.items_of(unit for row in assignment.rows for unit in row.units)
         batch = await replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
         fault = self.fault if due else Fault.OK
+        if fault is Fault.WRONG_BATCH:
+            batch = batch._replace(rows=batch.rows + np.eye(1, problem.row_size, dtype=np.float32))
         worker = wrong_worker(context) if fault in WRONG else context.worker
         units, computed = await asyncio.to_thread(compute, worker, assignment, batch)
         if due:
@@ -154,9 +156,9 @@ class FakeLearner:
             await call.write(b"\xff\xff\xff\xff")
             return
         for row, coded in computed.computed.coded.items():
-            if fault not in (Fault.OK, Fault.STALL, *WRONG):
+            if fault not in (Fault.OK, Fault.STALL, *COMPUTED):
                 await self._inject_fault(call, fault, assignment, units, row, coded, computed)
-            if fault in (Fault.OK, Fault.STALE, Fault.STALL, *WRONG):
+            if fault in (Fault.OK, Fault.STALE, Fault.STALL, *COMPUTED):
                 await contribute(call, assignment.ids, row, coded, computed, units)
 
     async def _inject_fault(

@@ -41,6 +41,8 @@ UNCODED = ("code.name=uncoded", "learners=3", "controller.undecodable=wait")
 """Every row is needed, from its own learner: no round is committed around a straggler."""
 CYCLIC = ("code.name=cyclic", "learners=4")
 """Any three of four rows decode."""
+QMIX = ("algorithm.name=qmix", "algorithm.micro_batches=3")
+"""A team whose rounds recover a sum of three micro-batches."""
 CONTROLLER = 1
 """Index of the controller among the services of a lab."""
 EXPONENTIAL = ("stragglers.name=exponential", "stragglers.mean_s=0.02")
@@ -192,17 +194,20 @@ async def test_a_byte_corrupted_on_the_way_fails_its_checksum(
 
 
 @pytest.mark.parametrize(
-    ("byte", "said"),
+    ("team", "byte", "said"),
     [
-        (0, "contradict their coefficients"),  # off the grid of updates
-        (5, "the updates of units [2] differ from what learners reported"),  # on the grid
+        ((), 0, "contradict their coefficients"),  # off the grid of updates
+        ((), 5, "the updates of units [2] differ from what learners reported"),  # on the grid
+        (QMIX, 0, "contradict their coefficients"),
+        (QMIX, 5, "targets [0] differ from what learners reported of their units"),
     ],
 )
 async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
-    tmp_path: Path, byte: int, said: str
+    tmp_path: Path, team: tuple[str, ...], byte: int, said: str
 ) -> None:
     fault = CorruptFault(learners=(2,), iterations=(1,), byte=byte, mend_checksum=True)
-    async with lab(tmp_path, *UNCODED, "controller.undecodable=fail") as (cluster, straggler):
+    settings = (*team, *UNCODED, "controller.undecodable=fail")
+    async with lab(tmp_path, *settings) as (cluster, straggler):
         await straggler.inject(fault)
         straggler.learners(3)
         with pytest.raises(Corrupted, match=f"iteration 1: .*{re.escape(said)}"):
@@ -211,11 +216,12 @@ async def test_a_byte_corrupted_under_a_sound_checksum_is_never_committed(
 
 
 @pytest.mark.parametrize("byte", [0, 5])
+@pytest.mark.parametrize("team", [(), QMIX], ids=["units", "sum"])
 async def test_within_the_tolerance_a_run_goes_on_without_the_corrupted_vector(
-    tmp_path: Path, byte: int
+    tmp_path: Path, team: tuple[str, ...], byte: int
 ) -> None:
     fault = CorruptFault(learners=(2,), byte=byte, mend_checksum=True)
-    async with lab(tmp_path, *CYCLIC) as (cluster, straggler):
+    async with lab(tmp_path, *team, *CYCLIC) as (cluster, straggler):
         await straggler.inject(fault)
         straggler.learners(4)
         await cluster.finished()

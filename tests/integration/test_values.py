@@ -1,9 +1,12 @@
 """Value-based teams through real services: bits of the centralised run, restarts, evaluation."""
 
+import logging
 from pathlib import Path
 
 import pytest
+from tests.fakes import Fault
 from tests.integration.cluster import TINY, Cluster, centralised
+from tests.waiting import eventually
 
 from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
@@ -86,6 +89,73 @@ async def test_learners_know_the_size_of_the_environment_s_state(tmp_path: Path)
     ).check()
     async with Cluster(tmp_path, settings) as cluster:
         await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+@pytest.mark.parametrize(
+    "fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST, Fault.WRONG_UPDATE, Fault.WRONG_BATCH]
+)
+async def test_a_wrong_learner_among_three_holders_is_named_and_its_sum_never_committed(
+    tmp_path: Path, fault: Fault
+) -> None:
+    """Learners 0 to 2 hold the same units; the round waits for one of the learners 3 to 5."""
+    code = ("code.name=fractional", "code.tolerance=2", "learners=6")
+    async with Cluster(tmp_path, resolved("qmix", *code, "algorithm.micro_batches=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        faults = [fault, Fault.OK, Fault.OK, *(3 * [Fault.STALL])]
+        fakes = [(await cluster.fake(each))[0] for each in faults]
+        await cluster.status_when(
+            lambda status: [each.answered for each in status.learners] == 3 * [True] + 3 * [False],
+            what="one group answered",
+        )
+        for fake in fakes:
+            fake.release.set()
+        status = await cluster.finished()
+    assert [bool(each.quarantined) for each in status.learners] == [True] + 5 * [False]
+    assert [record.quarantined for record in cluster.records()] == [(0,), (), (), ()]
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+@pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
+async def test_others_recompute_the_units_of_a_corrupt_vector_and_its_author_is_named(
+    tmp_path: Path, fault: Fault
+) -> None:
+    code = ("code.name=fractional", "code.tolerance=0", "learners=3")
+    async with Cluster(tmp_path, resolved("qmix", *code)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(fault)
+        cluster.learners(2)
+        status = await cluster.finished()
+    assert [each.host == "fake" for each in status.learners if each.quarantined] == [True]
+    assert [record.attempt for record in cluster.records()] == [1, 0, 0, 0]
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+async def test_a_wrong_micro_batch_in_a_committed_sum_is_rolled_back_and_its_author_convicted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The journal names the episodes from which the units are computed again."""
+    caplog.set_level(logging.DEBUG, "fullrank_controller")
+    code = ("code.name=fractional", "code.tolerance=1", "learners=4", "iterations=5")
+    audits = ("algorithm.micro_batches=4", "audit.every=3", "checkpoint.every=100")
+    async with Cluster(tmp_path, resolved("qmix", *code, *audits)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_BATCH, at=2)
+        late, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await cluster.status_when(
+            lambda status: status.iterations_committed == 3, what="the wrong sum is committed"
+        )
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        cluster.learners(2)
+        await cluster.finished()
+    assert "convicted learner=0" in caplog.text
+    assert caplog.text.count("convicted") == 1
+    assert [record.term for record in cluster.records()] == [1, 1, 2, 2, 2]
     assert cluster.outcome() == centralised(cluster.config)
 
 
