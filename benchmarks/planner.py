@@ -64,7 +64,7 @@ def payload(agents: int) -> Payload:
 
 @cache
 def fixed_codes(learners: int, agents: int, seed: int) -> dict[str, Code]:
-    chosen = candidates(rows=learners, units=agents, seed=seed)
+    chosen = candidates(learners=learners, units=agents, seed=seed)
     unsafe = {name: make_code(name, rows=learners, units=agents, seed=seed) for name in UNSAFE}
     return {candidate.label: candidate.code for candidate in chosen} | unsafe
 

@@ -26,7 +26,7 @@ from fullrank.rounds.opening import open_round
 from fullrank.training.centralised import Centralised
 from fullrank.training.loop import CollectAhead, IterationLoop, complete
 from fullrank.training.rollouts import Collected
-from fullrank.training.worker import AssignedRow, SharedGradients, Worker
+from fullrank.training.worker import SharedGradients, Worker, assigned_rows
 from fullrank.wiring import Training, capacity_of, code_of, delays_of, training_of
 
 
@@ -40,7 +40,7 @@ class LocalIteration:
     win_rate: float | None
     """Share of the finished episodes that were won; None if none finished or there are no wins."""
     received: tuple[LearnerId, ...]
-    """Received rows J in order of arrival; empty for the centralised reference."""
+    """Learners of the received rows J in order of arrival; empty for the centralised reference."""
     late: tuple[LearnerId, ...]
     """Learners whose rows were not awaited."""
     exact: bool
@@ -156,7 +156,7 @@ class LocalRun:
 
     @cached_property
     def code(self) -> Code:
-        """Return the code C, with one row per learner."""
+        """Return the code C."""
         problem = self._problem
         return code_of(self._config, units=len(problem.units), target=problem.target)
 
@@ -216,13 +216,11 @@ class LocalRun:
         for learner in arrivals:
             report = partial(round_.report, learner=learner)
             computed = self._worker.compute(
-                [AssignedRow.of(learner, self.code.matrix[learner])],
-                batch,
-                iteration=iteration,
-                report=report,
+                assigned_rows(self.code, learner), batch, iteration=iteration, report=report
             )
             report(*computed.last)
-            round_.offer(learner=learner, row=learner, coded=computed.coded[learner])
+            for row, coded in computed.coded.items():
+                round_.offer(learner=learner, row=row, coded=coded)
             decision = round_.decide()
             if isinstance(decision, Corrupt):
                 raise Corrupted(f"iteration {iteration}: {decision.reason}")
@@ -246,7 +244,7 @@ class LocalRun:
 
     def _arrivals(self, iteration: int) -> list[LearnerId]:
         """Return the learners with a non-zero load, in simulated order of arrival."""
-        seed, learners = self._config.seed, self.code.rows
+        seed, learners = self._config.seed, self.code.learners
         delay_s = self._delays.delays(seed=seed, iteration=iteration, learners=learners)
         arrival_s = self.code.load * self._config.compute.emulate_unit_s + delay_s
         tie_break = stream(seed, "arrival", iteration).random(learners)

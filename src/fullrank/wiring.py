@@ -18,11 +18,11 @@ from fullrank.algorithms import (
 from fullrank.algorithms.base import layout_of
 from fullrank.audit.ledger import WINDOW
 from fullrank.codes import Code
-from fullrank.codes.targets import each_unit
-from fullrank.common.errors import CodeError, ConfigError, TooFewRows
+from fullrank.codes.dealing import deal_code, tolerance_asked_of
+from fullrank.common.errors import CodeError, ConfigError
 from fullrank.common.types import Matrix
 from fullrank.config.auto_code import code_choices
-from fullrank.config.plugins import learners_of, rows_of
+from fullrank.config.plugins import learners_of
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Environment, make_environment
 from fullrank.environments.capabilities import offers_masks, own_state_size
@@ -234,7 +234,7 @@ def spare_rows(config: RunConfig, data: DataMode) -> int:
 
 
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:
-    """Build the configured code, with one row per configured learner.
+    """Build the configured code of the configured learners.
 
     Args:
         config: The configuration.
@@ -245,30 +245,15 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
         CodeError: No such code exists for N learners and M = ``units``; the message names the
             necessary change.
     """
-    settings, rows = config.code, learners_of(config, units=units, target=target)
+    settings, learners = config.code, learners_of(config, units=units, target=target)
     family = code_choices.build(settings.name, **settings.params)
-    try:
-        wanted = each_unit(units) if target is None else target
-        return family.recovering(wanted, rows=rows, seed=config.seed)
-    except CodeError as error:
-        needed = rows_of(family, units=units, target=target)
-        if needed == rows:
-            raise
-        if not isinstance(error, TooFewRows):
-            raise CodeError(f"{error}; each learner has a row: use --learners {needed}") from None
-        parts = target is not None  # of an update, whose number does not follow from the agents
-        inequality = error.inequality("learners", "units" if parts else "agents")
-        fewer = "fewer units" if parts else "fewer --agents"
-        ways = [f"use --learners {needed}", fewer]
-        for key in family.tolerating(0) or {}:
-            if getattr(family, key) > 0:
-                ways.append(f"a lower code.{key}")
-        raise CodeError(f"{inequality}; {_either(ways)}") from None
-
-
-def _either(ways: list[str]) -> str:
-    """Join alternatives into a clause: ``a or b``, ``a, b, or c``."""
-    return " or ".join(ways) if len(ways) < 3 else f"{', '.join(ways[:-1])}, or {ways[-1]}"
+    asked = tolerance_asked_of(family)
+    if learners <= asked:
+        raise CodeError(
+            f"code.tolerance = {asked} lost learners needs more than {asked} learners: use "
+            f"--learners {asked + 1} or a lower code.tolerance"
+        )
+    return deal_code(family, learners=learners, units=units, seed=config.seed, target=target)
 
 
 def delays_of(config: RunConfig) -> DelayModel:

@@ -77,19 +77,60 @@ async def test_those_who_are_left_compute_what_left_with_others_in_the_same_iter
 
 
 async def test_a_stalled_run_goes_on_when_a_learner_joins(tmp_path: Path) -> None:
-    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=1")) as cluster:
         cluster.replay()
         cluster.controller()
-        await cluster.fake(Fault.DIE_MID_STREAM, at=2)
-        cluster.learners(2)
-        status = await cluster.status_when(
+        _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=2)
+        await asyncio.wait_for(ending, WAIT_S)
+        await cluster.status_when(
             lambda status: status.state == pb.RUN_STATE_STALLED, what="stalled"
         )
-        assert status.iterations_committed == 3  # two are enough to finish a round begun with three
-        assert status.message == "2 learners cannot hold a uncoded code of 3 units"
         cluster.learner()
         status = await cluster.finished()
     assert status.message == "4 iterations committed"
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_fewer_learners_than_units_go_on_with_several_rows_each(tmp_path: Path) -> None:
+    async with Cluster(tmp_path, resolved(*UNCODED)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.DIE_MID_STREAM, at=1)
+        cluster.learners(2)
+        status = await cluster.finished()
+    records = cluster.records()
+    assert [record.rows_per_learner for record in records] == [1, 1, 2, 2]
+    assert sorted(len(learner.rows) for learner in status.learners) == [1, 2]
+    assert all(set(record.received) == set(record.rows) for record in records[2:])
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize("code", ["cyclic", "fractional", "mds"])
+async def test_one_of_two_learners_for_three_units_may_die(tmp_path: Path, code: str) -> None:
+    async with Cluster(tmp_path, resolved(f"code.name={code}", "learners=2")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        _, ending = await cluster.fake(Fault.DIE_MID_STREAM, at=1)
+        cluster.learner()
+        await asyncio.wait_for(ending, WAIT_S)
+        status = await cluster.finished()
+    records = cluster.records()
+    assert [record.tolerance for record in records] == [1, 1, 1, 1]
+    assert {record.attempt for record in records} == {0}, "nothing had to be computed again"
+    assert [len(learner.rows) for learner in status.learners] == [3]
+    assert cluster.digests() == reference_digests(cluster.config)
+
+
+async def test_a_run_goes_on_with_any_number_of_learners(tmp_path: Path) -> None:
+    for learners, iterations in ((1, 1), (2, 2), (5, 3), (4, 4)):
+        settings = resolved(*UNCODED, f"learners={learners}", f"iterations={iterations}")
+        async with Cluster(tmp_path, settings) as cluster:
+            cluster.replay()
+            cluster.controller()
+            cluster.learners(learners)
+            await cluster.finished()
+    assert [len(record.rows) for record in cluster.records()] == [1, 2, 3, 3]
     assert cluster.digests() == reference_digests(cluster.config)
 
 
@@ -100,7 +141,8 @@ async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: 
         cluster.controller()
         cluster.learners(3)
         await cluster.finished()
-    assert all(len(record.received) == 3 for record in cluster.records())
+    assert all(len(record.rows) == 3 for record in cluster.records())
+    assert all(record.tolerance == 1 for record in cluster.records())
     assert cluster.digests() == reference_digests(cluster.config)
 
 

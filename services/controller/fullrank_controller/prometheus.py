@@ -106,7 +106,7 @@ def _code_metrics(assignment: RowAssignment) -> Iterator[Family]:
     yield gauge("epoch", "Codes assigned so far, less one.", assignment.epoch)
     yield gauge("code_rows", "Rows R of C.", code.rows)
     yield gauge("code_units", "Units M of C.", code.units)
-    yield gauge("tolerance", "Rows that may be lost in any case.", code.tolerance)
+    yield gauge("tolerance", "Learners that may be lost in any case.", code.tolerance)
     yield gauge(
         "remaining_tolerance",
         "Learners that may still be lost; negative when the guarantee is gone.",

@@ -90,7 +90,9 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
     for record in records:
         key = (record.code, record.code_rows, record.tolerance)
         if key not in codes:
-            codes[key] = code_of_record(record, units=units, seed=config.seed)
+            codes[key] = code_of_record(
+                record, units=units, seed=config.seed, target=problem.target
+            )
         observation = observation_of_record(record, codes[key], moved)
         if observation is not None:
             planner.observe(observation)

@@ -15,6 +15,7 @@ from fullrank.codes.conditions import (
     determines,
     loss_patterns,
     random_patterns,
+    rows_held,
 )
 from fullrank.codes.decoding.certificate import left_inverse
 from fullrank.codes.targets import rank_of
@@ -57,7 +58,7 @@ def computation_overhead(code: Code) -> float:
 def decodable_given_losses(
     code: Code, losses: int, *, samples: int = ALL_PATTERNS, seed: int = 0
 ) -> Probability:
-    """P(decodable | exactly k rows missing), all sets of k equally likely.
+    """P(decodable | exactly k learners missing), all sets of k equally likely.
 
     Exact when there are at most ``samples`` sets, else Monte Carlo.
 
@@ -65,15 +66,17 @@ def decodable_given_losses(
     >>> round(decodable_given_losses(make_code("replication", rows=15, units=8), 2).value, 3)
     0.8
     """
-    if not 0 <= losses <= code.rows:
-        raise CodeError(f"losses must lie in 0..{code.rows}, the rows: {losses}")
-    if code.rows - losses < rank_of(code.target):
+    learners = code.learners
+    if not 0 <= losses <= learners:
+        raise CodeError(f"losses must lie in 0..{learners}, the learners: {losses}")
+    if (learners - losses) * code.rows_per_learner < rank_of(code.target):
         return Probability(value=0.0, standard_error=0.0)
-    exact = count_patterns(code.rows, losses) <= samples
+    exact = count_patterns(learners, losses) <= samples
     if exact:
-        patterns = loss_patterns(code.rows, losses, limit=samples)
+        kept = loss_patterns(learners, losses, limit=samples)
     else:
-        patterns = random_patterns(code.rows, losses, samples=samples, seed=seed)
+        kept = random_patterns(learners, losses, samples=samples, seed=seed)
+    patterns = rows_held(kept, code.rows_per_learner)
     value = float(decodable(code.matrix, patterns, target=code.target).mean())
     error = 0.0 if exact else math.sqrt(value * (1.0 - value) / samples)
     return Probability(value=value, standard_error=error)
@@ -82,7 +85,7 @@ def decodable_given_losses(
 def decodable_given_rate(
     code: Code, rate: float, *, samples: int = ALL_PATTERNS, seed: int = 0
 ) -> Probability:
-    """P(decodable) when each row is missing independently with probability eta = ``rate``.
+    """P(decodable) when each learner is missing independently with probability eta = ``rate``.
 
     The sum over k of the binomial weight of k losses times P(decodable | k); ``samples`` is per k.
 
@@ -94,9 +97,9 @@ def decodable_given_rate(
     if not 0.0 <= rate <= 1.0:
         raise CodeError(f"a straggler rate lies in 0..1: {rate}")
     value = variance = 0.0
-    for losses in range(code.rows + 1):
-        kept = code.rows - losses
-        weight = count_patterns(code.rows, losses) * rate**losses * (1.0 - rate) ** kept
+    for losses in range(code.learners + 1):
+        kept = code.learners - losses
+        weight = count_patterns(code.learners, losses) * rate**losses * (1.0 - rate) ** kept
         if weight > 1e-12:
             given = decodable_given_losses(code, losses, samples=samples, seed=seed)
             value += weight * given.value
@@ -107,28 +110,29 @@ def decodable_given_rate(
 def caught_given_losses(
     code: Code, losses: int, *, samples: int = ALL_PATTERNS, seed: int = 0
 ) -> float:
-    """Share of units that two rows of J computed, over the sets J that decode with k rows missing.
+    """Share of units that two learners of J computed, over the J that decode with k missing.
 
     A wrong computation of such a unit, with a digest that fits, is caught before the commit: the
-    other row's digest differs. NaN where no J decodes.
+    other learner's digest differs. NaN where no J decodes.
 
     >>> from fullrank.codes import make_code
     >>> cyclic = make_code("cyclic", rows=4, units=3)
     >>> caught_given_losses(cyclic, 1), caught_given_losses(cyclic, 0)
     (0.5, 1.0)
     """
-    patterns = loss_patterns(code.rows, losses, limit=samples, seed=seed)
-    sufficient = patterns[decodable(code.matrix, patterns, target=code.target)]
+    kept = loss_patterns(code.learners, losses, limit=samples, seed=seed)
+    patterns = rows_held(kept, code.rows_per_learner)
+    sufficient = kept[decodable(code.matrix, patterns, target=code.target)]
     if not len(sufficient):
         return math.nan
-    counts = (code.matrix != 0.0)[sufficient].sum(axis=1)
+    counts = np.asarray(code.blocks.any(axis=1))[sufficient].sum(axis=1)
     return float((counts >= 2).mean())
 
 
 def condition_statistics(
     code: Code, losses: int, *, limit: int = ALL_PATTERNS, seed: int = 0
 ) -> Conditions:
-    """Conditions of C_J after exactly k losses: over all sets up to ``limit``, else that many.
+    """Conditions of C_J without exactly k learners: over all sets up to ``limit``, else that many.
 
     Sampled sets are half random and half consecutive blocks at random strides.
 
@@ -137,14 +141,15 @@ def condition_statistics(
     >>> statistics.patterns, statistics.exhaustive, round(statistics.worst, 3)
     (4, True, 2.0)
     """
-    patterns = loss_patterns(code.rows, losses, limit=limit, seed=seed)
+    kept = loss_patterns(code.learners, losses, limit=limit, seed=seed)
+    patterns = rows_held(kept, code.rows_per_learner)
     values = conditions(code.matrix, patterns, target=code.target)
     return Conditions(
         median=float(np.quantile(values, 0.5, method="higher")),
         p99=float(np.quantile(values, 0.99, method="higher")),
         worst=float(values.max()),
         patterns=len(patterns),
-        exhaustive=count_patterns(code.rows, losses) <= limit,
+        exhaustive=count_patterns(code.learners, losses) <= limit,
     )
 
 

@@ -2,7 +2,8 @@
 
 Row j of C is a linear combination: its holder computes every unit i with c_ji != 0 and returns the
 coded vector y_j = sum_i c_ji u_i. A set J of received rows determines the target T U iff the row
-space of C_J contains that of T; for T = I iff rank(C_J) = M [Wang21, section III].
+space of C_J contains that of T; for T = I iff rank(C_J) = M [Wang21, section III]. A learner holds
+one row, or several consecutive ones (``dealing``), which are lost together.
 """
 
 import math
@@ -26,7 +27,7 @@ Certificate: TypeAlias = Literal["closed form", "exhaustive", "generic"]
 
 @dataclass(frozen=True, slots=True)
 class Tolerance:
-    """Largest s such that any s rows may be lost and the target still decodes."""
+    """Largest s such that any s learners may be lost and the target still decodes."""
 
     value: int
     certificate: Certificate
@@ -42,12 +43,14 @@ class Code:
         known_tolerance: The tolerance where the construction proves it; otherwise it is measured
             on first use.
         target: T, shape (K, M): decoding recovers T U. Default: the identity.
+        rows_per_learner: k: learner n holds the rows n k .. n k + k - 1.
     """
 
     name: str
     matrix: Matrix
     known_tolerance: Tolerance | None = None
     target: Matrix = field(default_factory=lambda: np.empty((0, 0)))
+    rows_per_learner: int = 1
 
     def __post_init__(self) -> None:
         matrix = np.ascontiguousarray(self.matrix, dtype=np.float64)
@@ -67,14 +70,24 @@ class Code:
         return int(self.matrix.shape[1])
 
     @property
+    def learners(self) -> int:
+        """N, the number of learners that the rows are dealt to."""
+        return self.rows // self.rows_per_learner
+
+    @property
+    def blocks(self) -> Matrix:
+        """The rows of each learner, shape (N, k, M)."""
+        return self.matrix.reshape(self.learners, self.rows_per_learner, self.units)
+
+    @property
     def redundancy(self) -> float:
         """R / M, rows per unit."""
         return self.rows / self.units
 
     @cached_property
     def load(self) -> IntArray:
-        """Units that each row computes (non-zeros per row), shape (R,)."""
-        load: IntArray = np.count_nonzero(self.matrix, axis=1).astype(np.int64)
+        """Units that each learner computes, those of all its rows, shape (N,)."""
+        load: IntArray = self.blocks.any(axis=1).sum(axis=1, dtype=np.int64)
         load.setflags(write=False)
         return load
 
@@ -85,7 +98,7 @@ class Code:
 
     @property
     def tolerance(self) -> int:
-        """Largest s such that T U decodes after the loss of any s rows."""
+        """Largest s such that T U decodes after the loss of any s learners."""
         return self._tolerance.value
 
     @property
@@ -97,14 +110,16 @@ class Code:
     def _tolerance(self) -> Tolerance:
         if self.known_tolerance is not None:
             return self.known_tolerance
-        value, exhaustive = measure_tolerance(self.matrix, target=self.target)
+        value, exhaustive = measure_tolerance(
+            self.matrix, target=self.target, rows_per_learner=self.rows_per_learner
+        )
         return Tolerance(value, "exhaustive" if exhaustive else "generic")
 
     def recovering(self, target: Matrix) -> Self:
         """Use the same rows to recover another target.
 
-        A proved tolerance stays proved if losing one row more can lose all rows of a unit that T
-        asks for; otherwise the tolerance is measured.
+        A proved tolerance stays proved if losing one learner more can lose all holders of a unit
+        that T asks for; otherwise the tolerance is measured.
 
         Raises:
             CodeError: The rows of C do not span T.
@@ -118,7 +133,7 @@ class Code:
                 "choose cyclic, mds or replication"
             )
         known = self.known_tolerance if self.recovers_units else None
-        most = int(np.count_nonzero(self.matrix, axis=0)[target.any(axis=0)].min()) - 1
+        most = int(self.blocks.any(axis=1).sum(axis=0)[target.any(axis=0)].min()) - 1
         if known is not None and known.value < most:
             known = None
         return replace(self, target=target, known_tolerance=known)
@@ -196,7 +211,7 @@ def make_code(
 
     Args:
         name: ``uncoded``, ``replication``, ``mds``, ``cyclic``, ...; see ``codes``.
-        rows: R, rows of the assignment matrix (one a learner is the normal case).
+        rows: R, rows of the assignment matrix, one a learner.
         units: M, agents or micro-batches.
         seed: Keys the draws of the random constructions.
         target: T, shape (K, units); by default the family's own, for most the identity.

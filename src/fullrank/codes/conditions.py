@@ -47,6 +47,16 @@ def random_patterns(rows: int, losses: int, *, samples: int, seed: int) -> IntAr
     return np.sort(order[:, : rows - losses], axis=1)
 
 
+def rows_held(learners: IntArray, rows_per_learner: int) -> IntArray:
+    """Rows of sets of learners, of which each holds consecutive ones; shape (sets, rows).
+
+    >>> rows_held(np.array([[0, 2]]), 2)
+    array([[0, 1, 4, 5]])
+    """
+    rows = learners[..., None] * rows_per_learner + np.arange(rows_per_learner)
+    return rows.reshape(len(learners), -1)
+
+
 def _batches(matrix: Matrix, patterns: IntArray) -> list[Matrix]:
     """C_J for the patterns, stacked a few at a time."""
     batch = max(1, _BATCH_ENTRIES // max(1, patterns.shape[1] * matrix.shape[1]))
@@ -112,26 +122,35 @@ def determines(stack: Matrix, target: Matrix | None = None) -> BoolArray:
     return np.asarray(rank == np.linalg.matrix_rank(np.concatenate([stack, repeated], axis=-2)))
 
 
-def measure_tolerance(matrix: Matrix, *, target: Matrix | None = None) -> tuple[int, bool]:
-    """Largest s such that T U decodes after any s losses, and whether every pattern was checked.
+def measure_tolerance(
+    matrix: Matrix, *, target: Matrix | None = None, rows_per_learner: int = 1
+) -> tuple[int, bool]:
+    """Largest s such that T U decodes without any s learners, and whether all sets were checked.
 
-    By bisection, since surviving s losses implies surviving fewer. Losing all rows of a unit loses
-    each target that holds it, so s is below the least number of rows of such a unit.
+    By bisection, since surviving s losses implies surviving fewer. Losing all holders of a unit
+    loses each target that holds it, so s is below the least number of holders of such a unit.
+
+    Args:
+        matrix: C, shape (R, M).
+        target: T, shape (K, M); by default the identity.
+        rows_per_learner: Consecutive rows that a learner holds, and loses together.
 
     >>> measure_tolerance(np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]]))
     (1, True)
     """
     rows, units = matrix.shape
+    learners = rows // rows_per_learner
     needed = units if target is None else rank_of(target)
-    held = np.count_nonzero(matrix, axis=0)
+    computed = matrix.reshape(learners, rows_per_learner, units).any(axis=1)
+    held = np.count_nonzero(computed, axis=0)
     wanted = held if target is None else held[target.any(axis=0)]
     limit = int(np.clip(_MEASURE_WORK / (rows * units**2), 16, ALL_PATTERNS))
-    low, high = 0, min(int(wanted.min()), rows - needed + 1)
+    low, high = 0, min(int(wanted.min()), learners - math.ceil(needed / rows_per_learner) + 1)
     while high - low > 1:
         losses = (low + high) // 2
-        patterns = loss_patterns(rows, losses, limit=limit)
+        patterns = rows_held(loss_patterns(learners, losses, limit=limit), rows_per_learner)
         if decodable(matrix, patterns, target=target).all():
             low = losses
         else:
             high = losses
-    return low, count_patterns(rows, low) <= limit
+    return low, count_patterns(learners, low) <= limit

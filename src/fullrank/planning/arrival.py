@@ -1,4 +1,7 @@
-"""Number of arrivals that end a round: from the rank of every prefix of rows, and its variance."""
+"""Number of arrivals that end a round: from the rank of every prefix of rows, and its variance.
+
+A learner's rows arrive together.
+"""
 
 import math
 from bisect import bisect_left
@@ -18,17 +21,17 @@ from fullrank.common.types import BoolArray, IntArray, Matrix
 UNKNOWN = -1
 BATCH = 4096
 """Sets of rows tested together."""
-TABLED_ROWS = 16
-"""Codes of at most this many rows have a table of all sets, two to the power of rows."""
-BATCHED_ROWS = 32
-"""Codes of at most this many rows are tested in batches of sets; beyond, round by round."""
+TABLED = 16
+"""Codes of at most this many learners have a table of all sets, two to the power of learners."""
+BATCHED = 32
+"""Codes of at most this many learners are tested in batches of sets; beyond, round by round."""
 
 
 class Arrivals:
     """Number of arrivals that end a round, for any order; caches the results of small codes.
 
     Args:
-        matrix: C, shape (R, M).
+        matrix: C with a row a learner, shape (N, M), or the rows by learner, shape (N, k, M).
         max_variance: Where learners draw samples of their own, the largest mean of
             ``decoded_variances`` that ends a round; inf where decodability is enough.
         target: T, shape (K, M), that the rows must span; by default the identity.
@@ -41,12 +44,13 @@ class Arrivals:
     def __init__(
         self, matrix: Matrix, max_variance: float = math.inf, target: Matrix | None = None
     ) -> None:
-        self._matrix = matrix
-        partial = target is not None and rank_of(target) < matrix.shape[1]
-        self._target = target if partial else None
-        self._least = matrix.shape[1] if target is None else rank_of(target)
+        self._blocks = _blocks_of(matrix)
+        _, each, units = self._blocks.shape
+        rank = units if target is None else rank_of(target)
+        self._target = target if rank < units else None
+        self._least = math.ceil(rank / each)
         self._max_variance = max_variance
-        tabled = len(matrix) <= TABLED_ROWS
+        tabled = len(matrix) <= TABLED
         self._table = np.full(2 ** len(matrix), UNKNOWN, np.int8) if tabled else None
 
     def needed(self, orders: IntArray) -> IntArray:
@@ -55,15 +59,15 @@ class Arrivals:
         A round ends when C_J spans T and the variance is within the limit, or with its last row.
 
         Args:
-            orders: Rows in order of arrival, shape (K, R') with R' <= R.
+            orders: Learners in order of arrival, shape (K, N') with N' <= N.
 
         Raises:
             NotDecodable: All rows together do not suffice.
         """
-        if len(self._matrix) > BATCHED_ROWS:
+        if len(self._blocks) > BATCHED:
             limit = self._max_variance
             return np.array(
-                [needed_of(self._matrix, order, limit, self._target) for order in orders]
+                [needed_of(self._blocks, order, limit, self._target) for order in orders]
             )
         sets = np.cumsum(1 << orders, axis=1)
         every = np.arange(len(orders))
@@ -71,7 +75,7 @@ class Arrivals:
         least = np.full(len(orders), orders.shape[1])
         if not self._determines(self._rows_of(np.unique(sets[:, -1]))).all():
             raise NotDecodable(
-                f"all {orders.shape[1]} rows of the code do not determine its target"
+                f"the rows of all {orders.shape[1]} learners do not determine the code's target"
             )
         while (below + 1 < least).any():
             middle = (below + least) // 2
@@ -81,7 +85,7 @@ class Arrivals:
         return least
 
     def _suffices(self, sets: IntArray) -> BoolArray:
-        """Test sets of rows, given as the bits of a number."""
+        """Test sets of learners, given as the bits of a number."""
         table = self._table
         if table is None:
             distinct, index = np.unique(sets, return_inverse=True)
@@ -96,9 +100,11 @@ class Arrivals:
         return np.concatenate([holds(self._rows_of(batch)) for batch in batches])
 
     def _rows_of(self, sets: IntArray) -> Matrix:
-        """C with zeros for the rows outside each of n sets, shape (n, R, M)."""
-        members = (sets[:, None] >> np.arange(len(self._matrix))) & 1
-        return np.asarray(members[..., None] * self._matrix)
+        """C with zeros for the learners outside each of n sets, shape (n, R, M)."""
+        members = (sets[:, None] >> np.arange(len(self._blocks))) & 1
+        learners, each, units = self._blocks.shape
+        rows = members[..., None, None] * self._blocks
+        return np.asarray(rows.reshape(len(sets), learners * each, units))
 
     def _determines(self, rows: Matrix) -> BoolArray:
         return determines(rows, self._target)
@@ -111,8 +117,8 @@ class Arrivals:
 
 @lru_cache(maxsize=128)
 def arrivals_of(code: Code, max_variance: float) -> Arrivals:
-    """The cached ``Arrivals`` of a code's matrix."""
-    return Arrivals(code.matrix, max_variance, code.target)
+    """The cached ``Arrivals`` of a code's rows."""
+    return Arrivals(code.blocks, max_variance, code.target)
 
 
 def needed_of(
@@ -126,18 +132,22 @@ def needed_of(
     first = decodable_after(matrix, order, target)
     if math.isinf(max_variance):
         return first
-    rows, counts = matrix[order], range(first, len(order))
+    blocks, counts = _blocks_of(matrix)[order], range(first, len(order))
 
     def low(count: int) -> bool:
-        return bool(
-            variance_ok(decoded_variances(rows[:count], target=target).mean(), max_variance)
-        )
+        rows = blocks[:count].reshape(-1, matrix.shape[-1])
+        return bool(variance_ok(decoded_variances(rows, target=target).mean(), max_variance))
 
     return first + bisect_left(counts, True, key=low)
 
 
+def _blocks_of(matrix: Matrix) -> Matrix:
+    """The rows by learner, shape (N, k, M); of a matrix, each row is a learner's."""
+    return matrix.reshape(len(matrix), -1, matrix.shape[-1])
+
+
 def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = None) -> int:
-    """Number of rows, taken in ``order``, that span T; by default, rank(C_J) = M.
+    """Number of learners, in ``order``, whose rows span T; by default, rank(C_J) = M.
 
     ``Round`` becomes decodable at this number. It is found by bisection, since elimination row by
     row takes seconds a round at a thousand units. The structural rank, an upper bound from the
@@ -146,15 +156,20 @@ def decodable_after(matrix: Matrix, order: IntArray, target: Matrix | None = Non
     Raises:
         NotDecodable: All rows together do not suffice.
     """
-    rows, units = matrix[order], matrix.shape[1]
+    each, units = _blocks_of(matrix).shape[1:]
+    rows, most = _blocks_of(matrix)[order].reshape(-1, units), len(order)
     if target is not None:
-        return _first(1, len(rows), lambda count: bool(determines(rows[:count], target)))
+        return _first(1, most, lambda count: bool(determines(rows[: count * each], target)))
     from scipy.sparse import csr_array  # large, and needed by plans only
     from scipy.sparse.csgraph import structural_rank
 
     support = csr_array(rows)
-    allowed = _first(units, len(rows), lambda count: structural_rank(support[:count]) == units)
-    return _first(allowed, len(rows), lambda count: _full_rank(rows[:count]))
+    allowed = _first(
+        math.ceil(units / each),
+        most,
+        lambda count: structural_rank(support[: count * each]) == units,
+    )
+    return _first(allowed, most, lambda count: _full_rank(rows[: count * each]))
 
 
 def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
@@ -162,7 +177,9 @@ def _first(least: int, most: int, holds: Callable[[int], bool]) -> int:
     failed, count, stride = least - 1, least, 1
     while count > most or not holds(count):
         if count >= most:
-            raise NotDecodable(f"all {most} rows of the code do not determine its target")
+            raise NotDecodable(
+                f"the rows of all {most} learners do not determine the code's target"
+            )
         failed, count, stride = count, min(count + stride, most), 2 * stride
     untried = range(failed + 1, count)
     return untried.start + bisect_left(untried, True, key=holds)

@@ -1,7 +1,7 @@
 """Candidate codes of a plan."""
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -10,6 +10,7 @@ import numpy as np
 
 from fullrank.codes.analysis import condition_statistics
 from fullrank.codes.base import Code, codes, make_code
+from fullrank.codes.dealing import deal_code
 from fullrank.codes.targets import each_unit, rank_of
 from fullrank.common.errors import CodeError
 from fullrank.common.types import Matrix
@@ -23,7 +24,7 @@ CHECKED_PATTERNS = 500
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Candidate:
-    """A family with its parameters, built for R rows and M units."""
+    """A family with its parameters, built for N learners and M units."""
 
     name: str
     params: dict[str, Any]
@@ -36,30 +37,44 @@ class Candidate:
 
 
 def candidates(
-    *, rows: int, units: int, seed: int, target: Matrix | None = None
+    *, learners: int, units: int, seed: int, target: Matrix | None = None
 ) -> tuple[Candidate, ...]:
     """All codes of these sizes that survive a loss and decode exactly after any they tolerate.
 
     Families with a ``tolerance`` appear once for each rung of ``ladder`` that gives another code,
-    the others once.
+    the others once. Codes with several rows a learner are candidates where there are no others.
 
     Args:
-        rows: R.
+        learners: N.
         units: M.
         seed: Seed of the random constructions.
         target: T that the codes have to recover; by default every unit.
     """
     wanted = each_unit(units) if target is None else target
-    return _candidates(rows, units, seed, np.asarray(wanted, np.float64).tobytes())
+    return _candidates(learners, units, seed, np.asarray(wanted, np.float64).tobytes())
 
 
 @cache
-def _candidates(rows: int, units: int, seed: int, target: bytes) -> tuple[Candidate, ...]:
+def _candidates(learners: int, units: int, seed: int, target: bytes) -> tuple[Candidate, ...]:
     """Candidates by a key that is hashable: T is given as its entries."""
     wanted = np.frombuffer(target).reshape(-1, units)
+
+    def one_row(name: str, params: dict[str, Any]) -> Code:
+        return make_code(name, rows=learners, units=units, seed=seed, target=wanted, **params)
+
+    def several_rows(name: str, params: dict[str, Any]) -> Code:
+        family = codes.build(name, **params)
+        return deal_code(family, learners=learners, units=units, seed=seed, target=wanted)
+
+    alone = _options(one_row, spare=learners - rank_of(wanted))
+    return alone or _options(several_rows, spare=learners - 1)
+
+
+def _options(build: Callable[[str, dict[str, Any]], Code], *, spare: int) -> tuple[Candidate, ...]:
+    """Candidates that a construction gives, with tolerances up to ``spare``."""
     options: dict[str, Candidate] = {}
-    for name, params in _settings(rows - rank_of(wanted)):
-        code = _built(name, params, rows=rows, units=units, seed=seed, target=wanted)
+    for name, params in _settings(spare):
+        code = _built(build, name, params)
         if code is not None and code.tolerance >= 1 and _is_exact(code):
             parameters = codes.get(name).tolerating(code.tolerance) or {}
             option = Candidate(name=name, params=parameters, code=code)
@@ -89,12 +104,12 @@ def _settings(spare: int) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _built(
-    name: str, params: dict[str, Any], *, rows: int, units: int, seed: int, target: Matrix
+    build: Callable[[str, dict[str, Any]], Code], name: str, params: dict[str, Any]
 ) -> Code | None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about conditions, which are tested here
         try:
-            return make_code(name, rows=rows, units=units, seed=seed, target=target, **params)
+            return build(name, params)
         except CodeError:
             return None
 

@@ -32,7 +32,7 @@ class Links:
     """The replay service's outgoing bandwidth, bytes/s, shared equally by its open streams."""
 
     def ready_s(self, moved: Traffic) -> Times:
-        """Time at which each learner has its parameters and the minibatch, shape (R,)."""
+        """Time at which each learner has its parameters and the minibatch, shape (N,)."""
         at_once = np.zeros(len(moved.sample))
         parameters_s = finish_times(at_once, moved.parameters, self.bandwidth) + self.latency_s
         asked_s = at_once + 2 * self.latency_s  # the assignment, then the request to replay
@@ -40,7 +40,7 @@ class Links:
         return np.maximum(parameters_s, samples_s)
 
     def arrival_s(self, done_s: Times, moved: Traffic) -> Times:
-        """Arrivals of the coded vectors sent at ``done_s``, both of shape (R,)."""
+        """Arrivals of the coded vectors sent at ``done_s``, both of shape (N,)."""
         replies = moved.digests + moved.coded
         return finish_times(done_s, replies, self.bandwidth) + self.latency_s
 

@@ -20,7 +20,7 @@ FLOAT64_BYTES = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Traffic:
-    """Bytes on the wire for each row of C, arrays of shape (R,)."""
+    """Bytes on the wire for each learner, arrays of shape (N,)."""
 
     parameters: IntArray
     """Sections, controller to learner."""
@@ -29,7 +29,7 @@ class Traffic:
     digests: IntArray
     """UnitDone, learner to controller."""
     coded: IntArray
-    """The coded vector, learner to controller."""
+    """The coded vectors, learner to controller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,19 +59,24 @@ class Payload:
         )
 
     def traffic(self, matrix: Matrix) -> Traffic:
-        """Bytes of an iteration in which every row of C, shape (R, M), is assigned."""
-        rows, units = matrix.shape
+        """Bytes of an iteration in which every row is assigned.
+
+        Args:
+            matrix: C with a row a learner, shape (N, M), or the rows by learner, shape (N, k, M).
+        """
+        learners, units = len(matrix), matrix.shape[-1]
+        blocks = matrix.reshape(learners, -1, units) != 0
         reads = np.zeros((units, len(self.section_sizes)), dtype=np.float32)
         for unit in range(units):
             reads[unit, list(self.needs(unit))] = 1.0
-        combined = matrix != 0
+        combined = blocks.any(axis=1)
         sent = combined.astype(np.float32) @ reads > 0  # a section once, however many units read it
         sizes = np.asarray(self.section_sizes, dtype=np.int64)
         return Traffic(
             parameters=FLOAT32_BYTES * (sent @ sizes),
-            sample=np.full(rows, FLOAT32_BYTES * self.batch_entries),
+            sample=np.full(learners, FLOAT32_BYTES * self.batch_entries),
             digests=self.report_bytes * combined.sum(axis=1),
-            coded=np.full(rows, FLOAT64_BYTES * self.vector_size),
+            coded=FLOAT64_BYTES * self.vector_size * blocks.any(axis=2).sum(axis=1),
         )
 
 

@@ -21,18 +21,18 @@ def forecast(
     *,
     max_variance: float = math.inf,
 ) -> Forecast:
-    """Simulate the scenarios with a code whose row r is held by the r-th learner.
+    """Simulate the scenarios with a code whose n-th share is held by the n-th learner.
 
     Args:
-        candidate: C, shape (R, M) with R at most N, the learners of the scenarios.
-        moved: Bytes of its rows.
+        candidate: A code of at most as many learners as the scenarios have.
+        moved: Bytes of its shares.
         likely: The scenarios.
         links: Between the services.
         max_variance: Limit of ``Arrivals``.
     """
     code = candidate.code
     working = np.flatnonzero(code.load)
-    busy_s = (code.load * likely.unit_s[:, : code.rows] + likely.delay_s[:, : code.rows])[
+    busy_s = (code.load * likely.unit_s[:, : code.learners] + likely.delay_s[:, : code.learners])[
         :, working
     ]
     arrival_s = arrival_times(busy_s, moved, links)

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.codes.base import Code, codes, make_code
+from fullrank.codes.base import Code, codes
+from fullrank.codes.dealing import deal_code
 from fullrank.common.types import IntArray, LearnerId, Matrix, Times
 from fullrank.planning.costs import Traffic
 from fullrank.runs.record import IterationRecord
@@ -30,7 +31,7 @@ class Observation:
     round_s: float
     """Time from the assignment to the commit."""
     moved: Traffic
-    """Bytes of each learner's row."""
+    """Bytes of each learner's rows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -72,19 +73,19 @@ def observation_of_record(
     Args:
         record: The iteration.
         code: Its code.
-        moved: Bytes that each row of a matrix moves.
+        moved: Bytes that each learner's rows move.
     """
     if record.attempt > 0 or not record.arrival_s:
         return None
     learners = tuple(sorted(record.rows))
-    rows = [record.rows[learner] for learner in learners]
+    shares = [record.rows[learner] // code.rows_per_learner for learner in learners]
     return Observation(
         learners=learners,
-        load=code.load[rows],
+        load=code.load[shares],
         compute_s=np.array([record.compute_s.get(learner, np.nan) for learner in learners]),
         arrival_s=np.array([record.arrival_s.get(learner, np.nan) for learner in learners]),
         round_s=max(record.arrival_s.values()),
-        moved=moved(code.matrix[rows]),
+        moved=moved(code.blocks[shares]),
     )
 
 
@@ -94,10 +95,16 @@ def label_of_record(record: IterationRecord) -> str:
     return ",".join([record.code, *params])
 
 
-def code_of_record(record: IterationRecord, *, units: int, seed: int) -> Code:
+def code_of_record(
+    record: IterationRecord, *, units: int, seed: int, target: Matrix | None = None
+) -> Code:
     """The code of a recorded iteration, built again; parameters but the tolerance are defaults."""
-    return make_code(
-        record.code, rows=record.code_rows, units=units, seed=seed, **_params_of(record)
+    return deal_code(
+        codes.build(record.code, **_params_of(record)),
+        learners=record.code_rows // record.rows_per_learner,
+        units=units,
+        seed=seed,
+        target=target,
     )
 
 

@@ -75,13 +75,13 @@ class Planner:
         self._recent.clear()
 
     def plan(self, learners: Sequence[LearnerId]) -> Plan:
-        """The code of the next iterations, row r held by the r-th of the learners.
+        """The code of the next iterations, its n-th share held by the n-th of the learners.
 
         Raises:
             CodeError: No code for so many learners survives a loss.
         """
         options = candidates(
-            rows=len(learners), units=self._units, seed=self._seed, target=self._target
+            learners=len(learners), units=self._units, seed=self._seed, target=self._target
         )
         if not options:
             raise CodeError(
@@ -107,9 +107,9 @@ class Planner:
             self._keep(self._history.since_of_newest_code(since))
 
     def _traffic(self, candidate: Candidate) -> Traffic:
-        """Bytes of the rows that combine at least one unit."""
+        """Bytes of the shares with at least one unit."""
         if candidate not in self._traffic_of:
-            matrix = candidate.code.matrix[candidate.code.load > 0]
+            matrix = candidate.code.blocks[candidate.code.load > 0]
             self._traffic_of[candidate] = self._moved(matrix)
         return self._traffic_of[candidate]
 

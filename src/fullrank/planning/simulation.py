@@ -51,7 +51,7 @@ def simulate(
 
     Args:
         cluster: Machines and links.
-        code: C, one row a learner.
+        code: C and the learners of its rows.
         delay_model: Delays of the learners after they have computed.
         iterations: K.
         seed: Key of the stragglers, as in a real run, and of the spread of computing times.
@@ -119,14 +119,14 @@ def play(
 ) -> SimulationTrace:
     """Simulate the given iterations; other arguments and errors are those of ``simulate``."""
     learners = np.flatnonzero(code.load)
-    moved = cluster.payload.traffic(code.matrix[learners])
+    moved = cluster.payload.traffic(code.blocks[learners])
     ready_s = cluster.ready_s(moved)
     compute_s = np.array(
         [_compute_s(cluster, code, iteration, seed)[learners] for iteration in iterations]
     )
     delay_s = np.array(
         [
-            delay_model.delays(seed=seed, iteration=iteration, learners=code.rows)[learners]
+            delay_model.delays(seed=seed, iteration=iteration, learners=code.learners)[learners]
             for iteration in iterations
         ]
     )
@@ -148,7 +148,7 @@ def play(
 def _compute_s(cluster: Cluster, code: Code, iteration: int, seed: int) -> Times:
     """Computing time of every learner, shape (N,)."""
     unit_s = np.asarray(cluster.unit_s)
-    if unit_s.ndim and len(unit_s) != code.rows:
-        raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.rows} rows")
-    normal = stream(seed, "compute", iteration).standard_normal(code.rows)
+    if unit_s.ndim and len(unit_s) != code.learners:
+        raise ConfigError(f"unit_s names {len(unit_s)} learners, the code has {code.learners}")
+    normal = stream(seed, "compute", iteration).standard_normal(code.learners)
     return np.asarray(code.load * unit_s * np.exp(cluster.spread * (normal - cluster.spread / 2)))

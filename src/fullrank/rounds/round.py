@@ -55,7 +55,7 @@ class Round:
     ) -> None:
         self.iteration = iteration
         self.received: list[LearnerId] = []
-        """J as learners, in order of arrival."""
+        """Learners of the rows J, each once, in order of arrival."""
         self._decoding = decoding or ExactDecoding()
         self._contributions = Contributions(code, sizes=target_sizes, grid=grid)
 
@@ -114,7 +114,8 @@ class Round:
         self._contributions.add(
             Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest, items=items)
         )
-        self.received.append(learner)
+        if learner not in self.received:
+            self.received.append(learner)
         return True
 
     @property

@@ -20,7 +20,15 @@ _TIMES = {
 }
 """Fields of a timeline, and the fields of a record that map learners to their values."""
 _CONVERTED = {
-    *("rows", "side_returns", "received", "timelines", "update_digest", "quarantined"),
+    *(
+        "rows",
+        "rows_per_learner",
+        "side_returns",
+        "received",
+        "timelines",
+        "update_digest",
+        "quarantined",
+    ),
     *("bytes_sent", "bytes_received"),
 }
 _SAME = tuple(name for name in pb.Iteration.DESCRIPTOR.fields_by_name if name not in _CONVERTED)
@@ -32,6 +40,7 @@ def encode_iteration(record: IterationRecord) -> pb.Iteration:
     return pb.Iteration(
         **{name: getattr(record, name) for name in _SAME},
         rows=record.code_rows,
+        rows_per_learner=record.rows_per_learner,
         side_returns=_known(record.side_returns),
         received=record.received,
         timelines=_timelines(record),
@@ -66,6 +75,7 @@ def decode_iteration(message: pb.Iteration) -> IterationRecord:
     return IterationRecord(
         **fields,
         code_rows=message.rows,
+        rows_per_learner=message.rows_per_learner or 1,
         side_returns=dict(message.side_returns),
         received=tuple(message.received),
         late=tuple(timeline.learner for timeline in message.timelines if timeline.late),

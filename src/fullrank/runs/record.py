@@ -32,8 +32,10 @@ class IterationRecord:
     code: str
     code_rows: int = 0
     """R; 0 in files of earlier versions, as in the fields below that may be empty."""
+    rows_per_learner: int = 1
+    """Consecutive rows that each learner holds."""
     tolerance: int = 0
-    """Rows that may be lost in any case."""
+    """Learners that may be lost in any case."""
     variant: str = ""
     """Origin of the environment's dynamics and rewards, for example ``openai`` or ``mpe2``."""
     return_mean: float | None
@@ -58,20 +60,21 @@ class IterationRecord:
     sent_s: Mapping[LearnerId, float] = field(default_factory=dict)
     """Time at which each received learner began to send, measured in the same way."""
     arrival_s: Mapping[LearnerId, float] = field(default_factory=dict)
-    """Time at which each coded vector had arrived, seconds since the first assignment."""
+    """Time at which all coded vectors of each learner had arrived, seconds since the first
+    assignment."""
     decodable_s: float | None = None
     """Time at which the received rows reached rank M, seconds since the first assignment."""
     audited: Mapping[LearnerId, int] = field(default_factory=dict)
     """Units of each learner, late ones included, whose digest was compared with the committed
     one."""
     rows: Mapping[LearnerId, int] = field(default_factory=dict)
-    """The row of C that each learner was assigned."""
+    """The row of C that each learner was assigned, the first of them where it holds several."""
     decode_s: float
     """Time to decode and check, seconds."""
     received: tuple[LearnerId, ...]
-    """J: the learners whose rows were used, in order of arrival."""
+    """Learners of the rows J that were used, in order of arrival."""
     late: tuple[LearnerId, ...]
-    """Learners with an assigned row that the commit did not wait for."""
+    """Learners with assigned rows of which the commit did not wait for any."""
     exact: bool
     """True if the committed bits are independent of J."""
     condition: float | None

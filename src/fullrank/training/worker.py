@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from fullrank.algorithms import Gradients, Problem
-from fullrank.codes import support
+from fullrank.codes import Code, support
 from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest
 from fullrank.rounds.reports import reporter_of
@@ -25,6 +25,16 @@ class AssignedRow:
         """Build a row from the coefficients of all units, shape (M,)."""
         units = tuple(support(coefficients))
         return cls(row=row, units=units, coefficients=tuple(map(float, coefficients[list(units)])))
+
+
+def assigned_rows(code: Code, learner: int) -> list[AssignedRow]:
+    """The rows of one learner's share of a code; empty ones are left out."""
+    first = learner * code.rows_per_learner
+    return [
+        AssignedRow.of(row, coefficients)
+        for row, coefficients in enumerate(code.blocks[learner], start=first)
+        if coefficients.any()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

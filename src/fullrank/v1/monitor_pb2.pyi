@@ -165,6 +165,7 @@ class Iteration(_message.Message):
     BYTES_RECEIVED_FIELD_NUMBER: _builtins.int
     VARIANCE_FIELD_NUMBER: _builtins.int
     WIN_RATE_FIELD_NUMBER: _builtins.int
+    ROWS_PER_LEARNER_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -172,7 +173,7 @@ class Iteration(_message.Message):
     attempt: _builtins.int
     """Times that rows were assigned again within the iteration."""
     code: _builtins.str
-    """Name of the code, its R rows, and the number of them that may be lost in any case."""
+    """Name of the code, its R rows, and the number of learners that may be lost in any case."""
     rows: _builtins.int
     tolerance: _builtins.int
     variant: _builtins.str
@@ -203,13 +204,15 @@ class Iteration(_message.Message):
     """Share of the episodes that ended with a win; absent if none ended or the environment has no
     wins.
     """
+    rows_per_learner: _builtins.int
+    """Consecutive rows that each learner holds; 0: one."""
     @_builtins.property
     def side_returns(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
         """The same for each side of the agents; sides without a finished episode are left out."""
 
     @_builtins.property
     def received(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """J: the learners whose rows were used, in order of arrival."""
+        """Learners of the rows J that were used, in order of arrival."""
 
     @_builtins.property
     def timelines(self) -> _containers.RepeatedCompositeFieldContainer[Global___Timeline]:
@@ -253,10 +256,11 @@ class Iteration(_message.Message):
         bytes_received: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
         variance: _builtins.float | None = ...,
         win_rate: _builtins.float | None = ...,
+        rows_per_learner: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "return_mean", b"return_mean", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "side_returns", b"side_returns", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015
@@ -302,9 +306,9 @@ class Timeline(_message.Message):
     AUDITED_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     row: _builtins.int
-    """The row of C."""
+    """The row of C, the first of them where the learner holds several."""
     late: _builtins.bool
-    """The commit did not wait for its row."""
+    """The commit did not wait for any of its rows."""
     assigned_s: _builtins.float
     """The assignment was handed to its stream."""
     started_s: _builtins.float
@@ -316,7 +320,7 @@ class Timeline(_message.Message):
     sent_s: _builtins.float
     """It began to send its coded vector."""
     arrived_s: _builtins.float
-    """Its coded vector had arrived."""
+    """Its coded vectors had arrived."""
     audited: _builtins.int
     """Units whose digest, sent by this learner, was compared with the committed one."""
     def __init__(
@@ -402,7 +406,7 @@ class GetCodeResponse(_message.Message):
     units: _builtins.int
     """M, columns of C."""
     tolerance: _builtins.int
-    """The largest s such that any s rows may be lost, and its proof: "closed form", "exhaustive" or
+    """The largest s such that any s learners may be lost, and its proof: "closed form", "exhaustive" or
     "generic".
     """
     certificate: _builtins.str

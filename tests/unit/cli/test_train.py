@@ -29,14 +29,9 @@ def test_a_run_directory_that_cannot_be_made_is_one_line(
     ("words", "complaint"),
     [
         (
-            ("--agents", "8", "--learners", "4"),
-            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
-            "--agents, or a lower code.tolerance",
-        ),
-        (
-            ("--env", "tests.unit.environments.test_pettingzoo:Counting", "--learners", "3"),
-            "cyclic needs learners >= agents + tolerance: 3 < 3 + 1; use --learners 4, fewer "
-            "--agents, or a lower code.tolerance",
+            ("--agents", "8", "--learners", "1"),
+            "code.tolerance = 1 lost learners needs more than 1 learners: use --learners 2 or a "
+            "lower code.tolerance",
         ),
         (
             ("--set", "code.tolerance=two"),

@@ -80,18 +80,9 @@ def test_learners_follow_the_number_of_agents_of_an_environment_that_has_its_own
     ("overrides", "message"),
     [
         (
-            ("learners=4", "environment.agents=8"),
-            "cyclic needs learners >= agents + tolerance: 4 < 8 + 1; use --learners 9, fewer "
-            "--agents, or a lower code.tolerance",
-        ),
-        (
-            ("learners=4", "environment.agents=8", "code.name=mds"),
-            "mds needs learners >= agents: 4 < 8; use --learners 9 or fewer --agents",
-        ),
-        (
-            ("learners=9", "environment.agents=8", "code.name=ldpc"),
-            "ldpc has no code with rows = 9, units = 8; for 9 rows there are (M=6, w=3, gamma=1), "
-            "(M=4, w=3, gamma=2), (M=2, w=3, gamma=3); each learner has a row: use --learners 10",
+            ("learners=2", "environment.agents=8", "code.tolerance=2"),
+            "code.tolerance = 2 lost learners needs more than 2 learners: use --learners 3 or a "
+            "lower code.tolerance",
         ),
     ],
 )

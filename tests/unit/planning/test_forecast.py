@@ -26,7 +26,7 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: 
     cluster = Cluster(
         unit_s=0.1, spread=0.3, bandwidth=bandwidth, replay_bandwidth=bandwidth, payload=PAYLOAD
     )
-    for candidate in candidates(rows=6, units=4, seed=0):
+    for candidate in candidates(learners=6, units=4, seed=0):
         code = candidate.code
         played = play(
             cluster, code, Exponential(), iterations=range(30), seed=3, max_variance=max_variance
@@ -46,7 +46,7 @@ def test_a_forecast_is_what_the_simulator_plays(bandwidth: float, max_variance: 
 
 def test_the_bandwidth_is_found_from_the_least_overhead() -> None:
     true = Links(bandwidth=3e4, replay_bandwidth=3e4)
-    code = candidates(rows=6, units=4, seed=0)[0].code
+    code = candidates(learners=6, units=4, seed=0)[0].code
     moved, busy_s = PAYLOAD.traffic(code.matrix), np.multiply(0.01, code.load, dtype=np.float64)
     overhead_s = (arrival_times(busy_s[None], moved, true)[0] - busy_s).min()
     fitted = fit_links(np.full(5, overhead_s), busy_s, moved)
@@ -54,7 +54,7 @@ def test_the_bandwidth_is_found_from_the_least_overhead() -> None:
 
 
 def test_wires_that_cost_nothing_are_not_looked_into() -> None:
-    code = candidates(rows=6, units=4, seed=0)[0].code
+    code = candidates(learners=6, units=4, seed=0)[0].code
     assert (
         fit_links(
             np.full(5, 1e-5),

@@ -76,12 +76,12 @@ def test_the_plan_names_the_times_it_compared() -> None:
     assert [each.cautious_s for each in plan.forecasts] == sorted(
         each.cautious_s for each in plan.forecasts
     )
-    assert len(plan.forecasts) == len(candidates(rows=15, units=8, seed=0))
+    assert len(plan.forecasts) == len(candidates(learners=15, units=8, seed=0))
 
 
 def observe(planner: Planner, *, stopped: set[int], iterations: int) -> None:
     """Learners 0 to 5 hold cyclic(1) of three units; stopped ones send nothing."""
-    code = candidates(rows=6, units=3, seed=0)[0].code
+    code = candidates(learners=6, units=3, seed=0)[0].code
     for _ in range(iterations):
         here = np.array([learner not in stopped for learner in range(6)])
         planner.observe(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from fullrank.algorithms.base import Algorithm, Parameters, Problem
 from fullrank.codes import support
-from fullrank.common.types import Matrix, UnitIndex, Vector
+from fullrank.common.types import Matrix, UnitIndex
 from fullrank.planning.costs import sections_of
 from fullrank.replay.samplers import Sample
 from fullrank.rpc.codec import (
@@ -26,37 +26,42 @@ from fullrank_controller.membership.row_assignment import RowAssignment
 class AssignmentEncoder:
     """Encodes the assignments of one epoch.
 
-    Sections that every row needs are encoded once. Large ones travel in messages that are the same
-    objects for all streams; small ones are joined to the rest, which saves a write.
+    Sections that every learner needs are encoded once. Large ones travel in messages that are the
+    same objects for all streams; small ones are joined to the rest, which saves a write.
 
     Args:
         problem: Says which sections each unit reads.
         parameters: Broadcast; they must not change during ``refresh``.
-        matrix: C; the support of a row decides which sections it needs.
+        blocks: Rows of C by share, shape (shares, k, M); the units of a share decide which
+            sections it needs.
 
     Attributes:
         version: Version of the encoded parameters; None before the first.
     """
 
-    def __init__(self, problem: Problem, parameters: Parameters, matrix: Matrix) -> None:
+    def __init__(self, problem: Problem, parameters: Parameters, blocks: Matrix) -> None:
         self.version: int | None = None
         self._problem, self._parameters = problem, parameters
-        needed = [sections_of(support(row), problem.needs) for row in matrix]
+        needed = [sections_of(support(rows.any(axis=0)), problem.needs) for rows in blocks]
         self._needed = sorted(set().union(*needed))
         self._common = sorted(set.intersection(*map(set, needed)))
         self._private = [[id_ for id_ in ids if id_ not in self._common] for ids in needed]
         self._assignments = [
-            self._constant_part(row, coefficients) for row, coefficients in enumerate(matrix)
+            self._constant_part(share, coefficients) for share, coefficients in enumerate(blocks)
         ]
         self._encoded: dict[int, list[EncodedField]] = {}
         self._shared: list[bytes] = []
 
-    def _constant_part(self, row: int, coefficients: Vector) -> pb.Assignment:
+    def _constant_part(self, share: int, block: Matrix) -> pb.Assignment:
         """The fields that are equal in all rounds of the epoch."""
-        units = support(coefficients)
+        rows = enumerate(block, start=share * len(block))
         return pb.Assignment(
-            rows=[pb.Row(row=row, units=units, coefficients=coefficients[units])],
-            sections=[*self._private[row], *self._common],
+            rows=[
+                pb.Row(row=row, units=units, coefficients=coefficients[units])
+                for row, coefficients in rows
+                if (units := support(coefficients))
+            ],
+            sections=[*self._private[share], *self._common],
         )
 
     def refresh(self, version: int) -> None:
@@ -79,11 +84,13 @@ class AssignmentEncoder:
         for section in sections:
             yield from self._encoded[section]
 
-    def encode(self, row: int, *, ids: Ids, sample: Sample, deadline_s: float) -> EncodedAssignment:
-        """Encode a row of C, the sections that only it needs, then the common ones."""
-        assignment = self._assignments[row]
+    def encode(
+        self, share: int, *, ids: Ids, sample: Sample, deadline_s: float
+    ) -> EncodedAssignment:
+        """Encode the rows of a share, the sections that only it needs, then the common ones."""
+        assignment = self._assignments[share]
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
-        return self._pack(assignment, self._private[row], shared=self._shared)
+        return self._pack(assignment, self._private[share], shared=self._shared)
 
     def encode_units(
         self, rows: Mapping[int, UnitIndex], *, ids: Ids, sample: Sample, deadline_s: float
@@ -131,7 +138,7 @@ class Broadcaster:
         """The encoder of the assignment with the parameters of ``version``."""
         if self._current is None or self._current[0] is not assignment:
             encoder = AssignmentEncoder(
-                self._algorithm.problem, self._algorithm.parameters, assignment.code.matrix
+                self._algorithm.problem, self._algorithm.parameters, assignment.code.blocks
             )
             self._current = assignment, encoder
         await self.refresh(version)

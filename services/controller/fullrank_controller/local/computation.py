@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
+import numpy as np
+
 from fullrank.codes import Code, Decoder
 from fullrank.codes.targets import described
 from fullrank.common.errors import NotDecodable
@@ -58,7 +60,7 @@ class Computation:
         units, exact = len(self._problem.units), self._problem.data.exact
         self.code: Code = code_of(config, units=units, target=self._problem.target)
         self.rows = working_rows(self.code)
-        self.load = units if exact else int(self.code.load.sum())
+        self.load = units if exact else int(np.count_nonzero(self.code.matrix))
         self._compute = self._compute_units if exact else self._compute_rows
         self._condition = self._condition_of_all()
 

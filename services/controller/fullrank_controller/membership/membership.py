@@ -130,11 +130,12 @@ class Membership:
             )
         )
         log.info(
-            "epoch epoch=%d code=%s rows=%d spares=%d tolerance=%d certificate=%s moved_units=%d "
-            "shared_domains=%d",
+            "epoch epoch=%d code=%s rows=%d rows_per_learner=%d spares=%d tolerance=%d "
+            "certificate=%s moved_units=%d shared_domains=%d",
             fresh.epoch,
             code.name,
             code.rows,
+            code.rows_per_learner,
             fresh.spares,
             code.tolerance,
             code.certificate,
@@ -148,8 +149,8 @@ class Membership:
         self._progress.withdraw_caveat("tolerance")
         if tolerance < least:
             caveat = (
-                f"{tolerance} losses are tolerated, controller.min_tolerance asks for {least}: "
-                "start more learners, or choose another code"
+                f"the loss of {tolerance} learners is tolerated, controller.min_tolerance asks "
+                f"for {least}: start more learners, or choose another code"
             )
             self._progress.record_caveat("tolerance", caveat)
             log.warning("tolerance %s", caveat)

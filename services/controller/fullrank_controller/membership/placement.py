@@ -1,4 +1,4 @@
-"""Placement of rows: holders of a unit in different failure domains, and few units moved.
+"""Placement of shares: holders of a unit in different failure domains, and few units moved.
 
 The first objective is the number of failure domains that the holders of a unit share, the second
 the number of units that a learner has not computed before. Without domains to choose between, the
@@ -19,10 +19,10 @@ Domain: TypeAlias = tuple[str, ...]
 
 
 class Placement(NamedTuple):
-    """Learners of the rows, with the costs of their choice."""
+    """Learners of the shares, with the costs of their choice."""
 
     holders: tuple[int, ...]
-    """Index of the learner that holds each row."""
+    """Index of the learner that holds each share."""
     shared: int
     """Shared failure domains, summed over units and pairs of their holders."""
     changed: int
@@ -30,11 +30,11 @@ class Placement(NamedTuple):
 
 
 def place(support: BoolArray, domains: Sequence[Domain], held: BoolArray) -> Placement:
-    """Place each row on a learner of its own; deterministic.
+    """Place each share on a learner of its own; deterministic.
 
     Args:
-        support: True where a row combines a unit, shape (R, M).
-        domains: Failure domains of each learner; at least R learners.
+        support: True where a row of the share combines a unit, shape (shares, M).
+        domains: Failure domains of each learner; at least as many as shares.
         held: True where a learner computed a unit before, shape (learners, M).
     """
     learners, rows = len(domains), len(support)

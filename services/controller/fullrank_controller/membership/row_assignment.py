@@ -1,4 +1,7 @@
-"""The assignment of an epoch: its code C and the holders of its rows."""
+"""The assignment of an epoch: its code C and the holders of its rows.
+
+The code has a *share* for each learner: a row, or several consecutive ones.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -6,11 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from fullrank.codes import Code, codes, make_code
+from fullrank.codes import Code, codes
 from fullrank.codes.base import CodeFamily
-from fullrank.codes.conditions import decodable, loss_patterns
+from fullrank.codes.conditions import decodable, loss_patterns, rows_held
+from fullrank.codes.dealing import deal_code
 from fullrank.codes.decoding.completion import completing_units
-from fullrank.codes.targets import each_unit, rank_of
 from fullrank.common.errors import CodeError
 from fullrank.common.types import BoolArray, LearnerId, Matrix, UnitIndex
 from fullrank.config.tree import PluginSettings
@@ -35,7 +38,7 @@ class RowAssignment:
     holders: dict[int, Member]
     """Holder of each row, extra rows included; rows of departed learners are absent."""
     members: int
-    """Learners among which the rows were placed; those without a row are spares."""
+    """Learners among which the shares were placed; those without a row are spares."""
     placement: Placement
     """Quality of the current placement."""
     extra_rows: dict[int, UnitIndex] = field(default_factory=dict)
@@ -44,14 +47,15 @@ class RowAssignment:
     @property
     def spares(self) -> int:
         """Number of learners that got no row."""
-        return max(0, self.members - len(working_rows(self.code)))
+        return max(0, self.members - len(working_shares(self.code)))
 
     def vacant(self) -> list[int]:
-        """Rows without a holder."""
-        return [row for row in working_rows(self.code) if row not in self.holders]
+        """Shares without a holder."""
+        held = {row // self.code.rows_per_learner for row in self.holders}
+        return [share for share in working_shares(self.code) if share not in held]
 
     def remaining_tolerance(self) -> int:
-        """Rows that may still be lost; negative when the guarantee no longer holds."""
+        """Learners that may still be lost; negative when the guarantee no longer holds."""
         return self.code.tolerance - len(self.vacant())
 
     def drop_absent(self, members: Sequence[Member]) -> None:
@@ -59,13 +63,13 @@ class RowAssignment:
         self.holders = {row: held for row, held in self.holders.items() if held in members}
 
     def fill(self, members: Sequence[Member]) -> bool:
-        """Give vacant rows to spares between rounds.
+        """Give vacant shares to spares between rounds.
 
         Returns:
             False if another code would employ more learners: one has no row though it could have
-            one, as a newcomer does, or the spares are too few for the vacant rows.
+            one, as a newcomer does, or the spares are too few for the vacant shares.
         """
-        idle, vacant = len(members) - len(self.holders), len(self.vacant())
+        idle, vacant = len(members) - len(set(self.holders.values())), len(self.vacant())
         if vacant and idle >= vacant:
             self.holders, self.placement = _placed(self.code, members, self.held(members))
             idle -= vacant
@@ -78,10 +82,10 @@ class RowAssignment:
         return not completing_units(rows, target=self.code.target)
 
     def held(self, members: Sequence[Member]) -> BoolArray:
-        """Units that each of the members computes, shape (members, M)."""
+        """Units that each of the members computes in rows of C, shape (members, M)."""
         units = np.zeros((len(members), self.code.units), np.bool_)
         for row, holder in self.holders.items():
-            if holder in members:
+            if row < self.code.rows and holder in members:
                 units[members.index(holder)] |= self.code.matrix[row] != 0
         return units
 
@@ -109,12 +113,20 @@ class RowAssignment:
         self.holders = {row: held for row, held in self.holders.items() if row < self.code.rows}
 
 
-def working_rows(code: Code) -> list[int]:
-    """Rows that combine at least one unit; ``uncoded`` has empty rows when R > M."""
-    return [row for row, load in enumerate(code.load) if load]
+def working_shares(code: Code) -> list[int]:
+    """Shares with at least one unit; with more learners than rows the last shares are empty."""
+    return [share for share, load in enumerate(code.load) if load]
 
 
-def largest_code(
+def working_rows(code: Code, shares: Iterable[int] | None = None) -> list[int]:
+    """Rows that combine at least one unit; of some shares only, if they are given."""
+    each = code.rows_per_learner
+    chosen = range(code.learners) if shares is None else shares
+    rows = [row for share in chosen for row in range(share * each, (share + 1) * each)]
+    return [row for row in rows if code.matrix[row].any()]
+
+
+def code_of_learners(
     name: str,
     params: Mapping[str, Any],
     *,
@@ -123,20 +135,21 @@ def largest_code(
     seed: int,
     target: Matrix | None = None,
 ) -> Code | None:
-    """The code with the most rows R <= learners that exists, or None.
+    """The code of N learners, or None.
 
-    When learners have left, a family that sets its tolerance keeps as much as it can: at most
-    R - rank(T), at least R - M.
+    A tolerance set by the parameters is kept while more learners are there, and lowered otherwise.
     """
-    target = each_unit(units) if target is None else target
-    least = rank_of(target)
-    for rows in range(learners, least - 1, -1):
-        spare = range(rows - least, max(-1, rows - units - 1), -1)
-        for wanted in _lowered(codes.get(name), params, spare):
-            try:
-                return make_code(name, rows=rows, units=units, seed=seed, target=target, **wanted)
-            except CodeError:
-                continue
+    for wanted in _lowered(codes.get(name), params, range(learners - 1, -1, -1)):
+        try:
+            return deal_code(
+                codes.build(name, **wanted),
+                learners=learners,
+                units=units,
+                seed=seed,
+                target=target,
+            )
+        except CodeError:
+            continue
     return None
 
 
@@ -162,7 +175,7 @@ def make_assignment(
     target: Matrix | None = None,
     previous: RowAssignment | None = None,
 ) -> RowAssignment | None:
-    """Assign the rows of the largest code that exists; None if the members are too few for any.
+    """Assign the rows of the members' code; None if there is no such code.
 
     Args:
         epoch: Number of the epoch.
@@ -173,7 +186,7 @@ def make_assignment(
         target: T that the code has to recover; by default every unit.
         previous: The assignment before; learners keep what they computed as far as possible.
     """
-    code = largest_code(
+    code = code_of_learners(
         requested.name,
         requested.params,
         learners=len(members),
@@ -200,10 +213,13 @@ def _placed(
     code: Code, members: Sequence[Member], held: BoolArray
 ) -> tuple[dict[int, Member], Placement]:
     """Holders of the rows by row, and the placement behind them."""
-    rows = working_rows(code)
-    placement = place(code.matrix[rows] != 0, [member.domain for member in members], held)
+    shares = working_shares(code)
+    support = np.asarray(code.blocks[shares].any(axis=1))
+    placement = place(support, [member.domain for member in members], held)
     return {
-        row: members[index] for row, index in zip(rows, placement.holders, strict=True)
+        row: members[index]
+        for share, index in zip(shares, placement.holders, strict=True)
+        for row in working_rows(code, [share])
     }, placement
 
 
@@ -213,9 +229,10 @@ def _verify_tolerance(code: Code) -> None:
     Raises:
         CodeError: Fewer losses than stated make the code undecodable.
     """
-    patterns = loss_patterns(code.rows, code.tolerance, limit=RECHECKED)
+    kept = loss_patterns(code.learners, code.tolerance, limit=RECHECKED)
+    patterns = rows_held(kept, code.rows_per_learner)
     if not decodable(code.matrix, patterns, target=code.target).all():
         raise CodeError(
-            f"{code.name} with {code.rows} rows and {code.units} units does not tolerate the "
-            f"{code.tolerance} losses it states ({code.certificate}); choose another code"
+            f"{code.name} with {code.learners} learners and {code.units} units does not tolerate "
+            f"the {code.tolerance} losses it states ({code.certificate}); choose another code"
         )

@@ -34,6 +34,7 @@ class DecidedIteration:
             attempt=decided.ids.attempt,
             code=decided.code.name,
             code_rows=decided.code.rows,
+            rows_per_learner=decided.code.rows_per_learner,
             tolerance=decided.code.tolerance,
             variant=self.variant,
             return_mean=float(returns.mean()) if len(returns) else None,

@@ -92,9 +92,11 @@ class Auditor:
         if self.is_due(round_.iteration):
             self._run.reception.file_queued_reports()
             self._iteration = round_.iteration
+            assignment = result.opened.assignment
+            members = list(set(assignment.holders.values()))
             self._holdings = {
-                learner: support(round_.coefficients(row))
-                for learner, row in result.timeline.rows.items()
+                member.learner: support(units)
+                for member, units in zip(members, assignment.held(members), strict=True)
             }
         return Evidence(
             sample=sample, digests=decision.reports, reports=_vouched(reports, decision.reports)

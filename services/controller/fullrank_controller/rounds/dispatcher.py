@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import groupby
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import LearnerId, UnitIndex
@@ -47,14 +48,19 @@ class Dispatcher:
         self._deadline_s = deadline_s
 
     async def assign(self, rows: Sequence[int]) -> None:
-        """Encode and send rows of C; the first ones travel while the next are encoded."""
+        """Encode and send rows of C by share; the first ones travel while the next are encoded.
+
+        Args:
+            rows: Whole shares, ascending.
+        """
         holders, ids = self._opened.assignment.holders, self._opened.ids
         self._record((row, holders[row]) for row in rows)
-        for row in rows:
+        each = self._opened.assignment.code.rows_per_learner
+        for share, (first, *_) in groupby(rows, key=lambda row: row // each):
             encoded = self._encoder.encode(
-                row, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+                share, ids=ids, sample=self._sample, deadline_s=self._deadline_s
             )
-            await self._send(holders[row], row, encoded)
+            await self._send(holders[first], first, encoded)
 
     async def assign_units(self, units: Mapping[LearnerId | None, Sequence[UnitIndex]]) -> bool:
         """Have units computed as extra rows, in a new attempt; False if no learner is idle.

@@ -50,9 +50,9 @@ class OpenRound:
         return any(row not in self.round.rows for row in self.assignment.holders)
 
     def unanswered(self) -> list[Member]:
-        """Holders of the rows that have not arrived."""
+        """Holders of the rows that have not arrived, each once."""
         holders = self.assignment.holders
-        return [holders[row] for row in holders.keys() - self.round.rows]
+        return list({holders[row] for row in holders.keys() - self.round.rows})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,5 +65,5 @@ class RoundResult:
 
     @property
     def late(self) -> tuple[LearnerId, ...]:
-        """Learners that were assigned a row and had not answered."""
+        """Learners that were assigned rows and of which none had arrived."""
         return tuple(sorted(self.timeline.rows.keys() - set(self.opened.round.received)))

@@ -73,7 +73,7 @@ class RoundRunner:
             timeline=self._timeline,
             deadline_s=deadline_s,
         )
-        self._single_units = bool((opened.assignment.code.load <= 1).all())
+        self._single_units = bool(((opened.assignment.code.matrix != 0).sum(axis=1) <= 1).all())
         self._last: Decision = Waiting()
 
     async def run(self) -> RoundResult:

@@ -38,7 +38,11 @@ class Timeline:
         self.assigned_s.setdefault(learner, self.elapsed_s())
 
     def arrived(self, event: Arrived, holder: Member | None) -> None:
-        """Record a vector; without a holder, when its sender has left, less is known of it."""
+        """Record a vector; without a holder, when its sender has left, less is known of it.
+
+        Of several vectors of a learner, the first tells when it began to send, the last when all
+        had arrived.
+        """
         learner, now_s = event.learner, self.elapsed_s()
         self.compute_s[learner] = event.compute_s
         self.arrival_s[learner] = now_s
@@ -46,7 +50,7 @@ class Timeline:
             assigned_s = self.assigned_s.get(learner, 0.0)
             written_s = max(assigned_s, holder.outbox.assigned_at - self.began_at)
             self.started_s[learner] = min(written_s + event.started_s, now_s)
-            self.sent_s[learner] = min(written_s + event.sent_s, now_s)
+            self.sent_s.setdefault(learner, min(written_s + event.sent_s, now_s))
 
     def decodable(self) -> None:
         """Record when the received rows first became decodable."""

@@ -44,7 +44,7 @@ def sections() -> Sections:
 
 @pytest.fixture
 def encoder(sections: Sections) -> AssignmentEncoder:
-    return AssignmentEncoder(cast(Problem, sections), cast(Parameters, sections), MATRIX)
+    return AssignmentEncoder(cast(Problem, sections), cast(Parameters, sections), MATRIX[:, None])
 
 
 def received(encoded: EncodedAssignment) -> tuple[pb.Assignment, dict[int, list[float]]]:

@@ -71,23 +71,21 @@ async def test_a_spare_takes_a_vacant_row_without_a_new_code() -> None:
     assert before.holders[0] is members[3]
 
 
-async def test_too_few_learners_stall_the_run_until_one_joins() -> None:
+async def test_without_learners_the_run_stalls_until_one_joins() -> None:
     run = make_run()
-    join(run, 2)
     membership = run.membership
     settling = asyncio.create_task(settled(membership))
     async with asyncio.timeout(WAIT_S):
         while run.progress.state != pb.RUN_STATE_STALLED:
             await asyncio.sleep(0)
-    assert run.progress.message == "2 learners cannot hold a cyclic code of 3 units"
+    assert run.progress.message == "0 learners cannot hold a cyclic code of 3 units"
     join(run)
-    assert (await settling).code.rows == 3
+    assert (await settling).code.rows_per_learner == 3
     assert (run.progress.state, run.progress.message) == (pb.RUN_STATE_RUNNING, "")
 
 
-async def test_too_few_learners_fail_the_run_by_policy() -> None:
+async def test_no_learners_fail_the_run_by_policy() -> None:
     run = make_run("controller.undecodable=fail")
-    join(run, 2)
     membership = run.membership
     with pytest.raises(NotDecodable, match="start more learners"):
         await membership.settle(deadline_s=0.01)
@@ -129,13 +127,13 @@ async def test_the_run_begins_without_learners_that_are_late() -> None:
 
 
 async def test_a_code_that_cannot_tolerate_enough_is_not_made_anew_each_round() -> None:
-    run = make_run("controller.min_tolerance=1", "learners=3")
-    join(run, 3)
+    run = make_run("controller.min_tolerance=1", "learners=1")
+    join(run)
     membership = run.membership
     first = await settled(membership)
     assert await settled(membership) is first
     [caveat] = run.progress.caveats
-    assert "0 losses are tolerated, controller.min_tolerance asks for 1" in caveat
+    assert "the loss of 0 learners is tolerated, controller.min_tolerance asks for 1" in caveat
     join(run)
     assert (await settled(membership)).code.tolerance == 1
     assert not run.progress.caveats

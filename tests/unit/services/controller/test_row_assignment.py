@@ -12,7 +12,7 @@ from fullrank_controller.membership import row_assignment as module
 from fullrank_controller.membership.roster import Member, Roster
 from fullrank_controller.membership.row_assignment import (
     RowAssignment,
-    largest_code,
+    code_of_learners,
     make_assignment,
 )
 
@@ -28,41 +28,54 @@ def assigned(
 
 
 @pytest.mark.parametrize(
-    ("learners", "rows", "tolerance"), [(7, 7, 2), (5, 5, 2), (4, 4, 1), (3, 3, 0)]
+    ("learners", "each", "tolerance"),
+    [(7, 1, 2), (5, 1, 2), (4, 2, 2), (3, 3, 2), (2, 3, 1), (1, 3, 0)],
 )
-async def test_a_cyclic_code_keeps_as_much_tolerance_as_the_learners_allow(
-    learners: int, rows: int, tolerance: int
+async def test_a_code_keeps_its_tolerance_while_more_learners_are_there(
+    learners: int, each: int, tolerance: int
 ) -> None:
     assignment, members = assigned(learners, tolerance=2)
-    assert (assignment.code.rows, assignment.code.tolerance) == (rows, tolerance)
-    assert assignment.holders == dict(enumerate(members))
+    assert (assignment.code.rows_per_learner, assignment.code.tolerance) == (each, tolerance)
+    assert [member.learner for member in members] == sorted(
+        {holder.learner for holder in assignment.holders.values()}
+    )
+    for member in members:
+        rows = assignment.rows_of(member)
+        assert len({row // each for row in rows}) == 1, "a learner has one share"
+    assert assignment.remaining_tolerance() == tolerance
     assert assignment.spares == 0
 
 
-async def test_the_largest_code_that_exists_is_assigned_and_the_rest_are_spares() -> None:
-    existing = {rows for rows in range(4, 9) if largest_code_rows(rows) == rows}
-    assert existing < set(range(4, 9)), "ldpc exists for some sizes only"
-    learners = next(
-        rows for rows in range(8, 3, -1) if rows not in existing and rows > min(existing)
+async def test_learners_beyond_the_largest_code_that_exists_are_spares() -> None:
+    built = {
+        learners: code_of_learners("ldpc", {}, learners=learners, units=4, seed=0)
+        for learners in range(4, 11)
+    }
+    codes = {learners: code for learners, code in built.items() if code is not None}
+    assert codes.keys() == built.keys()
+    largest = {learners: int((code.load > 0).sum()) for learners, code in codes.items()}
+    spared = [learners for learners, rows in largest.items() if rows < learners]
+    assert spared, "ldpc exists for some sizes only"
+    for learners in spared:
+        rows = max(rows for other, rows in largest.items() if other <= learners)
+        assert (codes[learners].learners, largest[learners]) == (learners, rows)
+
+
+async def test_fewer_learners_than_units_hold_several_rows_each() -> None:
+    members = join(make_run(), 2)
+    assignment = make_assignment(
+        0, members, requested=PluginSettings(name="uncoded"), units=UNITS, seed=0
     )
-    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
-    assert code is not None
-    assert code.rows == max(rows for rows in existing if rows < learners)
+    assert assignment is not None
+    assert [assignment.rows_of(member) for member in members] == [[0], [2, 3]]
+    assert assignment.held(members).sum() == UNITS
+    assignment.drop_absent(members[1:])
+    assert (assignment.vacant(), assignment.remaining_tolerance()) == ([0], -1)
 
 
-def largest_code_rows(learners: int) -> int:
-    code = largest_code("ldpc", {}, learners=learners, units=4, seed=0)
-    return code.rows if code else 0
-
-
-async def test_fewer_learners_than_units_hold_no_code() -> None:
-    assert (
-        make_assignment(
-            0, join(make_run(), 2), requested=PluginSettings(name="mds"), units=UNITS, seed=0
-        )
-        is None
-    )
-    assert make_assignment(0, [], requested=PluginSettings(name="mds"), units=UNITS, seed=0) is None
+async def test_nobody_holds_no_code() -> None:
+    requested = PluginSettings(name="mds")
+    assert make_assignment(0, [], requested=requested, units=UNITS, seed=0) is None
 
 
 async def test_empty_rows_are_not_assigned() -> None:
@@ -141,7 +154,7 @@ async def test_a_code_without_its_stated_tolerance_is_not_assigned(
 ) -> None:
     matrix = np.eye(4, UNITS)
     false = Code(name="false", matrix=matrix, known_tolerance=Tolerance(1, "closed form"))
-    monkeypatch.setattr(module, "make_code", lambda *_, **__: false)
+    monkeypatch.setattr(module, "deal_code", lambda *_, **__: false)
     with pytest.raises(CodeError, match="does not tolerate the 1 losses"):
         assigned(4)
 
@@ -150,7 +163,7 @@ async def test_a_code_without_its_stated_tolerance_is_not_assigned(
 async def test_fewer_learners_than_units_hold_a_code_of_their_sum(
     learners: int, tolerance: int
 ) -> None:
-    code = largest_code(
+    code = code_of_learners(
         "fractional",
         {"tolerance": 2},
         learners=learners,
@@ -162,26 +175,19 @@ async def test_fewer_learners_than_units_hold_a_code_of_their_sum(
     assert (code.rows, code.tolerance) == (learners, tolerance)
 
 
-@pytest.mark.parametrize(("learners", "tolerance"), [(7, 2), (5, 1), (4, 0)])
-async def test_a_code_of_all_units_keeps_its_tolerance_for_their_sum_as_for_each(
-    learners: int, tolerance: int
-) -> None:
-    for target in (sum_of_units(4), each_unit(4)):
-        code = largest_code(
+@pytest.mark.parametrize("learners", [7, 6, 5, 4, 3])
+async def test_a_code_keeps_its_tolerance_for_a_sum_as_for_each_unit(learners: int) -> None:
+    for target, most in ((sum_of_units(4), 1), (each_unit(4), 4)):
+        code = code_of_learners(
             "cyclic", {"tolerance": 2}, learners=learners, units=4, seed=0, target=target
         )
         assert code is not None
-        assert (code.rows, code.tolerance) == (learners, tolerance)
+        assert (code.learners, code.tolerance) == (learners, 2)
+        assert code.rows_per_learner <= most
 
 
-async def test_fewer_learners_than_the_rank_of_the_target_hold_no_code() -> None:
-    target = sums_of_groups(2, 2)
-    assert largest_code("fractional", {}, learners=1, units=4, seed=0, target=target) is None
-    assert largest_code("mds", {}, learners=3, units=4, seed=0, target=target) is None
-
-
-async def test_a_tolerance_too_high_for_several_sums_is_lowered_no_further_than_needed() -> None:
-    code = largest_code(
+async def test_several_sums_keep_the_tolerance_of_one() -> None:
+    code = code_of_learners(
         "fractional",
         {"tolerance": 3},
         learners=6,
@@ -190,4 +196,5 @@ async def test_a_tolerance_too_high_for_several_sums_is_lowered_no_further_than_
         target=sums_of_groups(2, 4),
     )
     assert code is not None
-    assert (code.rows, code.tolerance) == (6, 2)
+    assert (code.learners, code.rows_per_learner) == (6, 2)
+    assert code.tolerance >= 3
