@@ -236,7 +236,10 @@ def test_the_switch_riddle_is_solved_with_memory_and_not_without(memory: bool, s
     assert (played.won.mean() > 0.4) == memory
 
 
-def test_too_few_learners_are_refused_by_their_units() -> None:
-    few = config("qmix", parts=4, learners=3, code__name="cyclic")
-    with pytest.raises(CodeError, match=r"learners >= units \+ tolerance: 3 < 4 \+ 1"):
-        _ = LocalRun(few).code
+@pytest.mark.parametrize("learners", [2, 3])
+def test_fewer_learners_than_units_return_one_sum_each(learners: int) -> None:
+    few = config("qmix", parts=4, learners=learners, code__name="cyclic")
+    code = LocalRun(few).code
+    assert (code.rows, code.tolerance) == (learners, 1)
+    coded = [iteration.update_digest for iteration in LocalRun(few).train()]
+    assert coded == [iteration.update_digest for iteration in LocalRun(few, coded=False).train()]

@@ -13,15 +13,16 @@ from rich.table import Table
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.plan import plan
-from fullrank.codes import Code, make_code
+from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import (
     caught_given_losses,
     computation_overhead,
     condition_statistics,
     decodable_given_losses,
 )
+from fullrank.codes.dealing import deal_code
 from fullrank.codes.targets import described, rank_of
-from fullrank.common.errors import ConfigError
+from fullrank.common.errors import ConfigError, TooFewRows
 from fullrank.common.types import JSON
 from fullrank.config.auto_code import code_choices
 
@@ -29,8 +30,9 @@ CHECKED_PATTERNS = 2_000
 """Loss patterns that ``check`` examines for each number of losses."""
 
 NameArgument: TypeAlias = Annotated[str, typer.Argument(help="Name of the code.")]
-RowsOption: TypeAlias = Annotated[
-    int, typer.Option("--rows", help="Number of rows R; a learner has one row.")
+CodeLearnersOption: TypeAlias = Annotated[
+    int,
+    typer.Option("--learners", help="Number of learners N, with a row each or, if few, several."),
 ]
 UnitsOption: TypeAlias = Annotated[int, typer.Option("--units", help="Number of units M.")]
 DrawSeedOption: TypeAlias = Annotated[int, typer.Option("--seed", help="Seed of the random draws.")]
@@ -70,14 +72,14 @@ def list_(as_json: JsonOption = False) -> None:
 def show(
     name: NameArgument,
     *,
-    rows: RowsOption = 15,
+    learners: CodeLearnersOption = 15,
     units: UnitsOption = 8,
     seed: DrawSeedOption = 0,
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Print a code's matrix, load and tolerance."""
-    code = _make(name, rows, units, seed, parameters)
+    code = _make(name, learners, units, seed, parameters)
     if as_json:
         print(json.dumps(_facts(code) | {"matrix": code.matrix.tolist()}, indent=2))
         return
@@ -90,25 +92,27 @@ def show(
 def check(
     name: NameArgument,
     *,
-    rows: RowsOption = 15,
+    learners: CodeLearnersOption = 15,
     units: UnitsOption = 8,
     seed: DrawSeedOption = 0,
     parameters: ParameterOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Print P(decodable) and the conditions of C_J for every number of missing rows.
+    """Print P(decodable) and the conditions of C_J for every number of missing learners.
 
-    A wrong computation is caught where two received rows compute the unit. The condition is blank
-    where the target does not decode.
+    A wrong computation is caught where two received learners compute the unit. The condition is
+    blank where the target does not decode.
     """
-    code = _make(name, rows, units, seed, parameters)
+    code = _make(name, learners, units, seed, parameters)
     outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
     if as_json:
         print(json.dumps(_facts(code) | {"losses": outcomes}, indent=2))
         return
     console = Console()
     _print_facts(console, code)
-    table = Table("rows lost", "P(decodable)", "median kappa", "p99", "worst", "caught", "patterns")
+    table = Table(
+        "learners lost", "P(decodable)", "median kappa", "p99", "worst", "caught", "patterns"
+    )
     for outcome in outcomes:
         numbers = [_number(outcome[key]) for key in ("median", "p99", "worst")]
         of = "all" if outcome["exhaustive"] else "of more"
@@ -118,10 +122,15 @@ def check(
     console.print(table)
 
 
-def _make(name: str, rows: int, units: int, seed: int, parameters: list[str] | None) -> Code:
+def _make(name: str, learners: int, units: int, seed: int, parameters: list[str] | None) -> Code:
+    params = _parsed(parameters)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        code = make_code(name, rows=rows, units=units, seed=seed, **_parsed(parameters))
+        try:  # with a row for each learner, for the family's own target
+            code = make_code(name, rows=learners, units=units, seed=seed, **params)
+        except TooFewRows:
+            family = codes.build(name, **params)
+            code = deal_code(family, learners=learners, units=units, seed=seed)
     for warning in caught:
         typer.echo(f"fullrank: {warning.message}", err=True)
     return code
@@ -151,7 +160,9 @@ def _family(name: str) -> JSON:
 def _facts(code: Code) -> JSON:
     return {
         "name": code.name,
+        "learners": code.learners,
         "rows": code.rows,
+        "rows_per_learner": code.rows_per_learner,
         "units": code.units,
         "target": code.target.tolist(),
         "redundancy": code.redundancy,
@@ -172,30 +183,37 @@ def _caught(code: Code, losses: int) -> float | None:
 
 def _print_facts(console: Console, code: Code) -> None:
     facts = _facts(code)
+    lost = facts["tolerance"]
     console.print(
-        f"{code.name}: {code.rows} rows, {code.units} units, recovers {described(code.target)}, "
-        f"redundancy {code.redundancy:.3g}\n"
-        f"tolerance {facts['tolerance']} ({facts['certificate']}): any {facts['tolerance']} rows "
-        "may be lost\n"
-        f"load {code.load.min()} to {code.load.max()} units a row, computation overhead "
+        f"{code.name}: {code.learners} learners with {_rows_each(code)}, {code.units} units, "
+        f"recovers {described(code.target)}, redundancy {code.redundancy:.3g}\n"
+        f"tolerance {lost} ({facts['certificate']}): any {lost} of {code.learners} learners may be "
+        "lost\n"
+        f"load {code.load.min()} to {code.load.max()} units a learner, computation overhead "
         f"{facts['computation_overhead']:.3g}\n"
         f"a wrong computation with a matching digest is caught before the commit for "
-        f"{_percent(facts['caught'])} of units and sets J if {facts['tolerance']} rows are late, "
+        f"{_percent(facts['caught'])} of units and sets J if {lost} are late, "
         f"for {_percent(facts['caught_in_audits'])} if every learner reports",
         highlight=False,
     )
 
 
 def _matrix_table(code: Code) -> Table:
-    table = Table("row", *(f"u{unit}" for unit in range(code.units)), "load")
-    for row, (coefficients, load) in enumerate(zip(code.matrix, code.load, strict=True)):
+    table = Table("learner", "row", *(f"u{unit}" for unit in range(code.units)), "load")
+    for row, coefficients in enumerate(code.matrix):
+        learner, later = divmod(row, code.rows_per_learner)
         cells = [f"{c:.4g}" if c else "." for c in coefficients]
-        table.add_row(str(row), *cells, str(load))
+        first = ("", "") if later else (str(learner), str(code.load[learner]))
+        table.add_row(first[0], str(row), *cells, first[1])
     return table
 
 
+def _rows_each(code: Code) -> str:
+    return "a row each" if code.rows_per_learner == 1 else f"{code.rows_per_learner} rows each"
+
+
 def _most_losses(code: Code) -> int:
-    return code.rows - rank_of(code.target)
+    return code.learners - math.ceil(rank_of(code.target) / code.rows_per_learner)
 
 
 def _after(code: Code, losses: int) -> JSON:

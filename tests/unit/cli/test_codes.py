@@ -9,10 +9,10 @@ import pytest
 @pytest.mark.parametrize(
     ("code", "caught", "in_audits"),
     [
-        (("cyclic", "--rows", "4", "--units", "3"), 0.5, 1.0),
-        (("mds", "--rows", "5", "--units", "3"), 1.0, 1.0),
-        (("replication", "--rows", "6", "--units", "3"), 2 / 3, 1.0),
-        (("uncoded", "--rows", "3", "--units", "3"), 0.0, 0.0),
+        (("cyclic", "--learners", "4", "--units", "3"), 0.5, 1.0),
+        (("mds", "--learners", "5", "--units", "3"), 1.0, 1.0),
+        (("replication", "--learners", "6", "--units", "3"), 2 / 3, 1.0),
+        (("uncoded", "--learners", "3", "--units", "3"), 0.0, 0.0),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
@@ -27,7 +27,7 @@ def test_show_tells_how_often_a_wrong_computation_is_caught(
 
 
 def test_check_tells_it_for_every_number_of_losses(fullrank: Any) -> None:
-    words = ("codes", "check", "replication", "--rows", "6", "--units", "3", "--json")
+    words = ("codes", "check", "replication", "--learners", "6", "--units", "3", "--json")
     losses = json.loads(fullrank(*words).output)["losses"]
     assert [each["caught"] for each in losses[:2]] == pytest.approx([1.0, 2 / 3])
     assert losses[-1]["caught"] == 0.0

@@ -28,13 +28,21 @@ def test_list_names_every_code_with_its_parameters() -> None:
 
 
 def test_show_prints_matrix_load_and_tolerance() -> None:
-    sizes = ("cyclic", "--rows", "4", "--units", "3")
+    sizes = ("cyclic", "--learners", "4", "--units", "3")
     shown = json.loads(output("show", *sizes, "--json"))
     assert (shown["rows"], shown["units"], shown["tolerance"]) == (4, 3, 1)
     assert shown["certificate"] == "exhaustive"
     assert [len(row) for row in shown["matrix"]] == [3] * 4
     assert shown["load"] == [1, 2, 2, 1]
-    assert "tolerance 1 (exhaustive)" in output("show", *sizes)
+    assert "tolerance 1 (exhaustive): any 1 of 4 learners" in output("show", *sizes)
+
+
+def test_show_gives_few_learners_several_rows() -> None:
+    sizes = ("cyclic", "--learners", "3", "--units", "4")
+    shown = json.loads(output("show", *sizes, "--json"))
+    assert (shown["learners"], shown["rows_per_learner"], shown["rows"]) == (3, 2, 6)
+    assert (shown["tolerance"], shown["load"]) == (1, [3, 3, 2])
+    assert "3 learners with 2 rows each" in output("show", *sizes)
 
 
 def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> None:
@@ -49,14 +57,14 @@ def test_check_gives_probability_and_conditions_for_every_number_of_losses() -> 
 def test_set_passes_parameters() -> None:
     shown = json.loads(output("show", "cyclic", "--set", "tolerance=3", "--json"))
     assert shown["tolerance"] == 3
-    words = ("show", "vandermonde", "--rows", "3", "--units", "2", "--set", "nodes=[1, 2]")
+    words = ("show", "vandermonde", "--learners", "3", "--units", "2", "--set", "nodes=[1, 2]")
     assert json.loads(output(*words, "--json"))["matrix"] == [[1, 4], [1, 2], [1, 1]]
 
 
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("show", "mds", "--rows", "5"), "mds needs rows >= units: 5 < 8"),
+        (("show", "cyclic", "--learners", "1"), "the loss of 1 learners is tolerated by 2"),
         (("check", "cyclc"), "did you mean 'cyclic'"),
         (("show", "cyclic", "--set", "tolerance"), "not KEY=VALUE"),
         (("show", "cyclic", "--set", "tolerance=many"), "not a number or a list"),

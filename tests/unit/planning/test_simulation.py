@@ -195,7 +195,7 @@ def test_the_less_noise_is_allowed_the_more_rounds_wait_for_stragglers(
 def test_rows_that_never_decode_are_refused() -> None:
     dependent = Code(name="bad", matrix=np.array([[1.0, 2.0], [2.0, 4.0], [3.0, 6.0]]))
     for limit in (np.inf, 1.0):
-        with pytest.raises(NotDecodable, match="all 3 rows"):
+        with pytest.raises(NotDecodable, match="all 3 learners"):
             simulate(Cluster(), dependent, NoDelay(), iterations=1, seed=0, max_variance=limit)
     with pytest.raises(NotDecodable):
         decodable_after(np.eye(3), np.array([0, 1]))
@@ -219,7 +219,7 @@ def test_an_impossible_cluster_is_refused(impossible: dict[str, Any]) -> None:
 
 def test_speeds_must_name_every_learner() -> None:
     cluster = Cluster(unit_s=(1.0, 1.0))
-    with pytest.raises(ConfigError, match=r"names 2 learners, the code has 4 rows"):
+    with pytest.raises(ConfigError, match=r"names 2 learners, the code has 4"):
         simulate(cluster, DENSE, NoDelay(), iterations=1, seed=0)
 
 

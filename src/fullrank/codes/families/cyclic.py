@@ -57,7 +57,7 @@ class Cyclic(CodeFamily):
         Exists: R >= M + s and s >= 0.
 
     Args:
-        tolerance: s, lost rows that never matter; 0 <= s <= R - M.
+        tolerance: s, lost learners that never matter; 0 <= s < N.
 
     >>> code = Cyclic(tolerance=7).build(rows=15, units=8, seed=0)
     >>> code.tolerance, code.certificate, int(code.load.max())

@@ -30,7 +30,7 @@ class Fractional(CodeFamily):
         Exists: 0 <= s < R.
 
     Args:
-        tolerance: s, lost rows that never matter; 0 <= s < R.
+        tolerance: s, lost learners that never matter; 0 <= s < N.
 
     >>> code = Fractional().build(rows=5, units=3, seed=0)
     >>> code.matrix, code.target
