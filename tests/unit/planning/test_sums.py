@@ -53,7 +53,7 @@ def test_fewer_rows_than_units_have_candidates_if_their_sum_is_asked_for() -> No
     options = candidates(learners=3, units=8, seed=0, target=sum_of_units(8))
     assert [option.label for option in options] == ["fractional,tolerance=2"]
     several = candidates(learners=3, units=8, seed=0, target=sums_of_groups(2, 4))
-    assert {option.code.rows_per_learner for option in several} == {2}
+    assert min(option.code.rows_per_learner for option in several) == 2
 
 
 def observe(planner: Planner, *, late: set[int]) -> None:
