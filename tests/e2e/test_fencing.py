@@ -55,14 +55,15 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
         zombie = serve("controller", run_dir)
         serve("learner", run_dir, "--replicas", "3")
         wait_until(lambda: committed(run_dir) > 1, what="two iterations are committed")
-        learners_of(run_dir)[0].kill()
+        for learner in learners_of(run_dir):
+            learner.kill()
         wait_for(run_dir, RunState.STALLED)
         zombie.send_signal(signal.SIGSTOP)
         before = committed(run_dir)
         (run_dir / "lock").unlink()  # as a shared disk may lose the lock
 
         serve("controller", run_dir)
-        serve("learner", run_dir)
+        serve("learner", run_dir, "--replicas", "3")
         wait_until(lambda: committed(run_dir) == ITERATIONS, what="the successor commits the rest")
         wait_for(run_dir, RunState.FINISHED)
         zombie.send_signal(signal.SIGCONT)
@@ -86,7 +87,10 @@ def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_pat
         wait_until(lambda: committed(tmp_path) > 1, what="two iterations are committed")
         frozen = learners_of(tmp_path)[0]
         frozen.suspend()
-        wait_for(tmp_path, RunState.STALLED)  # its rows were computed by the others
+        wait_until(
+            lambda: any(record.rows_per_learner == 2 for record in records(tmp_path)),
+            what="the others go on",
+        )
         frozen.resume()
         wait_for(tmp_path, RunState.FINISHED)
     finally:
