@@ -54,7 +54,7 @@ def rows_held(learners: IntArray, rows_per_learner: int) -> IntArray:
     array([[0, 1, 4, 5]])
     """
     rows = learners[..., None] * rows_per_learner + np.arange(rows_per_learner)
-    return rows.reshape(len(learners), -1)
+    return rows.reshape(len(learners), learners.shape[1] * rows_per_learner)
 
 
 def _batches(matrix: Matrix, patterns: IntArray) -> list[Matrix]:
