@@ -120,7 +120,7 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     [
         *((point, 0) for point in POINTS),
         ("row.arrived:8", 1),
-        pytest.param("journal.synced:7", 1, marks=pytest.mark.smoke),
+        ("journal.synced:7", 1),
     ],
 )
 def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(

@@ -83,8 +83,14 @@ def assert_same_run(run_dir: Path, reference: Path) -> None:
 
 
 @pytest.mark.smoke
-def test_one_process_commits_the_bits_of_the_centralised_run(run_dir: Path) -> None:
-    outcome = fullrank("train", "--local", "--run-dir", str(run_dir), *RUN)
+def test_one_process_that_is_killed_resumes_to_the_bits_of_the_centralised_run(
+    run_dir: Path,
+) -> None:
+    killed = fullrank(
+        "train", "--local", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:5"}
+    )
+    assert killed.code == -signal.SIGKILL, killed.error
+    outcome = fullrank("resume", "--local", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert digests(run_dir) == centralised(run_dir)
     assert (committed(run_dir), tracebacks(run_dir)) == (ITERATIONS, [])

@@ -74,6 +74,7 @@ def test_codes_of_the_sum_are_compared_where_the_run_recovers_the_sum(
     assert quickest[1] <= quickest[0]
 
 
+@pytest.mark.thorough
 def test_a_regime_is_played_and_explained(fullrank: Command) -> None:
     path = Path("benchmarks/regimes/seven_late.toml")
     words = ("codes", "plan", "--regime", str(path), "--iterations", "20", "--json")

@@ -64,6 +64,7 @@ def test_without_the_extra_an_mp4_says_what_to_install(
     assert (code, "pip install 'fullrank[video]'" in error) == (2, True)
 
 
+@pytest.mark.thorough
 def test_equal_options_draw_equal_episodes(fullrank: Command, chase: Path) -> None:
     def drawn(*words: str) -> bytes:
         picture = chase / "drawn.gif"

@@ -64,6 +64,7 @@ def test_every_table_keeps_its_promise_after_any_loss() -> None:
         assert coefficients.all(), "a zero coefficient would lower the tolerance"
 
 
+@pytest.mark.thorough
 def test_the_seed_matters_only_where_no_table_is_shipped() -> None:
     def bits(rows: int, units: int, seed: int) -> bytes:
         code = make_code("cyclic", rows=rows, units=units, tolerance=6, seed=seed)

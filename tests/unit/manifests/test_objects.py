@@ -13,7 +13,10 @@ CLUSTER_WIDE = ("Namespace", "StorageClass")
 BUDGET = "PodDisruptionBudget"
 
 
-@pytest.mark.parametrize("release", RELEASES)
+@pytest.mark.parametrize(
+    "release",
+    [RELEASES[0], *(pytest.param(each, marks=pytest.mark.thorough) for each in RELEASES[1:])],
+)
 def test_every_object_is_what_the_release_s_schema_says(overlay: str, release: str) -> None:
     for manifest in manifests(overlay):
         kubernetes_validate.validate(manifest, release, strict=True)

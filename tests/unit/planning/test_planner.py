@@ -30,6 +30,7 @@ def test_long_delays_of_many_raise_the_tolerance() -> None:
     assert np.median(run.round_s[20:]) < 0.6
 
 
+@pytest.mark.thorough
 def test_a_code_comes_back_when_its_reason_ends() -> None:
     run = planned(late(7), NOBODY, iterations=240)
     assert run.last.candidate.label == "cyclic,tolerance=1"
@@ -42,6 +43,7 @@ def test_a_change_is_followed_within_fifty_iterations() -> None:
     assert run.round_s[130:].mean() < 0.6
 
 
+@pytest.mark.thorough
 def test_equal_observations_give_equal_plans() -> None:
     first, second = planned(late(3)), planned(late(3))
     assert first.round_s.tobytes() == second.round_s.tobytes()

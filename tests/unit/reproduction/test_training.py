@@ -266,6 +266,7 @@ def test_a_stage_goes_on_from_the_runs_of_the_one_before(tmp_path: Path) -> None
     assert [run["iterations"] for run in grown["runs"]] == [[0, 1, 2]]
 
 
+@pytest.mark.thorough
 def test_teams_of_another_effort_are_none_to_go_on_from(tmp_path: Path) -> None:
     longer = dataclasses.replace(TINY, iterations=3)
     lengths = [
@@ -285,7 +286,8 @@ def test_a_team_that_grows_meets_the_episodes_that_other_methods_meet(tmp_path: 
     assert run.points[-1].mean_return == last.returns.mean()
 
 
-@pytest.mark.parametrize("seeds", [1, pytest.param(3, marks=pytest.mark.thorough)])
+@pytest.mark.thorough
+@pytest.mark.parametrize("seeds", [1, 3])
 def test_a_team_that_grows_has_as_many_runs_as_there_are_seeds(seeds: int, tmp_path: Path) -> None:
     budget = dataclasses.replace(TWO, seeds=seeds)
     cells = epc_runs.cells(budget, tmp_path, time.process_time)

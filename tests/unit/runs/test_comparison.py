@@ -40,6 +40,7 @@ def test_a_run_that_failed_does_not_drag_the_centre_along() -> None:
     assert centre(group(*good, -1e6), "team").mean == pytest.approx(11.55, abs=0.3)
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_true_centre_as_often_as_it_says() -> None:
     draw = np.random.default_rng(0).normal
     covered = 0

@@ -1,8 +1,10 @@
 import numpy as np
+import pytest
 
 from fullrank.runs.statistics import bootstrap, student, wilson
 
 
+@pytest.mark.thorough
 def test_the_interval_covers_the_true_mean_as_often_as_it_says() -> None:
     generator = np.random.default_rng(0)
     trials = 200

@@ -66,6 +66,7 @@ def run(number: int, score: float, parameters: dict[str, np.ndarray[Any, Any]]) 
     return TrainedTeam(stage=0, number=number, parents=(), points=points, parameters=parameters)
 
 
+@pytest.mark.thorough
 def test_every_pair_of_the_best_runs_is_the_parents_of_a_run(tmp_path: Path) -> None:
     runs = finished(foraging(2, 4), tmp_path)
     assert [(own.stage, own.number) for own in runs] == [(s, n) for s in (0, 1) for n in (0, 1, 2)]
@@ -132,6 +133,7 @@ def test_runs_meet_the_same_episodes_in_an_evaluation_and_others_in_the_next(
     assert len(set(first)) == 3
 
 
+@pytest.mark.thorough
 def test_a_curriculum_that_was_killed_ends_in_the_same_bytes(tmp_path: Path) -> None:
     class Killed(Exception):
         pass
