@@ -1,10 +1,13 @@
-"""Claim: the model update is 2.5 times as fast as TorchRL's, near the peak and linear in units.
+"""Claim: the model update takes 0.6 of the float32 peak, 0.7 with AVX-512, and is linear in units.
 
 One thread, process CPU time, alternating with the peer, so that ratios survive a busy machine.
 
-1. All 8 agents at the sizes of cooperative navigation, sampling from 10^6 transitions included,
-   against TorchRL's DDPG loss wired as BenchMARL wires it (``torchrl_maddpg.py``; skipped if
-   ``torchrl`` cannot be imported).
+1. All 8 agents at the sizes of cooperative navigation, sampling from 10^6 transitions and optimiser
+   included, as a share of the float32 peak: products needed over the time of the best of four
+   updates, divided by the rate of a large product in the same round; the median of the rounds
+   counts. Beside it TorchRL's DDPG loss wired as BenchMARL wires it (``torchrl_maddpg.py``; skipped
+   if ``torchrl`` cannot be imported), and the bound: how many times as fast as the peer an update
+   at the peak would be.
 2. 32 agents of hidden width 1024 against the float32 GEMM peak, measured in the same run.
 3. The time for k of 8 units.
 """
@@ -28,7 +31,8 @@ from fullrank.networks.fused.kernels import Kernel, is_float32
 from fullrank.replay import Layout, MemoryStorage, Sample, Table
 
 ACTIONS = 5
-LEAST_RATIO = 2.5
+LEAST_SHARES = {True: 0.70, False: 0.60}
+"""Share of the peak that the update of 8 agents has to reach, with AVX-512 and without."""
 LEAST_SHARE = 0.70
 LEAST_FIT = 0.98
 
@@ -149,8 +153,8 @@ def claim(what: str, *, holds: bool) -> bool:
     return holds
 
 
-def against_torchrl(rounds: int) -> bool:
-    """Judge claim 1, the ratio to TorchRL."""
+def all_agents(rounds: int) -> bool:
+    """Judge claim 1, the share of the peak; print TorchRL's share and the bound beside it."""
     load = COOPERATIVE
     players = {"fullrank": Fullrank(load).update}
     if importlib.util.find_spec("torchrl"):
@@ -164,24 +168,36 @@ def against_torchrl(rounds: int) -> bool:
             batch=load.batch,
             capacity=load.capacity,
         )
-    times: dict[str, list[float]] = {name: [] for name in players}
+    peaks, times = list[float](), {name: list[float]() for name in players}
+    shares = {name: list[float]() for name in players}
     for number in range(rounds + 1):
+        peak = gemm_peak()
         for name, update in players.items():
             several = [cpu_time_s(update) for _ in range(4)]
-            times[name] += several if number else []
-    print("| all 8 agents | ms, median | spread | agent-updates/s |\n| --- | --- | --- | --- |")
+            if number:  # after a round to warm up
+                times[name] += several
+                shares[name].append(load.gflop() / min(several) / peak)
+        peaks += [peak] * bool(number)
+    instructions, peak = torch.backends.cpu.get_cpu_capability(), statistics.median(peaks)
+    print(f"{instructions}, float32 peak {peak:.0f} GFLOP/s ({min(peaks):.0f} to {max(peaks):.0f})")
+    print(f"{load.gflop():.2f} GFLOP an update\n")
+    print("| all 8 agents | ms, median | spread | agent-updates/s | share of the peak |")
+    print("| --- | --- | --- | --- | --- |")
     for name, values in times.items():
         median = statistics.median(values)
         spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}"
-        print(
-            f"| {name} | {median * 1e3:.1f} | {spread} | {load.agents * load.batch / median:,.0f} |"
-        )
-    if "TorchRL" not in times:
+        rate = f"{load.agents * load.batch / median:,.0f}"
+        share = statistics.median(shares[name])
+        print(f"| {name} | {median * 1e3:.1f} | {spread} | {rate} | {share:.2f} |")
+    if "TorchRL" in times:
+        ratio = statistics.median(times["TorchRL"]) / statistics.median(times["fullrank"])
+        bound = 1.0 / statistics.median(shares["TorchRL"])
+        print(f"\nTorchRL takes {ratio:.2f} times as long, {bound:.1f} times as long as the peak")
+    else:
         print("\nno peer: `pip install torchrl tensordict` to compare")
-        return True
-    ratio = statistics.median(times["TorchRL"]) / statistics.median(times["fullrank"])
+    least, share = LEAST_SHARES["AVX512" in instructions], statistics.median(shares["fullrank"])
     return claim(
-        f"at least {LEAST_RATIO} times TorchRL, measured {ratio:.2f}", holds=ratio >= LEAST_RATIO
+        f"all agents reach {least:.0%} of the peak, measured {share:.0%}", holds=share >= least
     )
 
 
@@ -233,7 +249,7 @@ def main() -> int:
     parser.add_argument("--without-wide", action="store_true", help="skip claim 2 (10 GB)")
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    holds = [against_torchrl(chosen.rounds), per_unit(chosen.rounds)]
+    holds = [all_agents(chosen.rounds), per_unit(chosen.rounds)]
     if not chosen.without_wide:
         holds.append(against_peak(max(1, chosen.rounds // 2)))
     return 0 if all(holds) else 1
