@@ -7,6 +7,7 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from tests.addresses import free_address
 from tests.e2e.commands import committed, config_of, digests, final_state, records, settings, start
@@ -57,11 +58,37 @@ POINTS = (
 )
 
 
+QMIX = (
+    "algorithm.name=qmix",
+    "algorithm.micro_batches=3",
+    "algorithm.batch_size=7",
+    "algorithm.target_every=5",
+    "environment.name=two_step_game",
+    "environment.agents=0",
+    "code.name=fractional",
+)
+"""The target is a sum, and learners fetch their units' episodes."""
+
+TEAMS = {"maddpg": (), "qmix": QMIX}
+
+QMIX_POINTS = (
+    "warmup.played",
+    "transitions.appended:6",
+    "row.assigned:22",
+    "row.arrived:18",
+    "round.decided:5",
+    "journal.synced:7",
+    "update.applied:6",
+    "checkpoint.complete:2",
+)
+
+
 class Services:
     """A replay service and learners that outlive the controllers of many runs."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, team: str) -> None:
         self.home, self._references = home, dict[int, bytes]()
+        self._team = TEAMS[team]
         self._addresses = [f"{name}.address={free_address()}" for name in ("controller", "replay")]
         self.replay = self.serve("replay", "--run-dir", str(home))
         self.learners = self.serve("learner", "--replicas", "4")
@@ -69,7 +96,7 @@ class Services:
     def serve(
         self, name: str, *words: str, overrides: tuple[str, ...] = (), failpoint: str = ""
     ) -> "subprocess.Popen[str]":
-        options = settings(*SETTINGS, *self._addresses, *overrides)
+        options = settings(*SETTINGS, *self._team, *self._addresses, *overrides)
         with (self.home / f"{name}.log").open("a") as log:
             return start("serve", name, *options, *words, env={VARIABLE: failpoint}, output=log)
 
@@ -107,8 +134,11 @@ class Services:
 
 
 @pytest.fixture(scope="module")
-def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    running = Services(tmp_path_factory.mktemp("services"))
+def services(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Services]:
+    team = getattr(request, "param", "maddpg")
+    running = Services(tmp_path_factory.mktemp("services"), team)
     yield running
     for process in (running.replay, running.learners):
         process.terminate()
@@ -116,12 +146,15 @@ def services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
 
 
 @pytest.mark.parametrize(
-    ("point", "lag"),
+    ("services", "point", "lag"),
     [
-        *((point, 0) for point in POINTS),
-        ("row.arrived:8", 1),
-        ("journal.synced:7", 1),
+        *(("maddpg", point, 0) for point in POINTS),
+        ("maddpg", "row.arrived:8", 1),
+        ("maddpg", "journal.synced:7", 1),
+        *(pytest.param("qmix", point, 0, marks=pytest.mark.thorough) for point in QMIX_POINTS),
+        ("qmix", "row.arrived:8", 1),
     ],
+    indirect=["services"],
 )
 def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     services: Services, tmp_path: Path, point: str, lag: int
@@ -168,7 +201,14 @@ def test_a_run_killed_while_it_repeats_its_journal_goes_on_to_the_same_bytes(
     assert final_state(run_dir) == reference
 
 
-@pytest.mark.parametrize("point", ["checks.written:3", "rows.stored:3", "rows.written:9"])
+@pytest.mark.parametrize(
+    ("services", "point"),
+    [
+        *(("maddpg", point) for point in ("checks.written:3", "rows.stored:3", "rows.written:9")),
+        pytest.param("qmix", "rows.written:9", marks=pytest.mark.thorough),
+    ],
+    indirect=["services"],
+)
 def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     services: Services, tmp_path: Path, point: str
 ) -> None:
@@ -187,6 +227,31 @@ def test_a_replay_service_killed_while_writing_loses_nothing_acknowledged(
     assert controller.wait(WAIT_S) == 0
     assert final_state(run_dir) == reference
     assert all(record.term == 1 for record in records(run_dir))
+
+
+@pytest.mark.parametrize(
+    "services", [pytest.param("qmix", marks=pytest.mark.thorough)], indirect=True
+)
+def test_a_learner_killed_in_a_round_of_a_sum_leaves_the_bytes_alone(
+    services: Services, tmp_path: Path
+) -> None:
+    reference = services.reference(lag=0)
+    run_dir = tmp_path / "run"
+    controller = services.controller(run_dir, lag=0)
+    wait_until((run_dir / "config.toml").exists, what="the controller starts")
+    with StatusPoller(run_dir, config_of(run_dir)) as watch:
+        wait_until(lambda: watch.status().committed > 1, what="two are committed")
+        psutil.Process(services.learners.pid).children()[0].kill()
+        wait_until(lambda: watch.status().state is RunState.FINISHED, what="the run finishes")
+    controller.terminate()
+    assert controller.wait(WAIT_S) == 0
+    services.learners.terminate()
+    assert services.learners.wait(WAIT_S) != 0
+    logged = len(services.log_of("learner"))
+    services.learners = services.serve("learner", "--replicas", "4")
+    wait_until(lambda: "dialling_again" in services.log_of("learner")[logged:], what="four dial")
+    assert final_state(run_dir) == reference
+    assert violations(read_history(run_dir)) == []
 
 
 def test_a_run_that_is_not_exact_is_resumed_with_the_same_j_and_says_so(
