@@ -117,6 +117,11 @@ class Problem:
         read = {item for unit in units for item in self.items[unit]}
         return tuple(sorted(read)) if len(read) < self.data.batch_size else None
 
+    def share_of(self, units: Iterable[UnitIndex]) -> float:
+        """Return the share of the minibatch's items that these units read."""
+        items = self.items_of(units)
+        return 1.0 if items is None else len(items) / self.data.batch_size
+
 
 class Parameters(Protocol):
     """All networks of one process, section by section."""

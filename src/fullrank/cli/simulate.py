@@ -154,8 +154,16 @@ def _compare(
     if as_json:
         print(json.dumps(results, indent=2))
         return
-    sizes = f"{config.learners} learners, {config.environment.agents} agents, {iterations} rounds"
+    sizes = f"{config.learners} learners, {_work(config, problem)}, {iterations} rounds"
     _show(results, title=sizes + _noise(limit))
+
+
+def _work(config: RunConfig, problem: Problem) -> str:
+    """What an iteration recovers, in words: each agent's update, or sums of units."""
+    if problem.recovers_units or problem.target is None:
+        return f"{config.environment.agents} agents"
+    sums, units = problem.target.shape
+    return f"{units} units in {sums} sum{'s' * (sums > 1)}"
 
 
 def _sweep(
@@ -184,7 +192,7 @@ def _sweep(
         max_variance=limit,
     )
     title = (
-        f"{config.environment.agents} agents, {late.k} stragglers of {late.delay_s:g} s, "
+        f"{_work(config, problem)}, {late.k} stragglers of {late.delay_s:g} s, "
         f"{cluster.bandwidth:.3g} bytes/s"
     )
     sweep.save(sweep.draw(curves, title=title + _noise(limit)), picture)

@@ -44,6 +44,8 @@ class Payload:
     """P, entries of a coded vector, float64."""
     batch_entries: int = 0
     """B x row_size, entries of the minibatch, float32."""
+    share: Callable[[Sequence[UnitIndex]], float] = lambda units: 1.0
+    """Share of the minibatch that some units read."""
     report_bytes: int = DIGEST_BYTES
     """Bytes of a unit's report."""
 
@@ -55,6 +57,7 @@ class Payload:
             needs=problem.needs,
             vector_size=problem.vector_size,
             batch_entries=problem.data.batch_size * problem.row_size,
+            share=problem.share_of,
             report_bytes=report_bytes(problem),
         )
 
@@ -74,7 +77,13 @@ class Payload:
         sizes = np.asarray(self.section_sizes, dtype=np.int64)
         return Traffic(
             parameters=FLOAT32_BYTES * (sent @ sizes),
-            sample=np.full(learners, FLOAT32_BYTES * self.batch_entries),
+            sample=FLOAT32_BYTES
+            * np.array(
+                [
+                    round(self.share(np.flatnonzero(own).tolist()) * self.batch_entries)
+                    for own in combined
+                ]
+            ),
             digests=self.report_bytes * combined.sum(axis=1),
             coded=FLOAT64_BYTES * self.vector_size * blocks.any(axis=2).sum(axis=1),
         )

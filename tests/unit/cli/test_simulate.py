@@ -117,6 +117,12 @@ def test_it_prints_a_table(run: Callable[..., str]) -> None:
     assert "cyclic" in printed
 
 
+def test_the_table_of_a_sum_names_its_units(run: Callable[..., str]) -> None:
+    team = ("--set", "algorithm.name=qmix", "--set", "algorithm.micro_batches=3")
+    printed = run(*team, "--learners", "6", "--code", "fractional")
+    assert "6 learners, 3 units in 1 sum, 40 rounds" in printed
+
+
 def test_agents_that_are_not_given_are_the_environments_own(run: Callable[..., str]) -> None:
     assert "15 learners, 3 agents" in run(*SIZES, "--agents", "0")
 

@@ -2,8 +2,10 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fullrank.codes import support
+from fullrank.algorithms import EnvironmentSpec, algorithms
+from fullrank.codes import make_code, support
 from fullrank.common.updates import DIGEST_BYTES
+from fullrank.environments import AgentSpec, Discrete
 from fullrank.planning.costs import Payload, Traffic, sections_of
 
 SIZES = (5, 7, 11, 13)
@@ -26,6 +28,15 @@ def test_a_shared_section_is_sent_once() -> None:
     assert moved.sample.tolist() == [4 * 100] * 2
     assert moved.digests.tolist() == [2 * DIGEST_BYTES, DIGEST_BYTES]
     assert moved.coded.tolist() == [8 * 9] * 2
+
+
+def test_a_row_is_charged_for_the_items_that_its_units_read() -> None:
+    agents = tuple(AgentSpec(name=f"{i}", observation_size=4, action=Discrete(3)) for i in range(2))
+    config = algorithms.build("qmix", batch_size=8, micro_batches=4)
+    problem = config.problem(EnvironmentSpec(agents=agents))
+    matrix = make_code("fractional", rows=8, units=4, tolerance=1).matrix
+    moved = Payload.of(problem).traffic(matrix)
+    assert moved.sample.tolist() == [4 * 2 * problem.row_size] * 8
 
 
 def test_support_lists_the_units_of_a_row() -> None:
