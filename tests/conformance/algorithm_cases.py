@@ -34,9 +34,12 @@ SEED = 11
 READABLE = "maddpg by autograd"
 """The algorithm as stated by its losses, with another depth than the hand-written kernel."""
 
+WITHOUT_MEMORY = "vdn without memory"
+"""A team for whose network there is no hand-written kernel."""
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
-    "vdn without memory": ("vdn", {"recurrent": False}),
+    WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
     "qmix of one unit": ("qmix", {"micro_batches": 1}),
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }
@@ -50,7 +53,7 @@ MOST_EPISODES = 23
 
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name == READABLE or learns_values(name)
+    return name in (READABLE, WITHOUT_MEMORY)
 
 
 def learns_values(name: str) -> bool:

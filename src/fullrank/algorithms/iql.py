@@ -7,11 +7,14 @@ in [Rashid18]; all agents are paid the reward of the team. The loss averages ove
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.fused_values import MakeMixing
 from fullrank.algorithms.values import ValueLearner
+from fullrank.networks.fused.mixing import Apart
 
 
 @register("iql")
@@ -26,3 +29,9 @@ class IQL(ValueLearner):
     def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
         """Return the agents' values as they are: Q_t,i = Q(tau_i, a_i)."""
         return values
+
+    def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
+        """Return the passes of ``mix``; subclasses, which may mix otherwise, have none."""
+        if type(self) is not IQL:
+            return None
+        return Apart

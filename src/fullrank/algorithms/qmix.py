@@ -10,13 +10,17 @@ Differs from the paper: double Q-learning and two-layer hypernetworks, as in PyM
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 
+import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.fused_values import MakeMixing
 from fullrank.algorithms.values import ValueLearner, episode_layout
 from fullrank.common.errors import ConfigError
+from fullrank.networks.fused.mixing import Monotonic
 from fullrank.networks.mixing import MonotonicMixer
 
 
@@ -56,3 +60,11 @@ class QMIX(ValueLearner):
         mixer = (nets.target_mixer if target else nets.mixer)[0]
         joint: Tensor = mixer(values.flatten(0, 1), state.flatten(0, 1))
         return joint.view(*values.shape[:2], 1)
+
+    def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
+        """Return the passes of ``mix``; subclasses, which may mix otherwise, have none."""
+        if type(self) is not QMIX:
+            return None
+        mixer, start = nets.mixer[0], nets.parameters.groups[0].networks["mixer"].start
+        assert isinstance(mixer, MonotonicMixer)
+        return partial(Monotonic, mixer, start, device=device)

@@ -3,7 +3,6 @@
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.episodes import EpisodeLayout
@@ -16,7 +15,8 @@ class Trajectories:
     that are not available.
 
     Args:
-        episodes: Packed steps of each episode, shapes (steps + 1, row_size) float32.
+        episodes: Packed steps of each episode, shapes (steps + 1, row_size) float32; no row: an
+            episode of padding.
         layout: Layout of a row.
         device: Device of the tensors.
 
@@ -38,7 +38,7 @@ class Trajectories:
         valid = np.zeros((longest - 1, len(episodes)), np.float32)
         for number, episode in enumerate(episodes):
             rows[: len(episode), number] = episode
-            valid[: len(episode) - 1, number] = 1.0
+            valid[: max(len(episode) - 1, 0), number] = 1.0
 
         def tensor(array: FloatArray | IntArray) -> Tensor:
             return torch.from_numpy(np.ascontiguousarray(array)).to(device)
@@ -54,10 +54,10 @@ class Trajectories:
     @property
     def last_action(self) -> Tensor:
         """Action before each step as one-hot, zero at the start, shape (L + 1, K, n, A)."""
-        choices = self.available.shape[-1]
-        taken = functional.one_hot(self.action.clamp_min(0), choices)
-        taken = (taken * (self.action >= 0)[..., None]).to(self.observation.dtype)
-        return functional.pad(taken, (0, 0, 0, 0, 0, 0, 1, 0))
+        taken = self.observation.new_zeros(self.available.shape)
+        acted = (self.action >= 0)[..., None].to(taken.dtype)
+        taken[1:].scatter_(3, self.action.clamp_min(0)[..., None], acted)
+        return taken
 
 
 def by_agent(joint: FloatArray, sizes: tuple[int, ...]) -> FloatArray:
@@ -68,3 +68,15 @@ def by_agent(joint: FloatArray, sizes: tuple[int, ...]) -> FloatArray:
     for agent, (size, start) in enumerate(zip(sizes, np.cumsum((0, *sizes)), strict=False)):
         split[..., agent, :size] = joint[..., start : start + size]
     return split
+
+
+def chosen_values(values: Tensor, action: Tensor) -> Tensor:
+    """Return the values of the chosen actions, 0 where an agent could not act, (..., n)."""
+    chosen = values.gather(-1, action.clamp_min(0)[..., None])[..., 0]
+    return chosen * (action >= 0)
+
+
+def best_values(values: Tensor, judge: Tensor, available: Tensor) -> Tensor:
+    """Return the values of the available actions that ``judge`` ranks first, 0 without any."""
+    best = judge.masked_fill(~available, -torch.inf).argmax(-1, keepdim=True)
+    return values.gather(-1, best)[..., 0] * available.any(-1)

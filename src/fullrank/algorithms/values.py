@@ -31,9 +31,10 @@ from torch import Tensor, nn
 from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, Problem, Section, Unit
+from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
 from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches
 from fullrank.algorithms.optimiser import SumOptimiser
-from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor
 from fullrank.codes.targets import LIMIT, sum_of_units
 from fullrank.common.errors import ConfigError
@@ -211,16 +212,7 @@ class ValueLearner(ABC):
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=MicroBatchGradients(
-                partial(self.loss, nets),
-                nets,
-                layout,
-                batch_size=self.batch_size,
-                units=self.micro_batches,
-                scale=SCALE,
-                limit=LIMIT,
-                device=where,
-            ),
+            gradients=self.fused(nets, layout, where) or self.readable(nets, layout, where),
             optimiser=SumOptimiser(
                 parameters,
                 self.rule(),
@@ -239,23 +231,49 @@ class ValueLearner(ABC):
             ),
         )
 
+    def readable(
+        self, nets: Networks, layout: EpisodeLayout, device: torch.device
+    ) -> MicroBatchGradients:
+        """Build the learner's role from the loss, by autograd."""
+        return MicroBatchGradients(
+            partial(self.loss, nets),
+            nets,
+            layout,
+            batch_size=self.batch_size,
+            units=self.micro_batches,
+            scale=SCALE,
+            limit=LIMIT,
+            device=device,
+        )
+
+    def fused(
+        self, nets: Networks, layout: EpisodeLayout, device: torch.device
+    ) -> FusedValueGradients | None:
+        """Build the learner's role from hand-written passes; None where there are none."""
+        mixing = self.mixing_passes(nets, device)
+        if mixing is None or type(nets.agent[0]) is not RecurrentAgent:
+            return None
+        settings = Settings(
+            parts=micro_batches(self.batch_size, self.micro_batches),
+            double=self.double,
+            last_action=self.last_action,
+            identity=self.identity,
+            scale=SCALE,
+            limit=LIMIT,
+            returns=self.returns,
+            mixing=mixing,
+        )
+        return FusedValueGradients(nets, layout, settings, device=device)
+
+    def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
+        """Return the maker of hand-written passes of ``mix``; None, the default, for autograd."""
+        return None
+
     def rule(self) -> Adam | RMSprop:
         """Return the update rule."""
         if self.optimiser == "adam":
             return Adam(learning_rate=self.learning_rate, target_rate=0.0)
         return RMSprop(learning_rate=self.learning_rate, decay=self.smoothing, epsilon=self.epsilon)
-
-
-def chosen_values(values: Tensor, action: Tensor) -> Tensor:
-    """Return the values of the chosen actions, 0 where an agent could not act, (..., n)."""
-    chosen = values.gather(-1, action.clamp_min(0)[..., None])[..., 0]
-    return chosen * (action >= 0)
-
-
-def best_values(values: Tensor, judge: Tensor, available: Tensor) -> Tensor:
-    """Return the values of the available actions that ``judge`` ranks first, 0 without any."""
-    best = judge.masked_fill(~available, -torch.inf).argmax(-1, keepdim=True)
-    return values.gather(-1, best)[..., 0] * available.any(-1)
 
 
 def episode_layout(environment: EnvironmentSpec) -> EpisodeLayout:

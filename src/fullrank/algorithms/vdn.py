@@ -9,11 +9,14 @@ Differs from the paper: agents share one network and see their index and last ac
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor, nn
 
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
+from fullrank.algorithms.fused_values import MakeMixing
 from fullrank.algorithms.values import ValueLearner
+from fullrank.networks.fused.mixing import Sum
 
 
 @register("vdn")
@@ -28,3 +31,9 @@ class VDN(ValueLearner):
     def mix(self, nets: Networks, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
         """Return Q_tot: the sum over agents."""
         return values.sum(2, keepdim=True)
+
+    def mixing_passes(self, nets: Networks, device: torch.device) -> MakeMixing | None:
+        """Return the passes of ``mix``; subclasses, which may mix otherwise, have none."""
+        if type(self) is not VDN:
+            return None
+        return Sum

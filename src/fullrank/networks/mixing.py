@@ -31,7 +31,7 @@ class MonotonicMixer(nn.Module):
                 nn.Linear(state_size, hypernet), nn.ReLU(), nn.Linear(hypernet, count)
             )
 
-        self._shape = (agents, embed)
+        self.agents, self.state_size, self.embed = agents, state_size, embed
         self.hyper_w_1 = weights(agents * embed)
         self.hyper_w_final = weights(embed)
         self.hyper_b_1 = nn.Linear(state_size, embed)
@@ -39,7 +39,7 @@ class MonotonicMixer(nn.Module):
 
     def forward(self, values: Tensor, state: Tensor) -> Tensor:
         """Return Q_tot, shape (rows,), of values of shape (rows, agents) and states (rows, S)."""
-        first = self.hyper_w_1(state).abs().unflatten(1, self._shape)
+        first = self.hyper_w_1(state).abs().unflatten(1, (self.agents, self.embed))
         mixed = torch.bmm(values.unsqueeze(1), first).squeeze(1)
         hidden = functional.elu(mixed + self.hyper_b_1(state))
         joint: Tensor = (hidden * self.hyper_w_final(state).abs()).sum(1) + self.V(state).squeeze(1)

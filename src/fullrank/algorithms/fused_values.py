@@ -1,0 +1,314 @@
+"""Gradients of value-based teams by hand-written passes over many units at once.
+
+The loss is that of ``fullrank.algorithms.values``; tests compare it with its autograd. Units are
+computed together, sorted by the length of their episodes; a unit takes part until its longest
+episode ends. No bit depends on company, order, threads or padding: see docs/adr/0042.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.updates import snap
+from fullrank.networks.fused import kernels
+from fullrank.networks.fused.mixing import Mixing
+from fullrank.networks.fused.packing import Packing, width_of
+from fullrank.networks.fused.recurrent import CHUNK, RecurrentUnits
+from fullrank.networks.recurrent import RecurrentAgent
+from fullrank.replay.episodes import EpisodeLayout, episodes_in
+
+MakeMixing: TypeAlias = Callable[[int, int], Mixing]
+"""Makes the passes of the mixing for a number of units, and of rows of a unit in a chunk."""
+
+ENTRIES = 2**26
+"""Most entries in the buffers of units that are computed together."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the passes need to know of the loss."""
+
+    parts: tuple[range, ...]
+    """Numbers of each unit's episodes in the sample."""
+    double: bool
+    """See ``ValueLearner.double``, like the following."""
+    last_action: bool
+    identity: bool
+    scale: float
+    """Factor of the updates, a power of two."""
+    limit: float
+    """Bound to which entries of the updates are clamped."""
+    returns: Callable[[Tensor, Trajectories], Tensor]
+    """Computes G from Q' of the next states; see ``ValueLearner.returns``."""
+    mixing: MakeMixing
+
+    @property
+    def episodes(self) -> int:
+        """K, most episodes of a unit."""
+        return max(map(len, self.parts))
+
+
+class FusedValueGradients:
+    """Gradients of the loss by micro-batch; implements ``Gradients``.
+
+    Args:
+        nets: Networks at the broadcast parameters.
+        layout: Layout of a row.
+        settings: Units and loss.
+        device: Device of the parameters.
+    """
+
+    def __init__(
+        self, nets: Networks, layout: EpisodeLayout, settings: Settings, *, device: torch.device
+    ) -> None:
+        self._nets, self._layout, self._settings, self._device = nets, layout, settings, device
+        network = nets.agent[0]
+        assert isinstance(network, RecurrentAgent)
+        self._network, self._kernel = network, kernels.Kernel("default")
+        self._width = len(settings.parts)
+        self._passes: _Passes | None = None
+
+    def compute(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        iteration: int,
+        row: int | None = None,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Iterator[tuple[UnitIndex, FloatArray]]:
+        """Compute u_i for each requested unit, longest first; see ``Gradients.compute``.
+
+        Only one call may be active: a newer call reuses the buffers of an older one.
+        """
+        places = episodes_in(batch, self._layout.length)
+        steps, parts = len(batch) - len(places), self._settings.parts
+        episodes = {
+            unit: [batch[place] for place in places[parts[unit].start : parts[unit].stop]]
+            for unit in units
+        }
+        size = self._nets.parameters.groups[0].size
+        for unit in units:
+            if not episodes[unit]:
+                yield unit, np.zeros(size, np.float32)
+        waiting = sorted(
+            (unit for unit in units if episodes[unit]),
+            key=lambda unit: -max(map(len, episodes[unit])),
+        )
+        while waiting:
+            check_cancelled()
+            with self._kernel.active():
+                passes = self._passes_for(max(map(len, episodes[waiting[0]])))
+                chosen, waiting = waiting[: passes.units], waiting[passes.units :]
+                own = [episodes[unit] for unit in chosen]
+                updates = passes.updates(own, steps, check_cancelled).cpu().numpy()
+            for unit, update in zip(chosen, updates, strict=False):
+                yield unit, snap(update)
+
+    def _passes_for(self, longest: int) -> "_Passes":
+        """Return passes whose buffers can hold units with episodes of ``longest`` rows.
+
+        There are at least as many units as threads: a product of fewer matrices is split inside a
+        matrix, which changes its bits.
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        passes, count = self._passes, self._settings.episodes * self._layout.agents
+        entries = 10 * width_of(self._network.fc2.in_features) * count * (longest + 4 * CHUNK)
+        self._width = max(min(self._width, ENTRIES // entries), 1)
+        width = max(self._width, threads)
+        if passes is None or passes.units != width:
+            passes = _Passes(
+                self._nets, self._layout, self._settings, units=width, device=self._device
+            )
+        self._passes = passes
+        return passes
+
+    def fingerprint(self) -> str:
+        """Return the numeric identity of this process."""
+        return kernels.fingerprint(self._kernel, self._device)
+
+
+class _Passes:
+    """Passes of the whole team for up to U units."""
+
+    def __init__(
+        self,
+        nets: Networks,
+        layout: EpisodeLayout,
+        settings: Settings,
+        *,
+        units: int,
+        device: torch.device,
+    ) -> None:
+        (self._group,) = nets.parameters.groups
+        self.units, self._layout, self._settings = units, layout, settings
+        self._device, self._episodes = device, settings.episodes
+        self._team = (settings.episodes, layout.agents)
+        network = nets.agent[0]
+        assert isinstance(network, RecurrentAgent)
+        self._agents = RecurrentUnits(
+            network,
+            self._group.networks["agent"].start,
+            units=units,
+            rows=settings.episodes * layout.agents,
+            device=device,
+        )
+        self._mixing = settings.mixing(units, CHUNK * settings.episodes)
+        self._packing = Packing([*self._agents.blocks, *self._mixing.blocks], device=device)
+        self._identity = torch.eye(layout.agents, device=device)
+
+    def updates(
+        self,
+        episodes: Sequence[Sequence[FloatArray]],
+        steps: int,
+        check_cancelled: Callable[[], None],
+    ) -> Tensor:
+        """Compute the scaled and clamped gradients of units, longest first.
+
+        Args:
+            episodes: Packed steps of each episode of each unit.
+            steps: T, number of steps of all episodes of the sample.
+            check_cancelled: Called between stages.
+
+        Returns:
+            Shape (>= units, entries of an update).
+        """
+        threads = torch.get_num_threads() if self._device.type == "cpu" else 1
+        lengths = [max(map(len, own)) - 1 for own in episodes]
+        lengths += [0] * (threads - len(lengths))
+        batch = self._load(episodes, len(lengths))
+        rows = self._group.rows
+        packed = self._packing.pack(torch.cat([rows.online, rows.target]))
+        cut = len(self._agents.blocks)
+        self._agents.begin(packed[:cut], -(-(lengths[0] + 1) // CHUNK))
+        self._mixing.begin(packed[cut:])
+        active = [
+            max(sum(length > start for length in lengths), threads)
+            for start in range(0, lengths[0], CHUNK)
+        ]
+        online, target = self._values(batch, lengths, threads, check_cancelled)
+        chosen, expected = self._targets(batch, online, target, active, check_cancelled)
+        weight = 2.0 * batch.valid[..., None] / (steps * expected.shape[2])
+        for chunk in reversed(range(len(active))):
+            check_cancelled()
+            gradient = self._error(batch, chosen, expected, weight, chunk, units=active[chunk])
+            valid_steps = min(CHUNK, lengths[0] - chunk * CHUNK)
+            self._agents.backward(chunk, gradient, steps=valid_steps)
+        check_cancelled()
+        gradients = [*self._agents.gradients, *self._mixing.gradients]
+        updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
+        limit = self._settings.limit
+        return updates.mul_(self._settings.scale).clamp_(-limit, limit)
+
+    def _load(self, episodes: Sequence[Sequence[FloatArray]], units: int) -> Trajectories:
+        """Load the episodes of all units, each filled up with empty ones to K."""
+        empty = np.empty((0, self._layout.row_size), np.float32)
+        padded = [[*own, *[empty] * (self._episodes - len(own))] for own in episodes]
+        padded += [[empty] * self._episodes] * (units - len(padded))
+        flat = [episode for own in padded for episode in own]
+        return Trajectories(flat, self._layout, device=self._device)
+
+    def _values(
+        self,
+        batch: Trajectories,
+        lengths: Sequence[int],
+        threads: int,
+        check_cancelled: Callable[[], None],
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the values of all actions by both networks, shape (L + 1, episodes, n, A)."""
+        total, count, agents, choices = batch.available.shape
+        parts = [batch.observation]
+        if self._settings.last_action:
+            parts.append(batch.last_action)
+        values = batch.observation.new_zeros(2, total, count, agents, choices)
+        for chunk, start in enumerate(range(0, total, CHUNK)):
+            check_cancelled()
+            units = max(sum(length >= start for length in lengths), threads)
+            span = slice(start, min(start + CHUNK, total))
+            inputs = torch.unflatten(self._agents.inputs_of(chunk, units), 2, self._team)
+            inputs[:, total - start :] = 0.0
+            inputs = inputs[:, : total - start]
+            first = 0
+            for part in parts:
+                last = first + part.shape[3]
+                inputs[..., first:last] = self._by_unit(part[span], units)
+                first = last
+            if self._settings.identity:
+                inputs[..., first : first + agents] = self._identity
+            computed = self._agents.forward(chunk, units=units, steps=span.stop - start)
+            computed = computed[:, :, : span.stop - start, :, :choices]
+            out = torch.unflatten(values[:, span], 2, (-1, self._episodes))[:, :, :units]
+            out.copy_(torch.unflatten(computed, 3, self._team).transpose(1, 2))
+        online, target = values
+        return online, target
+
+    def _by_unit(self, part: Tensor, units: int) -> Tensor:
+        """View (steps, episodes, ...) as (units, steps, K, ...)."""
+        return torch.unflatten(part, 1, (-1, self._episodes))[:, :units].transpose(0, 1)
+
+    def _chunk(self, part: Tensor, chunk: int, units: int, *, width: int) -> Tensor:
+        """Copy a chunk of (steps, episodes, size), padded: shape (units, 16 K, width)."""
+        own = part[chunk * CHUNK : (chunk + 1) * CHUNK]
+        out = part.new_zeros(units, CHUNK, self._episodes, width)
+        out[:, : len(own), :, : part.shape[2]] = self._by_unit(own, units)
+        return out.flatten(1, 2)
+
+    def _targets(
+        self,
+        batch: Trajectories,
+        online: Tensor,
+        target: Tensor,
+        active: Sequence[int],
+        check_cancelled: Callable[[], None],
+    ) -> tuple[Tensor, Tensor]:
+        """Compute the values of the chosen actions, (L, episodes, n), and G, (L, episodes, .)."""
+        chosen = chosen_values(online[:-1], batch.action)
+        judge = online if self._settings.double else target
+        best = best_values(target[1:], judge[1:], batch.available[1:])
+        next_value: Tensor | None = None
+        for chunk, units in enumerate(active):
+            check_cancelled()
+            state = self._state(batch.state[1:], chunk, units)
+            own = self._chunk(best, chunk, units, width=best.shape[2])
+            mixed = self._mixing.forward(own, state, target=True)
+            mixed = torch.unflatten(mixed, 1, (CHUNK, self._episodes)).transpose(0, 1)
+            if next_value is None:
+                next_value = best.new_zeros(*best.shape[:2], mixed.shape[3])
+            out = next_value[chunk * CHUNK : (chunk + 1) * CHUNK]
+            torch.unflatten(out, 1, (-1, self._episodes))[:, :units] = mixed[: len(out)]
+        assert next_value is not None
+        return chosen, self._settings.returns(next_value, batch)
+
+    def _state(self, state: Tensor, chunk: int, units: int) -> Tensor:
+        return self._chunk(state, chunk, units, width=width_of(state.shape[2]))
+
+    def _error(
+        self,
+        batch: Trajectories,
+        chosen: Tensor,
+        expected: Tensor,
+        weight: Tensor,
+        chunk: int,
+        *,
+        units: int,
+    ) -> Tensor:
+        """Return the gradient of a chunk at the values of actions, (units, 16, R, actions)."""
+        state = self._state(batch.state[:-1], chunk, units)
+        own = self._chunk(chosen, chunk, units, width=chosen.shape[2])
+        value = self._mixing.forward(own, state, target=False)
+        error = value.sub_(self._chunk(expected, chunk, units, width=expected.shape[2]))
+        error.mul_(self._chunk(weight, chunk, units, width=1))
+        gradient = self._mixing.backward(error)
+        action = self._chunk(batch.action, chunk, units, width=batch.action.shape[2])
+        gradient = gradient * (action >= 0)
+        out = self._agents.gradient_buffer(units)
+        rows = out.view(units, -1, self._layout.agents, out.shape[3])
+        rows.scatter_(3, action.clamp_min_(0).unsqueeze(3), gradient.unsqueeze(3))
+        return out

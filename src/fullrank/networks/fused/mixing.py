@@ -1,0 +1,260 @@
+"""Hand-written passes from agents' values to the value that is learned, batched over units.
+
+Rows are those of one chunk of time steps, each an episode in one step. Agents' values and their
+gradients have shape (units, rows, n), the learned values (units, rows, values).
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor
+
+from fullrank.networks.fused.packing import Block, places_of, widen, width_of
+from fullrank.networks.fused.row_products import add_gradient, multiply
+from fullrank.networks.mixing import MonotonicMixer
+
+_ABSENT = torch.empty(0)
+
+_threshold_backward = torch.ops.aten.threshold_backward.grad_input
+
+
+class Mixing(Protocol):
+    """Passes of one kind of team, for up to U units.
+
+    Attributes:
+        blocks: Blocks in which weights are packed, in the order of ``gradients``.
+        gradients: Accumulated gradients at the blocks, each (U, *block).
+    """
+
+    blocks: list[Block]
+    gradients: list[Tensor]
+
+    def begin(self, packed: Sequence[Tensor]) -> None:
+        """Take the packed weights of both networks, (2, *block), and clear the gradients."""
+
+    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return the learned values; ``state`` has shape (units, rows, S)."""
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Return the gradient at the agents' values of the last online pass, and add the others."""
+
+
+class _Unweighted:
+    """A team without a mixing network."""
+
+    def __init__(self, units: int, rows: int) -> None:
+        self.blocks: list[Block] = []
+        self.gradients: list[Tensor] = []
+
+    def begin(self, packed: Sequence[Tensor]) -> None:
+        """Take no weights."""
+
+
+class Sum(_Unweighted):
+    """The team's value is the sum of its n agents' values."""
+
+    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return the sums over agents."""
+        self._agents = values.shape[2]
+        return values.sum(2, keepdim=True)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Return every agent's gradient: that of the sum."""
+        return gradient.expand(-1, -1, self._agents)
+
+
+class Apart(_Unweighted):
+    """Every agent's value is learned for itself."""
+
+    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return the values."""
+        return values
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Return the gradients."""
+        return gradient
+
+
+class _Weights(NamedTuple):
+    """Packed weights of one mixing network, or their gradients.
+
+    The outputs of ``first`` are [w_1 | w_2 | V | b_1]: the hidden layers of the hypernetworks of
+    weights or, where these have one layer, their outputs; the hidden layer of V; the bias.
+    """
+
+    first: Tensor
+    first_bias: Tensor
+    value: Tensor
+    value_bias: Tensor
+    second: Tensor = _ABSENT
+    second_bias: Tensor = _ABSENT
+    second_last: Tensor = _ABSENT
+    second_last_bias: Tensor = _ABSENT
+
+
+class _Pass(NamedTuple):
+    """What the backward pass reads; n agents, E the padded width of the mixing layer."""
+
+    values: Tensor
+    """Values of the agents, shape (units, rows, n, 1)."""
+    state: Tensor
+    """State, shape (units, rows, S)."""
+    below: Tensor
+    """Outputs of the first layers, shape (units, rows, sum of widths)."""
+    raw: Tensor
+    """Signed W_1, shape (units, rows, n, E)."""
+    raw_last: Tensor
+    """Signed w_2, shape (units, rows, E)."""
+    magnitude: Tensor
+    """W_1."""
+    magnitude_last: Tensor
+    """w_2."""
+    mixed: Tensor
+    """Output of the mixing layer, shape (units, rows, E)."""
+    slope: Tensor
+    """Derivative of its elu."""
+
+
+class Monotonic:
+    """``MonotonicMixer``; the first layers of all hypernetworks are one product.
+
+    Args:
+        network: Mixing network, of which only the structure is used.
+        start: Index of its first parameter in a flat vector.
+        units: U, most units in a call.
+        rows: Rows of a unit in a chunk.
+        device: Device of the buffers.
+    """
+
+    def __init__(
+        self, network: MonotonicMixer, start: int, units: int, rows: int, *, device: torch.device
+    ) -> None:
+        places = places_of(network, start)
+        self._agents, self._units = network.agents, units
+        self._embed, self._state_size = width_of(network.embed), width_of(network.state_size)
+        self._deep = "hyper_w_1.0.bias" in places
+        if self._deep:
+            self._outer = self._outer_last = width_of(places["hyper_w_1.0.bias"].numel())
+        else:
+            self._outer, self._outer_last = self._agents * self._embed, self._embed
+        self.blocks = self._blocks(places)
+        wide = self._outer + self._outer_last + 2 * self._embed
+
+        def zeros(*shape: int) -> Tensor:
+            return torch.zeros(units, *shape, device=device)
+
+        self._below, self._below_gradient = zeros(rows, wide), zeros(rows, wide)
+        self._raw, self._raw_last = (
+            zeros(rows, self._agents * self._embed),
+            zeros(rows, self._embed),
+        )
+        self._hyper = zeros(rows, self._outer)
+        self.gradients = [zeros(*block.place.shape) for block in self.blocks]
+
+    def _blocks(self, places: dict[str, Tensor]) -> list[Block]:
+        wide, states, hyper = self._embed, self._state_size, self._outer
+        embed = places["hyper_b_1.bias"].numel()
+
+        def by_agent(name: str, inputs: int) -> tuple[Tensor, Tensor]:
+            """Arrange a layer with outputs (n, embed) as [W, b] with padded columns."""
+            weight = torch.unflatten(places[f"{name}.weight"].t(), 1, (self._agents, embed))
+            bias = torch.unflatten(places[f"{name}.bias"], 0, (self._agents, embed))
+            return (
+                widen(weight, inputs, self._agents, wide).flatten(1),
+                widen(bias, wide).flatten(),
+            )
+
+        def layer(name: str, inputs: int, outputs: int) -> tuple[Tensor, Tensor]:
+            weight, bias = places[f"{name}.weight"].t(), places[f"{name}.bias"]
+            return widen(weight, inputs, outputs), widen(bias, outputs)
+
+        ends = [layer("V.0", states, wide), layer("hyper_b_1", states, wide)]
+        if self._deep:
+            names = ("hyper_w_1.0", "hyper_w_final.0")
+            first = [layer(name, states, hyper) for name in names]
+            second = [*by_agent("hyper_w_1.2", hyper), *layer("hyper_w_final.2", hyper, wide)]
+        else:
+            first = [by_agent("hyper_w_1", states), layer("hyper_w_final", states, wide)]
+            second = []
+        weights, biases = zip(*first, *ends, strict=True)
+        value = [places["V.2.weight"].flatten(), places["V.2.bias"]]
+        arrays = [
+            torch.cat(weights, 1),
+            torch.cat(biases),
+            widen(value[0], wide),
+            widen(value[1], width_of(1)),
+            *second,
+        ]
+        return [Block(place, torch.ones(place.shape)) for place in arrays]
+
+    def begin(self, packed: Sequence[Tensor]) -> None:
+        """Take the packed weights of both networks; see ``Mixing.begin``."""
+        self._weights = [_Weights(*(part[net] for part in packed)) for net in range(2)]
+        for gradient in self.gradients:
+            gradient.zero_()
+
+    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+        """Return Q_tot; see ``Mixing.forward``."""
+        weights, units, wide = self._weights[target], len(values), self._embed
+        below = self._below[:units]
+        multiply(state, weights.first, below, most=self._units)
+        below.add_(weights.first_bias)
+        raw, raw_last, value, bias = self._parts(below)
+        if self._deep:
+            below[..., :-wide].clamp_min_(0.0)
+            hyper, hyper_last = raw, raw_last
+            raw, raw_last = self._raw[:units], self._raw_last[:units]
+            multiply(hyper, weights.second, raw, most=self._units)
+            multiply(hyper_last, weights.second_last, raw_last, most=self._units)
+            raw.add_(weights.second_bias)
+            raw_last.add_(weights.second_last_bias)
+        else:
+            value.clamp_min_(0.0)
+        raw, values = torch.unflatten(raw, 2, (self._agents, wide)), values.unsqueeze(3)
+        magnitude, magnitude_last = raw.abs(), raw_last.abs()
+        mixed = torch.mul(magnitude, values).sum(2).add_(bias)
+        slope = mixed.clamp_max(0.0).exp_()
+        mixed.clamp_min_(0.0).add_(slope).sub_(1.0)
+        self._pass = _Pass(
+            values, state, below, raw, raw_last, magnitude, magnitude_last, mixed, slope
+        )
+        joint = torch.mul(mixed, magnitude_last).add_(torch.mul(value, weights.value))
+        return joint.sum(2, keepdim=True).add_(weights.value_bias[:1])
+
+    def _parts(self, below: Tensor) -> tuple[Tensor, ...]:
+        """Split the outputs of the first layers into their parts."""
+        widths = [self._outer, self._outer_last, self._embed, self._embed]
+        return torch.split(below, widths, 2)
+
+    def backward(self, gradient: Tensor) -> Tensor:
+        """Return the gradient at the agents' values; see ``Mixing.backward``."""
+        own, weights, units = self._pass, self._weights[0], len(gradient)
+        sums = [part[:units] for part in self.gradients]
+        raw_last = torch.mul(own.mixed, gradient).mul_(own.raw_last.sign())
+        mixed = torch.mul(own.magnitude_last, gradient).mul_(own.slope)
+        each = mixed.unsqueeze(2)
+        raw = torch.mul(each, own.values).mul_(own.raw.sign()).flatten(2)
+        below = self._below_gradient[:units]
+        outer, outer_last, value, bias = self._parts(below)
+        hyper, hyper_last, hidden, _ = self._parts(own.below)
+        if self._deep:
+            add_gradient(sums[4], sums[5], hyper, raw)
+            add_gradient(sums[6], sums[7], hyper_last, raw_last)
+            inner = self._hyper[:units]
+            for part, above, second, out in (
+                (hyper, raw, weights.second, outer),
+                (hyper_last, raw_last, weights.second_last, outer_last),
+            ):
+                multiply(above, second.t(), inner, most=self._units)
+                _threshold_backward(inner, part, 0.0, grad_input=out)
+        else:
+            outer.copy_(raw)
+            outer_last.copy_(raw_last)
+        torch.mul(gradient, weights.value, out=value)
+        _threshold_backward(value, hidden, 0.0, grad_input=value)
+        bias.copy_(mixed)
+        add_gradient(sums[0], sums[1], own.state, below)
+        sums[2].add_(torch.mul(hidden, gradient).sum(1))
+        sums[3][:, :1].add_(gradient.sum(1))
+        return torch.mul(each, own.magnitude).sum(3)

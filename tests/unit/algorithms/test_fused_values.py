@@ -1,0 +1,195 @@
+"""Hand-written passes of value-based teams against the stated loss, and the rules of their bits."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from fullrank.algorithms import Algorithm, EnvironmentSpec, fused_values
+from fullrank.algorithms.fused_values import FusedValueGradients
+from fullrank.algorithms.iql import IQL
+from fullrank.algorithms.micro_batches import MicroBatchGradients
+from fullrank.algorithms.qmix import QMIX
+from fullrank.algorithms.values import ValueLearner
+from fullrank.algorithms.vdn import VDN
+from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Discrete
+from fullrank.networks.fused import row_products
+from fullrank.networks.fused.packing import Block, Packing, places_of, widen
+from fullrank.networks.modules import perceptron
+from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
+
+ENVIRONMENT = EnvironmentSpec(
+    agents=tuple(
+        AgentSpec(name=f"agent_{i}", observation_size=7, action=Discrete(5)) for i in range(3)
+    ),
+    state_size=11,
+)
+LENGTHS = [3, 40, 16, 17, 31, 5]
+"""Steps of the episodes: within a chunk, a whole one, one more, and several."""
+KINDS: dict[str, Callable[..., ValueLearner]] = {"qmix": QMIX, "vdn": VDN, "iql": IQL}
+
+
+def config(name: str, **params: Any) -> ValueLearner:
+    return KINDS[name](**{"batch_size": 6, "micro_batches": 3, "hidden": 20, **params})
+
+
+def make(built: ValueLearner) -> Algorithm:
+    """An algorithm whose biases are not zero and whose target networks differ."""
+    algorithm, generator = built.make(ENVIRONMENT, seed=0, device="cpu"), np.random.default_rng(1)
+    for section in algorithm.problem.sections:
+        view = algorithm.parameters.view(section.id)
+        view += generator.normal(scale=0.1, size=view.shape).astype(np.float32)
+    algorithm.parameters.written()
+    return algorithm
+
+
+def rows_of(algorithm: Algorithm, lengths: list[int]) -> FloatArray:
+    """Episodes in which agents may not choose every action, and one cannot act at times."""
+    layout, generator = algorithm.problem.episodes, np.random.default_rng(0)
+    assert isinstance(layout, EpisodeLayout)
+    ends = np.cumsum(np.array(lengths) + 1) - 1
+    rows = generator.standard_normal((int(ends[-1]) + 1, layout.row_size), dtype=np.float32)
+    rows[:, layout.available] = generator.random((len(rows), 15)) < 0.7
+    rows[:, layout.action] = generator.integers(0, 5, (len(rows), 3))
+    rows[1::3, layout.action.start] = NO_ACTION
+    rows[:, layout.terminated] = rows[:, layout.length] = 0.0
+    rows[ends, layout.length] = lengths
+    rows[ends[:3] - 1, layout.terminated] = 1.0
+    return rows
+
+
+def updates(algorithm: Algorithm, rows: FloatArray, units: list[int]) -> Mapping[int, FloatArray]:
+    return dict(algorithm.gradients.compute(rows, units, iteration=0))
+
+
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        *((name, {}) for name in KINDS),
+        *((name, {"double": False, "trace": 0.6, "micro_batches": 4}) for name in KINDS),
+        ("qmix", {"hypernet_layers": 1, "mixing": 5, "micro_batches": 1}),
+        ("qmix", {"last_action": False, "hypernet": 9, "hidden": 1}),
+        ("iql", {"last_action": False, "identity": False, "batch_size": 5}),
+    ],
+)
+def test_the_hand_written_passes_compute_the_loss_that_the_algorithm_states(
+    name: str, params: dict[str, Any]
+) -> None:
+    built = config(name, **params)
+    algorithm = make(built)
+    assert isinstance(algorithm.gradients, FusedValueGradients)
+    rows = rows_of(algorithm, LENGTHS[: built.batch_size])
+    layout, units = algorithm.problem.episodes, list(range(built.micro_batches))
+    assert layout is not None
+    stated = built.readable(algorithm.gradients._nets, layout, torch.device("cpu"))
+    fused = updates(algorithm, rows, units)
+    for unit, expected in stated.compute(rows, units, iteration=0):
+        scale = np.abs(expected).max()
+        np.testing.assert_allclose(fused[unit], expected, rtol=0, atol=2e-6 * scale)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mean(VDN):
+    """A team of one's own, which mixes otherwise."""
+
+    def mix(self, nets: Any, values: torch.Tensor, state: Any, *, target: bool) -> torch.Tensor:
+        return values.mean(2, keepdim=True)
+
+
+def test_teams_that_mix_otherwise_and_teams_without_memory_learn_by_autograd() -> None:
+    for built in (Mean(), VDN(recurrent=False)):
+        gradients = built.make(ENVIRONMENT, seed=0, device="cpu").gradients
+        assert isinstance(gradients, MicroBatchGradients)
+
+
+def test_longer_episodes_of_other_units_change_no_bit() -> None:
+    algorithm = make(config("qmix"))
+    rows = rows_of(algorithm, [3, 9, 100, 33, 16, 48])
+    together = updates(algorithm, rows, [2, 0, 1])
+    for unit in range(3):
+        assert updates(algorithm, rows, [unit])[unit].tobytes() == together[unit].tobytes()
+
+
+def test_what_an_earlier_call_computed_changes_no_bit() -> None:
+    algorithm, fresh = make(config("qmix")), make(config("qmix"))
+    rows = rows_of(algorithm, LENGTHS)
+    poison = rows_of(algorithm, [50] * 6)
+    poison[:, :30] = np.inf
+    updates(algorithm, poison, [0, 1, 2])
+    for unit, update in updates(algorithm, rows, [0, 1, 2]).items():
+        assert update.tobytes() == updates(fresh, rows, [unit])[unit].tobytes()
+
+
+def test_units_computed_in_several_calls_for_lack_of_memory_keep_their_bits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    algorithm = make(config("qmix", micro_batches=6))
+    rows = rows_of(algorithm, LENGTHS)
+    whole = updates(algorithm, rows, [*range(6)])
+    monkeypatch.setattr(fused_values, "ENTRIES", 1)
+    split = updates(make(config("qmix", micro_batches=6)), rows, [*range(6)])
+    assert all(whole[unit].tobytes() == split[unit].tobytes() for unit in range(6))
+
+
+def test_one_product_of_all_rows_is_used_only_where_it_gives_the_bits_of_separate_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    algorithm = make(config("qmix"))
+    rows = rows_of(algorithm, LENGTHS)
+    chosen = updates(algorithm, rows, [0, 1, 2])
+    monkeypatch.setattr(row_products, "is_steady", lambda *_, **__: False)
+    apart = updates(algorithm, rows, [0, 1, 2])
+    assert all(chosen[unit].tobytes() == apart[unit].tobytes() for unit in range(3))
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0])
+@pytest.mark.parametrize(("rows", "depth", "outputs"), [(12, 64, 192), (3, 48, 144), (1, 16, 16)])
+def test_products_of_rows_do_not_depend_on_the_number_of_units(
+    rows: int, depth: int, outputs: int, beta: float
+) -> None:
+    generator = torch.Generator().manual_seed(0)
+    inputs = torch.randn(8, rows, depth, generator=generator)
+    weights = torch.randn(depth, outputs, generator=generator)
+    first = torch.randn(8, rows, outputs, generator=generator)
+    results = []
+    for units in range(torch.get_num_threads(), 9):
+        out = first[:units].clone()
+        row_products.multiply(inputs[:units], weights, out, most=8, beta=beta)
+        results.append(out)
+    assert all(torch.equal(result, results[-1][: len(result)]) for result in results)
+    exact = (beta * first + torch.matmul(inputs, weights)).double()
+    torch.testing.assert_close(results[-1].double(), exact, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("function", [torch.exp, torch.reciprocal])
+def test_gates_have_the_same_bits_in_every_place_of_a_vector(
+    function: Callable[[torch.Tensor], torch.Tensor],
+) -> None:
+    values = 4 * torch.randn(200, generator=torch.Generator().manual_seed(0))
+    whole = function(values)
+    for start in range(20):
+        for stop in range(start + 1, start + 40):
+            assert torch.equal(function(values[start:stop]), whole[start:stop])
+
+
+def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:
+    network = perceptron(3, 5, 2, layers=1)
+    places = places_of(network, 0)
+    blocks = [
+        Block.of(places["0.weight"].t(), 16, 16, factor=-2.0),
+        Block.of(places["0.bias"], 16),
+        Block.of(places["2.weight"], 16, 16),
+        Block.of(places["2.bias"], 16),
+    ]
+    packing = Packing(blocks, device=torch.device("cpu"))
+    flat = torch.arange(1.0, packing.size + 1).expand(2, -1)
+    packed = packing.pack(flat)
+    assert [tuple(block.shape) for block in packed] == [(2, 16, 16), (2, 16), (2, 16, 16), (2, 16)]
+    assert packed[0][0, :4, 0].tolist() == [-2.0, -4.0, -6.0, 0.0]
+    factor = packing.unpack([torch.ones_like(block) for block in packed])
+    assert torch.equal(packing.unpack(packed), flat * factor * factor)
+    assert widen(places["2.bias"], 4).tolist()[2:] == [-1, -1]
