@@ -32,8 +32,9 @@ def micro_batches(batch_size: int, units: int) -> tuple[range, ...]:
 class MicroBatchGradients:
     """Gradients of the loss by micro-batch; implements ``Gradients``.
 
-    A unit sees its own episodes, padded to the longest of them: its bits do not depend on the other
-    units. They depend on ``compute.threads``, as autograd's do, which the fingerprint names.
+    For teams without hand-written passes. A unit sees its own episodes, padded to the longest of
+    them: its bits do not depend on the other units. They depend on ``compute.threads``, as
+    autograd's do, which the fingerprint names.
 
     Args:
         loss: Share of the loss that comes from some episodes.

@@ -13,9 +13,9 @@ from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import Unit
 from fullrank.algorithms.iql import IQL
 from fullrank.algorithms.qmix import QMIX
-from fullrank.algorithms.trajectories import Trajectories
+from fullrank.algorithms.trajectories import Trajectories, best_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor
-from fullrank.algorithms.values import SCALE, ValueLearner, best_values
+from fullrank.algorithms.values import SCALE, ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray
