@@ -150,6 +150,7 @@ class Monotonic:
             zeros(rows, self._embed),
         )
         self._hyper = zeros(rows, self._outer)
+        self._magnitude, self._spare = (zeros(rows, self._agents, self._embed) for _ in range(2))
         self.gradients = [zeros(*block.place.shape) for block in self.blocks]
 
     def _blocks(self, places: dict[str, Tensor]) -> list[Block]:
@@ -212,8 +213,9 @@ class Monotonic:
         else:
             value.clamp_min_(0.0)
         raw, values = torch.unflatten(raw, 2, (self._agents, wide)), values.unsqueeze(3)
-        magnitude, magnitude_last = raw.abs(), raw_last.abs()
-        mixed = torch.mul(magnitude, values).sum(2).add_(bias)
+        magnitude = torch.abs(raw, out=self._magnitude[:units])
+        magnitude_last = raw_last.abs()
+        mixed = torch.mul(magnitude, values, out=self._spare[:units]).sum(2).add_(bias)
         slope = mixed.clamp_max(0.0).exp_()
         mixed.clamp_min_(0.0).add_(slope).sub_(1.0)
         self._pass = _Pass(
@@ -234,7 +236,7 @@ class Monotonic:
         raw_last = torch.mul(own.mixed, gradient).mul_(own.raw_last.sign())
         mixed = torch.mul(own.magnitude_last, gradient).mul_(own.slope)
         each = mixed.unsqueeze(2)
-        raw = torch.mul(each, own.values).mul_(own.raw.sign()).flatten(2)
+        raw = torch.sign(own.raw, out=self._spare[:units]).mul_(each).mul_(own.values).flatten(2)
         below = self._below_gradient[:units]
         outer, outer_last, value, bias = self._parts(below)
         hyper, hyper_last, hidden, _ = self._parts(own.below)
@@ -257,4 +259,4 @@ class Monotonic:
         add_gradient(sums[0], sums[1], own.state, below)
         sums[2].add_(torch.mul(hidden, gradient).sum(1))
         sums[3][:, :1].add_(gradient.sum(1))
-        return torch.mul(each, own.magnitude).sum(3)
+        return own.magnitude.mul_(each).sum(3)

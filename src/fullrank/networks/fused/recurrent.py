@@ -41,7 +41,7 @@ class _Chunk(NamedTuple):
     inputs: Tensor
     """Inputs of the first layer, shape (U, 16, R, I)."""
     below: Tensor
-    """Output of the first layer of the online network, shape (U, 16, R, H)."""
+    """Outputs of the first layers of both networks, shape (2, U, 16, R, H)."""
     states: Tensor
     """States of both networks before each step and after the last, shape (2, U, 17, R, H)."""
     keep: Tensor
@@ -88,11 +88,9 @@ class RecurrentUnits:
         self.blocks = self._blocks(network, start)
         self._chunks: list[_Chunk] = []
         wide, steps = self._width, (2, units, CHUNK, rows)
-        self._gates = self._zeros(*steps, 3 * wide)
-        self._below = self._zeros(*steps[1:], wide)
         self._two = torch.tensor(2.0, device=device)
-        self._state, self._mean = (self._zeros(2, units, rows, wide) for _ in range(2))
-        self._sums = self._zeros(2, units, rows, 3 * wide)
+        self._input, self._state, self._mean = (self._zeros(2, units, rows, wide) for _ in range(3))
+        self._sums = self._zeros(2, units, rows, 4 * wide)
         self._values = self._zeros(*steps, self._actions)
         self._above = self._zeros(*steps[1:], wide)
         self._gradient = self._zeros(units, rows, wide)
@@ -156,7 +154,7 @@ class RecurrentUnits:
             self._chunks.append(
                 _Chunk(
                     self._zeros(*steps, self.inputs),
-                    self._zeros(*steps, wide),
+                    self._zeros(2, *steps, wide),
                     self._zeros(2, self._units, CHUNK + 1, self._rows, wide),
                     self._zeros(*steps, wide),
                     self._zeros(*steps, 4 * wide),
@@ -189,14 +187,12 @@ class RecurrentUnits:
             states[:, :, 0] = self._chunks[chunk - 1].states[:, :units, CHUNK]
         else:
             states[:, :, 0] = 0.0
-        for net, (weights, below) in enumerate(
-            zip(self._weights, (own.below, self._below), strict=True)
-        ):
-            x, gates = below[:units].flatten(1, 2), self._gates[net, :units].flatten(1, 2)
+        below = own.below[:, :units]
+        for net, weights in enumerate(self._weights):
+            x = below[net].flatten(1, 2)
             self._multiply(own.inputs[:units].flatten(1, 2), weights.first, x)
             x.add_(weights.first_bias).clamp_min_(0.0)
-            self._multiply(x, weights.gates, gates)
-        self._recur(own.slopes[:units], states, steps)
+        self._recur(own.slopes[:units], below, states, steps)
         states[:, :, steps + 1 :] = 0.0
         self._prepare(own, units)
         values = self._values[:, :units]
@@ -209,36 +205,36 @@ class RecurrentUnits:
     def _multiply(self, inputs: Tensor, weights: Tensor, out: Tensor, beta: float = 0.0) -> None:
         multiply(inputs, weights, out, most=self._units, beta=beta)
 
-    def _recur(self, slopes: Tensor, states: Tensor, steps: int) -> None:
+    def _recur(self, slopes: Tensor, below: Tensor, states: Tensor, steps: int) -> None:
         """Compute the states after each step, and save what the backward pass is made of."""
         units, wide = states.shape[1], self._width
-        state, mean, sums = self._state[:, :units], self._mean[:, :units], self._sums[:, :units]
+        x, state, mean = self._input[:, :units], self._state[:, :units], self._mean[:, :units]
+        sums, bias = self._sums[:, :units], self._gate_bias
         state.copy_(states[:, :, 0])
-        products = [
-            product(state[net], weights.recurrent, sums[net], most=self._units, beta=1.0)
-            for net, weights in enumerate(self._weights)
-        ]
-        opening, feeding = torch.split(sums, [2 * wide, wide], 3)
-        reset, keep = torch.split(opening, wide, 3)
-        bias_new, bias = torch.split(self._gate_bias, [wide, 3 * wide], 3)
-        gates_new, gates = torch.split(self._gates[:, :units, :steps], [wide, 2 * wide], 4)
-        saved_new, saved = torch.split(slopes[:, :steps], [wide, 3 * wide], 3)
-        parts = (
-            gates_new.unbind(2),
-            gates.unbind(2),
-            saved_new.unbind(1),
-            saved.unbind(1),
+        products = []
+        for net, weights in enumerate(self._weights):
+            for inputs, matrix, out in (
+                (x[net], weights.gates, sums[net, ..., : 3 * wide]),
+                (state[net], weights.recurrent, sums[net, ..., wide:]),
+            ):
+                products.append(product(inputs, matrix, out, most=self._units, beta=1.0))
+        new, reset, keep, feed = torch.split(sums, wide, 3)
+        opening = sums[..., wide : 3 * wide]
+        online = sums[0]
+        for own, saved, after in zip(
+            below[:, :, :steps].unbind(2),
+            slopes[:, :steps].unbind(1),
             states[:, :, 1 : steps + 1].unbind(2),
-        )
-        for fed_new, fed, keep_new, kept, after in zip(*parts, strict=True):
+            strict=True,
+        ):
+            x.copy_(own)
             sums.copy_(bias)
             for multiplied in products:
                 multiplied()
-            opening.add_(fed).exp_().add_(1.0)
-            torch.div(feeding, reset, out=mean).add_(fed_new).add_(bias_new).exp_().add_(1.0)
-            keep_new.copy_(mean[0])
-            kept.copy_(sums[0])
-            torch.div(self._two, mean, out=mean).sub_(1.0)
+            opening.exp_().add_(1.0)
+            new.addcdiv_(feed, reset).exp_().add_(1.0)
+            saved.copy_(online)
+            torch.div(self._two, new, out=mean).sub_(1.0)
             state.sub_(mean).div_(keep).add_(mean)
             after.copy_(state)
 
@@ -273,7 +269,7 @@ class RecurrentUnits:
         slopes[:, steps:] = 0.0
         self._recur_back(own, above, steps)
         inner = slopes.flatten(1, 2)
-        below, gates = own.below[:units].flatten(1, 2), inner[:, :, : 3 * wide]
+        below, gates = own.below[0, :units].flatten(1, 2), inner[:, :, : 3 * wide]
         add_gradient(sums.gates, None, below, gates)
         add_gradient(sums.recurrent, None, states[:, :CHUNK].flatten(1, 2), inner[:, :, wide:])
         sums.gate_bias.add_(inner.sum(1))

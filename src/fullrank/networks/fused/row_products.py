@@ -28,13 +28,13 @@ def product(
     Args:
         inputs: Shape (units, rows, depth), where the rows of all units have one distance.
         weights: Shape (depth, outputs).
-        out: Contiguous, shape (units, rows, outputs).
+        out: Shape (units, rows, outputs), where the rows of all units have one distance.
         most: Largest number of units in a call.
         beta: 0, or 1 to add the product to ``out``.
     """
     units, rows, depth = inputs.shape
     shape = rows, depth, weights.shape[1]
-    strides = inputs.stride(1), weights.stride()
+    strides = inputs.stride(1), weights.stride(), out.stride(1)
     threads = torch.get_num_threads()
     if is_steady(shape, strides, most, beta=beta, threads=threads, device=inputs.device):
         together = out.view(-1, shape[2])
@@ -64,7 +64,7 @@ def add_gradient(weight: Tensor, bias: Tensor | None, inputs: Tensor, gradient: 
 @cache
 def is_steady(
     shape: tuple[int, int, int],
-    strides: tuple[int, tuple[int, int]],
+    strides: tuple[int, tuple[int, int], int],
     most: int,
     *,
     beta: float,
@@ -75,14 +75,14 @@ def is_steady(
 
     Args:
         shape: Rows of a unit, depth and outputs.
-        strides: Distance of the rows, and strides of the shared matrix.
+        strides: Distance of the rows, strides of the shared matrix, and distance of the results.
         most: Largest number of units in a call.
         beta: Factor of the previous result.
         threads: Number of torch threads, on which the library's choice may depend.
         device: Device of the products.
     """
     rows, depth, outputs = shape
-    distance, (down, across) = strides
+    distance, (down, across), apart_by = strides
     generator = np.random.Generator(np.random.Philox(key=2))
 
     def draw(*size: int) -> Tensor:
@@ -91,12 +91,11 @@ def is_steady(
     inputs = draw(most, rows, distance)[:, :, :depth]
     matrix = draw(depth, down) if across == 1 else draw(outputs, across).t()
     matrix = matrix[:depth, :outputs]
-    before = draw(most, rows, outputs)
-    apart = before.clone()
-    least = min(most, threads)
+    before = draw(most, rows, apart_by)
+    apart = before.clone()[:, :, :outputs]
     multiply_apart(inputs, matrix, apart, beta=beta)
-    for units in range(least, most + 1):
-        together = before[:units].clone()
+    for units in range(min(most, threads), most + 1):
+        together = before[:units].clone()[:, :, :outputs]
         together.view(-1, outputs).addmm_(inputs[:units].view(-1, depth), matrix, beta=beta)
         if not torch.equal(together, apart[:units]):
             return False
