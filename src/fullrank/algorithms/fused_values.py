@@ -2,7 +2,7 @@
 
 The loss is that of ``fullrank.algorithms.values``; tests compare it with its autograd. Units are
 computed together, sorted by the length of their episodes; a unit takes part until its longest
-episode ends. No bit depends on company, order, threads or padding: see docs/adr/0042.
+episode ends. No bit depends on company, order, threads or padding: see docs/adr/0043.
 """
 
 from collections.abc import Callable, Iterator, Sequence
