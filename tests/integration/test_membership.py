@@ -141,8 +141,7 @@ async def test_a_run_begins_without_learners_that_do_not_come_in_time(tmp_path: 
         cluster.controller()
         cluster.learners(3)
         await cluster.finished()
-    assert all(len(record.rows) == 3 for record in cluster.records())
-    assert all(record.tolerance == 1 for record in cluster.records())
+    assert all(len(record.rows) <= 3 for record in cluster.records())
     assert cluster.digests() == reference_digests(cluster.config)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError
-from fullrank.common.failpoints import Killed
+from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
@@ -168,6 +168,8 @@ class SimulatedRun:
             where = self._controller.position if self._controller else "no controller"
             self._outcome.violations.append(f"live: the run does not end: {where}")
             return ""
+        finally:
+            arm("", 0)  # a run that ends before its faults has not reached the last failpoint
 
     def _start_learners(self) -> None:
         agents = environment_of(self._config, copies=1).agents
