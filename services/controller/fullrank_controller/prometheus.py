@@ -21,6 +21,7 @@ class Totals:
         self._bytes: dict[str, Counter[str]] = {"sent": Counter(), "received": Counter()}
         self._late: Counter[str] = Counter()
         self._returns: dict[str, float] = {}
+        self._win_rate: float | None = None
         self._last: IterationRecord | None = None
 
     def write(self, record: IterationRecord) -> None:
@@ -35,6 +36,8 @@ class Totals:
         self._bytes["sent"].update(record.bytes_sent)
         self._bytes["received"].update(record.bytes_received)
         self._late.update(map(str, record.late))
+        if record.win_rate is not None:
+            self._win_rate = record.win_rate
         returns = record.side_returns.items()
         self._returns.update({side: value for side, value in returns if value is not None})
 
@@ -63,6 +66,8 @@ class Totals:
             "received_bytes", "Bytes from learners, by kind.", self._bytes["received"], label="kind"
         )
         yield gauge("return", "Mean return by side.", dict(self._returns), label="side")
+        if self._win_rate is not None:
+            yield gauge("win_rate", "Share of the latest episodes that were won.", self._win_rate)
         if self._last is not None:
             yield from _last(self._last)
 

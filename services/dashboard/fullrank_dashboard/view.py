@@ -91,13 +91,14 @@ class RunView:
         self.revision += 1
 
     def evaluations(self) -> list[JSON]:
-        """Intervals of returns by column of the curve, marked if a later term superseded them."""
+        """Intervals by column of the curve, marked if a later term superseded them."""
         return [
             {
                 "iteration": evaluation.iteration,
                 "superseded": evaluation.superseded(self._begun),
                 "return": evaluation.returns,
                 **{f"return of {side}": interval for side, interval in evaluation.sides.items()},
+                **({"win rate": evaluation.win_rate} if evaluation.win_rate else {}),
             }
             for evaluation in self._evaluations
         ]
@@ -123,7 +124,8 @@ class RunView:
             "environment": self._environment,
             "status": None if self._now is None else asdict(self._now),
             "learners": self._attached(),
-            "return": _mean_return(recent),
+            "return": _mean(record.return_mean for record in recent),
+            "win_rate": _mean(record.win_rate for record in recent),
             "totals": {name: self.curve.total(name) for name in TOTALS},
             "phases": phases,
             "bottleneck": None if longest is None else str(longest),
@@ -169,6 +171,7 @@ def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | No
     return {
         "return": record.return_mean,
         **{f"return of {side}": value for side, value in record.side_returns.items()},
+        "win rate": record.win_rate,
         "round_s": record.round_s,
         "saved_s": saved_s,
         "late": len(record.late),
@@ -178,8 +181,9 @@ def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | No
     }
 
 
-def _mean_return(records: Iterable[IterationRecord]) -> float | None:
-    known = [record.return_mean for record in records if record.return_mean is not None]
+def _mean(values: Iterable[float | None]) -> float | None:
+    """Mean of the known values; None if there is none."""
+    known = [value for value in values if value is not None]
     return mean(known) if known else None
 
 

@@ -95,16 +95,18 @@ function drawReturns() {
   charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
 }
 
-/** Fill the selection of returns. */
+/** Fill the selection of returns and win rates. */
 function offerColumns() {
-  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => name.startsWith("return"));
+  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => name.startsWith("return") || name === "win rate");
+  const sides = names.filter((name) => name.startsWith("return of"));
+  if (sides.length === 1) names.splice(names.indexOf(sides[0]), 1); // a single side's return is the total
   const select = $("#column");
   if (names.join() !== [...select.options].map((option) => option.value).join()) {
     const chosen = select.value;
     select.replaceChildren(...names.map((name) => h("option", { value: name }, name)));
     select.value = names.includes(chosen) ? chosen : names[0];
   }
-  select.hidden = names.length < 3; // with a single side, its return is the total
+  select.hidden = names.length < 2;
   return select.value || "return";
 }
 

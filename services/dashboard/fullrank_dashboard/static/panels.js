@@ -9,7 +9,7 @@ export function drawSummary(run) {
   const items = [
     ["state", run.problem ? "away" : (status?.state ?? "–"), status ? `term ${status.term}` : ""],
     ["iterations", whole(committed), status?.iterations ? `of ${whole(status.iterations)}` : ""],
-    ["return", number(run.return), ""],
+    ["return", number(run.return), run.win_rate == null ? "" : `won ${percent(run.win_rate)}`],
     ["round", rounds ? seconds(totals.round_s / rounds) : "–", "mean"],
     ["saved by the code", rounds ? seconds(totals.saved_s) : "–", rounds ? share(totals) : ""],
     ["learners", run.learners.length ? whole(run.learners.length) : "–", round ? `tolerance ${round.tolerance}` : ""],

@@ -74,6 +74,20 @@ def test_evaluations_are_told_when_they_come_and_when_they_are_superseded() -> N
     assert [each["superseded"] for each in evaluations()] == [True]
 
 
+def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
+    view, interval = RunView("run"), Interval(0.5, 0.4, 0.6)
+    view.committed([record(0, win_rate=0.25), record(1), record(2, win_rate=0.75)])
+    played = EvaluationRecord(iteration=2, term=1, returns=interval, sides={}, win_rate=interval)
+    view.evaluated([played])
+    assert view.curve.columns(0)["win rate"] == [0.25, None, 0.75]
+    assert view.facts()["win_rate"] == 0.5
+    assert view.evaluations()[0]["win rate"] == interval
+    without = RunView("run")
+    without.committed([record(0)])
+    assert without.facts()["win_rate"] is None
+    assert "win rate" not in without.curve.columns(0)
+
+
 async def test_evaluations_of_a_run_are_seen_and_a_damaged_file_is_said_once(
     tmp_path: Path,
 ) -> None:
