@@ -76,8 +76,9 @@ class ValueLearner(ABC):
     """L2 norm to which the whole gradient is clipped."""
     discount: float = 0.99
     """Discount factor, gamma."""
-    target_every: int = 200
-    """Number of updates between two copies of the parameters to the target networks."""
+    target_every: int = 25
+    """Number of updates between two copies of the parameters to the target networks; 25 updates
+    with 8 new episodes each are PyMARL's 200 episodes."""
     double: bool = True
     """Choose the next actions by the online network (double Q-learning)."""
     trace: float = 0.0

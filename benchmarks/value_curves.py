@@ -1,0 +1,197 @@
+"""Claim: value-based teams reach the goal of each task in every seed.
+
+The goal of a battle of SMAC-lite is a win rate of 0.8; other tasks have a return. Each seed is
+trained in one process without a code, whose bits a coded run would commit, and plays greedily on
+fixed starts at equal intervals, which does not count as CPU time. A run's points are kept in
+``--logs``; a run that is complete there is not trained again, so that several commands can share
+the seeds. Prints a Markdown table; exits with 1 if a seed never reaches its goal.
+
+    python benchmarks/value_curves.py --tasks 3m --seeds 1 2 3 --picture docs/value_curves.png
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+from matplotlib.figure import Figure
+
+from fullrank.cli.policies import play
+from fullrank.config import RunConfig, load
+from fullrank.local import LocalRun
+from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.training.evaluation import Greedy
+
+EVALUATION_SEED = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """Settings of a task, and the greedy result that its team should reach."""
+
+    settings: Sequence[str]
+    iterations: int
+    goal: float
+    wins: bool = False
+    """True if the goal is a win rate instead of a return."""
+    episodes: int = 100
+    """Number of episodes of an evaluation."""
+    points: int = 12
+    """Number of evaluations, at equal intervals."""
+
+
+def _battle(name: str, iterations: int) -> Task:
+    named = ("environment.name=smac_lite", f"environment.map={name}", "algorithm.name=qmix")
+    return Task(settings=(*named, *FASTER), iterations=iterations, goal=0.8, wins=True)
+
+
+FASTER = (
+    "algorithm.optimiser=adam",
+    "algorithm.learning_rate=0.001",
+    "algorithm.trace=0.6",
+)
+"""Settings of PyMARL2."""
+FORAGING = (
+    "environment.name=gymnasium",
+    "environment.id=lbforaging:Foraging-5x5-2p-1f-coop-v3",
+    "algorithm.exploration_steps=20000",
+)
+TASKS = {
+    "3m": _battle("3m", 1200),
+    "2s3z": _battle("2s3z", 2400),
+    "8m": _battle("8m", 2400),
+    "foraging": Task(
+        settings=(*FORAGING, "algorithm.name=qmix", *FASTER),
+        iterations=1000,
+        goal=0.8,
+        points=10,
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """One evaluation."""
+
+    updates: int
+    episodes: int
+    steps: int
+    """Environment steps of all episodes, without those of the warm-up."""
+    cpu_s: float
+    """CPU time of the process until then, without evaluations."""
+    result: float
+    """Win rate or mean return."""
+    low: float
+    """Lower end of its 95 % interval."""
+    high: float
+
+
+Curves: TypeAlias = dict[tuple[str, int], list[Point]]
+
+
+def main() -> int:
+    arguments = _arguments()
+    keys = [(task, seed) for task in arguments.tasks for seed in arguments.seeds]
+    curves = {key: _curve(*key, arguments.set, arguments.logs) for key in keys}
+    print("| task | seed | goal | updates to it | episodes | steps | CPU, s | at the end, 95 % |")
+    print("|---|---|---|---|---|---|---|---|")
+    for (task, seed), curve in curves.items():
+        print(f"| {task} | {seed} | {TASKS[task].goal} | {_reached(task, curve)} |")
+    if arguments.picture:
+        _draw(curves, arguments.picture)
+    short = [key for key, curve in curves.items() if _first(key[0], curve) is None]
+    print(f"\nfalls short: {short}" if short else "\nevery seed reaches its goal")
+    return bool(short)
+
+
+def _curve(name: str, seed: int, overrides: list[str], logs: Path) -> list[Point]:
+    """Points of a run, read from its log where that is complete."""
+    task, path = TASKS[name], logs / f"{name}-{seed}.jsonl"
+    if path.exists():
+        points = [Point(**json.loads(line)) for line in path.read_text().splitlines()]
+        if points and points[-1].updates >= task.iterations:
+            return points
+    settings = ["code.name=fractional", "algorithm.micro_batches=1", *task.settings, *overrides]
+    options = {"seed": seed, "iterations": task.iterations}
+    logs.mkdir(parents=True, exist_ok=True)
+    return _train(load(overrides=settings, options=options).check().config, task, path)
+
+
+def _train(config: RunConfig, task: Task, path: Path) -> list[Point]:
+    points, paused, start = list[Point](), 0.0, time.process_time()
+    run = LocalRun(config, coded=False)
+    greedy = Greedy(run.training.algorithm.actor)
+    with path.open("w") as log:
+        for updates, _ in enumerate(run, 1):
+            if updates % (task.iterations // task.points):
+                continue
+            before = time.process_time()
+            played = play(config, greedy, episodes=task.episodes, seed=EVALUATION_SEED)
+            if task.wins and played.won is not None:
+                shown = wilson(played.won)
+            else:
+                shown = bootstrap(played.returns)
+            state = run.training.collector.state(resume_at=updates)
+            point = Point(
+                updates=updates,
+                episodes=updates * config.environment.copies,
+                steps=int(state["rollout.played"][1]),
+                cpu_s=round(before - start - paused, 1),
+                result=shown.mean,
+                low=shown.low,
+                high=shown.high,
+            )
+            points.append(point)
+            print(json.dumps(asdict(point)), file=log, flush=True)
+            paused += time.process_time() - before
+    return points
+
+
+def _first(task: str, curve: list[Point]) -> Point | None:
+    return next((point for point in curve if point.result >= TASKS[task].goal), None)
+
+
+def _reached(task: str, curve: list[Point]) -> str:
+    first, last = _first(task, curve), curve[-1]
+    end = f"{last.result:.2f} ({last.low:.2f} to {last.high:.2f})"
+    at = first or last
+    spent = f"{at.episodes:,} | {at.steps:,} | {at.cpu_s:.0f}"
+    return f"{'' if first else 'not in '}{at.updates:,} | {spent} | {end}"
+
+
+def _draw(curves: Curves, path: Path) -> None:
+    tasks = list(dict.fromkeys(task for task, _ in curves))
+    figure = Figure(figsize=(4.5 * len(tasks), 3.5), layout="constrained")
+    for axes, task in zip(figure.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
+        for (name, seed), curve in curves.items():
+            if name == task:
+                steps = [point.steps / 1000 for point in curve]
+                (line,) = axes.plot(steps, [p.result for p in curve], label=f"seed {seed}")
+                ends = [p.low for p in curve], [p.high for p in curve]
+                axes.fill_between(steps, *ends, color=line.get_color(), alpha=0.15)
+        axes.axhline(TASKS[task].goal, color="grey", linestyle=":")
+        wins = TASKS[task].wins
+        axes.set(title=f"smac-lite {task}" if wins else task, xlabel="thousand environment steps")
+        axes.set_ylabel(
+            f"{'win rate' if wins else 'return'}, {TASKS[task].episodes} greedy episodes"
+        )
+        axes.legend(loc="lower right")
+    figure.savefig(path, dpi=110)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    parser.add_argument("--tasks", nargs="+", default=["3m"], choices=TASKS)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[1, 2, 3])
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE")
+    parser.add_argument("--logs", type=Path, default=Path("runs/value_curves"))
+    parser.add_argument("--picture", type=Path, help="PNG to write")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
