@@ -117,7 +117,7 @@ def learner_stream() -> Target:
         message = controller_pb2.LearnerMessage.FromString(data)
         run_term_of(message.hello.served)
         round_ = Round(0, opened.assignment.code, target_sizes=[SIZE] * UNITS)
-        ContributionParser(run.identity, run.reception, 1).parse(message)
+        ContributionParser(run.identity, run.reception, run.roster.members[1]).parse(message)
         while not run.reception.idle:
             event = run.reception._events.get_nowait()
             if isinstance(event, Arrived):

@@ -131,7 +131,11 @@ def _iterations_follow_one_another(history: EventHistory) -> Iterator[str]:
         if following > term.began.known:
             yield f"term {term.began.term} went on at iteration {following}, which is not known"
         for event in term.events:
-            if isinstance(event, Assigned | Committed) and event.iteration != following:
+            if isinstance(event, Assigned):  # at most one, while the one before is stored
+                wrong = event.iteration - following not in (0, 1)
+            else:
+                wrong = isinstance(event, Committed) and event.iteration != following
+            if wrong and isinstance(event, Assigned | Committed):
                 yield f"iteration {event.iteration} was {event.event} in place of {following}"
             if isinstance(event, Committed):
                 following = event.iteration + 1

@@ -227,10 +227,12 @@ def audit_period(config: RunConfig, data: DataMode) -> int:
 def spare_rows(config: RunConfig, data: DataMode) -> int:
     """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
 
-    They cover the iterations from one audit to the next, and those that a report may be late.
+    They cover the iteration that is gathered while the one before is not durable yet, and those
+    from one audit to the next and for which a report may be late.
     """
     every = audit_period(config, data)
-    return (every + WINDOW) * config.environment.copies * config.collect.steps if every else 0
+    withdrawn = 1 + (every + WINDOW if every else 0)
+    return withdrawn * config.environment.copies * config.collect.steps
 
 
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:

@@ -1,11 +1,13 @@
 """kill -9 at any point: nothing committed is lost, nothing else restarts, and no bit differs."""
 
 import json
+import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psutil
 import pytest
@@ -21,6 +23,7 @@ from fullrank_faultlab.invariants import violations
 
 pytestmark = pytest.mark.e2e
 
+HUNG_DISK = Path(__file__).with_name("hung_disk")
 ITERATIONS = 12
 SETTINGS = (
     f"iterations={ITERATIONS}",
@@ -82,6 +85,18 @@ QMIX_POINTS = (
     "checkpoint.complete:2",
 )
 
+STORED = 5
+"""Iterations that the disk takes before it hangs with the next one."""
+
+POINTS_AHEAD = (
+    f"transitions.appended:{STORED + 2}",
+    f"row.assigned:{4 * (STORED + 1) + 2}",
+    f"row.arrived:{3 * (STORED + 1) + 2}",
+    f"round.decided:{STORED + 2}",
+    f"update.applied:{STORED + 2}",
+)
+"""Points of the iteration that is gathered while the disk takes the one before."""
+
 
 class Services:
     """A replay service and learners that outlive the controllers of many runs."""
@@ -94,18 +109,36 @@ class Services:
         self.learners = self.serve("learner", "--replicas", "4")
 
     def serve(
-        self, name: str, *words: str, overrides: tuple[str, ...] = (), failpoint: str = ""
+        self,
+        name: str,
+        *words: str,
+        overrides: tuple[str, ...] = (),
+        failpoint: str = "",
+        env: Mapping[str, str] = MappingProxyType({}),
     ) -> "subprocess.Popen[str]":
         options = settings(*SETTINGS, *self._team, *self._addresses, *overrides)
+        env = {VARIABLE: failpoint, **env}
         with (self.home / f"{name}.log").open("a") as log:
-            return start("serve", name, *options, *words, env={VARIABLE: failpoint}, output=log)
+            return start("serve", name, *options, *words, env=env, output=log)
 
     def controller(
-        self, run_dir: Path, *, lag: int, failpoint: str = "", overrides: tuple[str, ...] = ()
+        self,
+        run_dir: Path,
+        *,
+        lag: int,
+        failpoint: str = "",
+        overrides: tuple[str, ...] = (),
+        hung_at: int = 0,
     ) -> "subprocess.Popen[str]":
-        overrides = (f"collect.lag={lag}", *overrides)
+        """Start a controller, whose disk hangs at the journal's sync number ``hung_at``."""
+        hung = {"PYTHONPATH": str(HUNG_DISK), "HUNG_AT_SYNC": str(hung_at)}
         return self.serve(
-            "controller", "--run-dir", str(run_dir), overrides=overrides, failpoint=failpoint
+            "controller",
+            "--run-dir",
+            str(run_dir),
+            overrides=(f"collect.lag={lag}", *overrides),
+            failpoint=failpoint,
+            env=hung if hung_at else {},
         )
 
     def log_of(self, name: str) -> str:
@@ -171,6 +204,31 @@ def test_a_controller_killed_anywhere_goes_on_to_the_same_bytes(
     assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
     assert all(record.term == 1 for record in records(run_dir)[:published])
     assert services.replay.poll() is services.learners.poll() is None
+    undisturbed = digests(services.home / f"reference-{lag}")
+    assert violations(read_history(run_dir), reference=undisturbed) == []
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize(
+    ("point", "lag"), [*((point, 0) for point in POINTS_AHEAD), (POINTS_AHEAD[1], 1)]
+)
+def test_an_iteration_that_is_not_durable_is_not_published_though_the_next_is_gathered(
+    services: Services, tmp_path: Path, point: str, lag: int, *, lost: bool
+) -> None:
+    reference = services.reference(lag=lag)
+    run_dir = tmp_path / "run"
+    killed = services.controller(run_dir, lag=lag, failpoint=point, hung_at=STORED + 1)
+    assert killed.wait(WAIT_S) == -signal.SIGKILL
+    assert committed(run_dir) == STORED
+    if lost:  # the machine lost its power, and the record with it
+        newest = max((run_dir / "journal").iterdir())
+        os.truncate(newest, newest.stat().st_size - 1)
+
+    services.run_to_the_end(run_dir, lag=lag)
+    assert final_state(run_dir) == reference
+    assert [record.iteration for record in records(run_dir)] == list(range(ITERATIONS))
+    terms = [record.term for record in records(run_dir)]
+    assert terms == [1] * (STORED + (not lost)) + [2] * (ITERATIONS - STORED - (not lost))
     undisturbed = digests(services.home / f"reference-{lag}")
     assert violations(read_history(run_dir), reference=undisturbed) == []
 

@@ -11,8 +11,7 @@ from fullrank.common.updates import batch_digest, snap
 from fullrank.replay.items import Gathered
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.active_assignment import rows_of
-from fullrank_learner.computation import Contribution
+from fullrank_learner.active_assignment import Contribution, rows_of
 from fullrank_learner.run_context import RunContext
 
 

@@ -19,7 +19,7 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.computation import Contribution
+from fullrank_learner.active_assignment import Contribution
 from fullrank_learner.run_context import RunContext
 
 

@@ -10,7 +10,7 @@ from fullrank.rpc.clients import WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.computation import Contribution
+from fullrank_learner.active_assignment import Contribution
 
 
 async def say(

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
@@ -15,6 +16,7 @@ from fullrank.common.types import FloatArray
 from fullrank.config import load, read_config
 from fullrank.rpc import clients
 from fullrank.rpc.codec import EncodedField, encode_chunks
+from fullrank.rpc.shared_memory import ReadBlock
 from fullrank_learner.server import attach
 
 pytestmark = pytest.mark.integration
@@ -70,6 +72,30 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
         assert [learner.maps_table for learner in status.learners] == [mapped] * 4
     assert cluster.digests() == reference_digests(cluster.config)
     assert encoded == ([] if mapped else [16] * cluster.config.iterations)
+
+
+@pytest.mark.parametrize("torn", ["nothing", "sections", "vectors"])
+async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, torn: str
+) -> None:
+    """Every process of this test is this one, so all learners share memory."""
+    read = ReadBlock.read
+
+    def torn_read(self: ReadBlock, offset: int, into: FloatArray, *, checksum: int) -> bool:
+        kind = "sections" if into.dtype == np.float32 else "vectors"
+        return read(self, offset, into, checksum=checksum ^ (kind == torn))
+
+    monkeypatch.setattr(ReadBlock, "read", torn_read)
+    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        status = await cluster.finished()
+        shared = torn == "nothing"
+        assert [learner.shares_memory for learner in status.learners] == [shared] * 4
+    assert cluster.digests() == reference_digests(cluster.config)
+    streamed = sum(record.bytes_received.get("coded", 0) for record in cluster.records())
+    assert (streamed > 0) is not shared
 
 
 async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path: Path) -> None:

@@ -2,14 +2,16 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from typing import TypeVar
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
+from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Decoded
 from fullrank.runs.record import IterationRecord
-from fullrank.training.loop import IterationLoop
+from fullrank.training.loop import CollectAhead, IterationLoop
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training
 from fullrank_controller.persistence.records import DecidedIteration
@@ -22,9 +24,11 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 
 class Driver:
-    """Runs the iterations of one run.
+    """Runs the iterations of one run, each while the disk takes the one before (ADR 45).
 
     Args:
         config: The resolved configuration.
@@ -57,15 +61,16 @@ class Driver:
         self._store, self._watchdog = store, watchdog
         self._loop = IterationLoop(
             pipeline,
-            compute=rounds.compute,
+            compute=self._compute,
             commit=self._commit,
             lag=config.collect.lag,
             iterations=run.identity.iterations,
         )
         self._resume_head = 0
-        self._applied = run.progress.committed
         self._began_at = 0.0
         self._committing: asyncio.Task[IterationRecord] | None = None
+        self._storing: asyncio.Task[None] | None = None
+        """Makes the newest applied iteration durable, then publishes it."""
 
     async def drive(self, *, head: int, journalled: Sequence[StoredIteration] = ()) -> None:
         """Run all iterations that are not committed yet.
@@ -89,9 +94,9 @@ class Driver:
                 starting.append(self.rounds.assemble())
             await asyncio.gather(*starting)
             progress.run()
-        while progress.committed < iterations:
-            await self._iterate()
-        await self.rounds.audit()
+        while progress.applied < iterations:
+            await self._while_stored(self._iterate())
+        await self.rounds.audit(self._durable)
         progress.finish()
         log.info("finished: %s", progress.message)
 
@@ -112,7 +117,7 @@ class Driver:
         iteration, apply = stored.record.iteration, self._training.trainer.apply
         await self._loop.repeat(iteration, lambda: asyncio.to_thread(apply, stored.updates))
         self._resume_head = self.pipeline.head
-        self._applied = self._run.progress.committed = iteration + 1
+        self._run.progress.applied = self._run.progress.committed = iteration + 1
         self._store.publish_again(stored.record)
         reach("iteration.repeated")
 
@@ -120,11 +125,34 @@ class Driver:
         """Run one iteration, from its collection to its publication."""
         await self.rounds.settle()
         self._began_at = asyncio.get_running_loop().time()
-        record = await self._loop.iterate(self._run.progress.committed)
+        record = await self._loop.iterate(self._run.progress.applied)
         await self.rounds.observe(record)
 
+    async def _while_stored(self, iteration: Awaitable[None]) -> None:
+        """Run an iteration; raises at once if the one before cannot be stored."""
+        running = asyncio.ensure_future(iteration)
+        storing = {self._storing} if self._storing is not None else set()
+        try:
+            await asyncio.wait({running, *storing}, return_when=asyncio.FIRST_COMPLETED)
+            if all(task.done() for task in storing):
+                await self._durable()
+            await running
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+
+    async def _durable(self) -> None:
+        """Return once every applied iteration is durable and published."""
+        if self._storing is not None:
+            await asyncio.shield(self._storing)
+
+    async def _compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
+        """Audit the round before, then compute the updates of a sample."""
+        await self.rounds.audit(self._durable)
+        return await self.rounds.compute(sample, collect_ahead)
+
     async def _commit(self, collected: Collected, decided: DecidedRound) -> IterationRecord:
-        """Apply, store, publish; this runs to its end even if the run is told to stop."""
+        """Apply and begin to store; this runs to its end even if the run is told to stop."""
         iteration = DecidedIteration(
             round=decided,
             collected=collected,
@@ -136,32 +164,49 @@ class Driver:
             return await asyncio.shield(self._committing)
 
     async def _apply(self, decided: DecidedIteration) -> IterationRecord:
-        """Apply, store, publish: a published iteration survives any crash.
+        """Apply; the next iteration runs while the disk takes this one.
 
-        The next transitions are collected, and the new parameters prepared, while the disk takes
-        this iteration.
+        It waits where both would touch the disk: for the iteration before, and for a checkpoint.
         """
-        run, decision = self._run, decided.round.decision
-        await asyncio.to_thread(self._training.trainer.apply, decision.updates)
-        self._applied = run.progress.committed + 1
+        progress = self._run.progress
+        await asyncio.to_thread(self._training.trainer.apply, decided.round.decision.updates)
+        progress.applied += 1
         reach("update.applied")
         now = asyncio.get_running_loop().time()
         record = decided.record(round_s=now - decided.round.dispatched_at)
-        if not record.exact and record.variance is None:
-            self._record_inexact(record, decision)
-        stored = asyncio.create_task(self._store.append(record, decided))
-        last = self._applied == run.identity.iterations
-        checkpoint_due = self._applied % self._config.checkpoint.every == 0
+        await self._durable()
+        self._storing = asyncio.create_task(
+            self._make_durable(record, decided, head=self.pipeline.head)
+        )
+        last = progress.applied == self._run.identity.iterations
+        checkpoint_due = progress.applied % self._config.checkpoint.every == 0
         if not last and not checkpoint_due:
-            self.pipeline.begin(self._applied)
-        prepared = [] if last else [self.rounds.refresh(self._applied)]
-        await asyncio.gather(stored, *prepared)
-        self._resume_head = self.pipeline.head
-        run.progress.committed = self._applied
-        self._store.publish(record)
+            self.pipeline.begin(progress.applied)
+        if not last:
+            await self.rounds.refresh(progress.applied)
         if checkpoint_due or last:
+            await self._durable()
             await self.save()
         return record
+
+    async def _make_durable(
+        self, record: IterationRecord, decided: DecidedIteration, *, head: int
+    ) -> None:
+        """Store an iteration, then publish it: a published iteration survives any crash.
+
+        Args:
+            record: Its record.
+            decided: The iteration.
+            head: Replay position to resume from after it.
+        """
+        decision = decided.round.decision
+        with self._watchdog.phase("writing"):
+            await self._store.append(record, decided)
+        if not record.exact and record.variance is None:
+            self._record_inexact(record, decision)
+        self._resume_head = head
+        self._run.progress.committed = record.iteration + 1
+        self._store.publish(record)
 
     def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:
         caveat = (
@@ -176,12 +221,14 @@ class Driver:
     async def save(self) -> None:
         """Checkpoint the committed iterations, unless an update is applied but not stored."""
         committed = self._run.progress.committed
-        if self._applied == committed:
+        if self._run.progress.applied == committed:
             with self._watchdog.phase("writing a checkpoint"):
                 await self._store.checkpoint(committed=committed, head=self._resume_head)
 
     async def settled(self) -> None:
-        """After a cancelled ``drive``, return when no update or collection is under way."""
-        if self._committing is not None:
-            await asyncio.wait({self._committing})
+        """After ``drive``, return when no update, write or collection is under way."""
+        for task in (self._committing, self._storing):
+            if task is not None:
+                await asyncio.wait({task})
+                task.exception()  # drive has raised it
         await self.pipeline.finish_playing()

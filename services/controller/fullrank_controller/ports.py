@@ -45,7 +45,8 @@ async def open_ports(
         prebuilt=frozenset({"Work"}),
     )
     async with AsyncExitStack() as stack:
-        address = await server.start(config.controller.listen or config.controller.address)
+        listen = config.controller.listen or config.controller.address
+        address = await server.start(listen, on_bound=run.served_at)
         stack.push_async_callback(server.stop)
         announce(directory.path, "controller", address)
         await stack.enter_async_context(

@@ -12,13 +12,14 @@ class RunProgress:
         committed: Iterations that were committed before.
 
     Attributes:
-        committed: Iterations committed so far.
+        applied: Iterations applied so far; the last of them may not be committed yet.
+        committed: Iterations committed so far: they are durable and may be published.
         state: State of the run.
         message: Reason for the state, or empty.
     """
 
     def __init__(self, *, committed: int = 0) -> None:
-        self.committed = committed
+        self.applied = self.committed = committed
         self.state: pb.RunState.ValueType = pb.RUN_STATE_STARTING
         self.message = ""
         self._caveats: dict[str, str] = {}

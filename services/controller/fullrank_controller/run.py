@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from typing import Self
 
 from fullrank.config.tree import RunConfig
+from fullrank.rpc.addresses import port_of
 from fullrank.rpc.messages import unit_messages
+from fullrank.rpc.shared_memory import WrittenBlock
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity, TermGuard
@@ -22,7 +24,9 @@ class Run:
 
     identity: RunIdentity
     welcome: pb.Welcome
-    """Complete but for learner index and lease."""
+    """Complete but for learner index and lease, and the port until it is bound."""
+    block: WrittenBlock | None
+    """The controller's block of shared memory; None where the system has none."""
     term_guard: TermGuard
     event_log: EventLog
     progress: RunProgress
@@ -38,6 +42,7 @@ class Run:
         identity: RunIdentity,
         *,
         welcome: pb.Welcome,
+        block: WrittenBlock | None = None,
         event_log: EventLog,
         roster: Roster,
         progress: RunProgress,
@@ -50,6 +55,7 @@ class Run:
         return cls(
             identity=identity,
             welcome=welcome,
+            block=block,
             term_guard=TermGuard(identity.run_term),
             event_log=event_log,
             progress=progress,
@@ -58,6 +64,10 @@ class Run:
             reception=Reception(identity, membership, late_reports),
             late_reports=late_reports,
         )
+
+    def served_at(self, address: str) -> None:
+        """Complete the welcome by the port at which learners are served."""
+        self.welcome.port = port_of(address)
 
     def position(self) -> str:
         """Progress and learners, for a log line."""
@@ -98,4 +108,5 @@ class Run:
             silent_s=now - member.heard_at,
             maps_table=member.maps_table,
             batch_bytes=member.batch_bytes,
+            shares_memory=member.vectors is not None,
         )

@@ -7,6 +7,7 @@ from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
+from fullrank.rpc.shared_memory import written_block
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began
 from fullrank.runs.journal import Journal
@@ -53,10 +54,14 @@ def begin(
         iterations=config.iterations,
         problem=training.problem,
     )
+    welcome, block = _welcome(config, identity, training, replay_address), written_block()
+    if block is not None:
+        welcome.block.CopyFrom(block.location)
     run = Run.of(
         config,
         identity,
-        welcome=_welcome(config, identity, training, replay_address),
+        welcome=welcome,
+        block=block,
         event_log=EventLog(directory.path, "controller"),
         roster=roster,
         progress=_progress_of(training, restored),

@@ -2,11 +2,14 @@
 
 import asyncio
 import threading
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import NamedTuple
 
 from fullrank.common.errors import Cancelled
-from fullrank.replay.items import Gathered
-from fullrank.training.worker import AssignedRow
+from fullrank.replay.items import Gathered, Items
+from fullrank.training.worker import AssignedRow, Computed
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -16,6 +19,18 @@ def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
         AssignedRow(row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients))
         for row in assignment.rows
     ]
+
+
+class Contribution(NamedTuple):
+    """Coded vectors of one assignment, with facts of its minibatch and the compute time."""
+
+    computed: Computed
+    batch_digest: bytes
+    batch_bytes: int
+    items: Items
+    compute_s: float
+    places: Mapping[int, tuple[int, int]] = MappingProxyType({})
+    """Offset and checksum of each row's vector in shared memory; empty if vectors are sent."""
 
 
 @dataclass(slots=True)
@@ -28,6 +43,8 @@ class ActiveAssignment:
     """Sections not yet received, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
+    contribution: Contribution | None = None
+    """The computed contribution."""
     complete_at: float = 0.0
     """Time at which all sections had arrived, in seconds of the event loop's clock."""
     started_at: float = 0.0

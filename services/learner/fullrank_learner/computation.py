@@ -3,32 +3,28 @@
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import NamedTuple
 
 from fullrank.common.types import UnitIndex
 from fullrank.common.updates import batch_digest
-from fullrank.replay.items import Items
 from fullrank.rpc.clients import WorkCall
-from fullrank.training.worker import Computed
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.active_assignment import ActiveAssignment, rows_of
+from fullrank_learner.active_assignment import ActiveAssignment, Contribution, rows_of
 from fullrank_learner.run_context import RunContext
-
-
-class Contribution(NamedTuple):
-    """Coded vectors of one assignment, with facts of its minibatch and the compute time."""
-
-    computed: Computed
-    batch_digest: bytes
-    batch_bytes: int
-    items: Items
-    compute_s: float
+from fullrank_learner.shared_memory import SharedMemory
 
 
 async def compute(
-    call: WorkCall, context: RunContext, work: ActiveAssignment, pool: ThreadPoolExecutor
+    call: WorkCall,
+    context: RunContext,
+    work: ActiveAssignment,
+    pool: ThreadPoolExecutor,
+    memory: SharedMemory | None,
 ) -> tuple[Contribution, list[pb.UnitDone]]:
-    """Run the worker on its thread; return the contribution and the reports not yet sent."""
+    """Run the worker on its thread; return the contribution and the reports not yet sent.
+
+    Raises:
+        SectionsUnreadable: The sections in shared memory are damaged.
+    """
     loop = asyncio.get_running_loop()
     reports: asyncio.Queue[tuple[UnitIndex, bytes] | None] = asyncio.Queue()
 
@@ -40,6 +36,9 @@ async def compute(
     work.started_at = loop.time()
 
     def run_worker() -> Contribution:
+        shared = memory if work.message.offsets else None
+        if shared is not None:
+            shared.read(work.message, context.algorithm.parameters)
         start = time.perf_counter()
         computed = context.worker.compute(
             rows,
@@ -49,8 +48,9 @@ async def compute(
             report=report,
         )
         digest = batch_digest(batch.rows)
+        places = shared.write(computed.coded) if shared is not None else {}
         compute_s = time.perf_counter() - start
-        return Contribution(computed, digest, batch.size_bytes, batch.items, compute_s)
+        return Contribution(computed, digest, batch.size_bytes, batch.items, compute_s, places)
 
     computing = loop.run_in_executor(pool, run_worker)
     computing.add_done_callback(lambda _: reports.put_nowait(None))

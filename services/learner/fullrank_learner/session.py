@@ -5,6 +5,7 @@ import logging
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 
 from fullrank import __version__
 from fullrank.common.errors import (
@@ -17,6 +18,7 @@ from fullrank.common.errors import (
 from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import ControllerSettings
+from fullrank.rpc.addresses import port_of
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, EncodedField, bundle, encode_chunks
 from fullrank.rpc.errors import translated
@@ -28,9 +30,10 @@ from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.active_assignment import ActiveAssignment
+from fullrank_learner.active_assignment import ActiveAssignment, Contribution
 from fullrank_learner.computation import compute
 from fullrank_learner.run_context import RunContext
+from fullrank_learner.shared_memory import SectionsUnreadable, SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -69,11 +72,12 @@ class Session:
         self.context = context
         self._prepared, self._process = prepared, process
         self._security = security
-        self._client = ControllerClient(address, security=security)
+        self._address, self._client = address, ControllerClient(address, security=security)
         self._domain = domain or socket.gethostname()
         self._pool = pool
         self._health = health
         self._event_log = event_log
+        self._memory: SharedMemory | None = None
         self._assignment: ActiveAssignment | None = None
         self._assembler: Assembler | None = None
 
@@ -125,17 +129,29 @@ class Session:
     async def _serve(self, call: WorkCall, welcome: pb.Welcome) -> None:
         """Report readiness, then follow the controller's messages."""
         context = await self._context_of(welcome)
+        self._memory = self._shared_memory(welcome)
         ready = pb.Ready(
             fingerprint=context.algorithm.gradients.fingerprint(),
             probe=context.probe.digests,
             stable=context.probe.stable,
             maps_table=await self._maps_table(context),
+            block=None if self._memory is None else self._memory.location,
         )
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
         while True:
             await self._follow(call, context, await _read(call))
+
+    def _shared_memory(self, welcome: pb.Welcome) -> SharedMemory | None:
+        """Open the controller's block; None if it is on another host or behind a proxy."""
+        if not welcome.HasField("block") or port_of(self._address) != welcome.port:
+            return None
+        try:
+            return SharedMemory.with_controller(welcome.block)
+        except NotFound as error:
+            log.info("memory_not_shared reason=%s", error)
+            return None
 
     async def _maps_table(self, context: RunContext) -> bool:
         """Map the table from which minibatches are drawn; return whether that is possible."""
@@ -184,14 +200,14 @@ class Session:
     ) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
-            log.debug("refused reason=%s", message.refused.message)
+            self._refused(call, message.refused)
             return
         if kind in ("assignment", "commit") and self._assignment is not None:
             await self._assignment.abandon()
             self._assignment = None
         if kind == "assignment":
             self._assignment = self._accept(context, message.assignment)
-        if self._assignment is not None and message.chunks:
+        if self._assignment is not None and (message.chunks or message.assignment.offsets):
             self._receive(call, context, self._assignment, message.chunks)
 
     def _accept(self, context: RunContext, assignment: pb.Assignment) -> ActiveAssignment:
@@ -201,7 +217,22 @@ class Session:
         fetching = asyncio.create_task(
             self._replay.get_sample(assignment.sample, row_size=problem.row_size, items=items)
         )
-        return ActiveAssignment(assignment, fetching, list(assignment.sections))
+        if assignment.offsets and self._memory is None:
+            raise InvalidContribution(f"{self._client.peer}: sections in memory that is not shared")
+        missing = [] if assignment.offsets else list(assignment.sections)
+        return ActiveAssignment(assignment, fetching, missing)
+
+    def _refused(self, call: WorkCall, refused: pb.Refused) -> None:
+        """Send a vector by stream that could not be read in shared memory; ignore other refusals.
+
+        The controller sends all later assignments by stream, and so are they answered.
+        """
+        log.debug("refused reason=%s", refused.message)
+        work = self._assignment
+        if work is None or work.task is None or work.message.ids != refused.ids:
+            return
+        if refused.reason == pb.REFUSAL_UNREADABLE:
+            work.task = asyncio.create_task(self._send_again(call, work, work.task))
 
     def _receive(
         self, call: WorkCall, context: RunContext, work: ActiveAssignment, chunks: Iterable[Chunk]
@@ -218,7 +249,8 @@ class Session:
                 self._assembler = None
                 del work.missing[0]
         if not work.missing:
-            context.algorithm.parameters.written()
+            if not work.message.offsets:
+                context.algorithm.parameters.written()
             work.complete_at = asyncio.get_running_loop().time()
             work.task = asyncio.create_task(self._work(call, context, work))
 
@@ -232,6 +264,10 @@ class Session:
         try:
             with translated(self._client.peer):
                 await self._contribute(call, context, work)
+        except SectionsUnreadable:
+            log.warning("sections_unreadable iteration=%d", iteration)
+            unreadable = pb.Unreadable(ids=work.message.ids)
+            await call.write(pb.LearnerMessage(unreadable=unreadable).SerializeToString())
         except (Cancelled, asyncio.CancelledError):
             log.debug("abandoned iteration=%d", iteration)
         except FullrankError as error:
@@ -245,16 +281,29 @@ class Session:
         self, call: WorkCall, context: RunContext, work: ActiveAssignment
     ) -> None:
         """Compute, report, wait for an injected delay, and send."""
-        ids, clock = work.message.ids, asyncio.get_running_loop().time
-        contribution, reports = await compute(call, context, work, self._pool)
+        ids = work.message.ids
+        contribution, reports = await compute(call, context, work, self._pool, self._memory)
         delay_s = context.delay_s(ids.iteration, self._learner)
         if delay_s > 0.0:  # report computed units even if the coded vector is never sent
             await call.write(pb.LearnerMessage(units=reports).SerializeToString())
             reports = []
             await work.pause(delay_s)
+        work.contribution = contribution
+        await self._send(call, work, contribution, reports)
+
+    async def _send(
+        self,
+        call: WorkCall,
+        work: ActiveAssignment,
+        contribution: Contribution,
+        reports: Iterable[pb.UnitDone],
+    ) -> None:
+        """Send the vectors of an assignment, or their places in shared memory."""
+        clock = asyncio.get_running_loop().time
         for row, coded in contribution.computed.coded.items():
+            offset, checksum = contribution.places.get(row, (0, 0))
             head = pb.Coded(
-                ids=ids,
+                ids=work.message.ids,
                 row=row,
                 batch_digest=contribution.batch_digest,
                 batch_bytes=contribution.batch_bytes,
@@ -262,14 +311,26 @@ class Session:
                 compute_s=contribution.compute_s,
                 started_s=work.started_at - work.complete_at,
                 sent_s=clock() - work.complete_at,
+                offset=offset,
+                crc32c=checksum,
             )
-            fields = encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
+            fields = () if offset else encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
             opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
             self._event_log.append(sent_event(head, learner=self._learner))
-            reports = []
+            reports = ()
             for message in bundle([EncodedField(opening), *fields]):
                 work.check_cancelled()
                 await call.write(message)
+
+    async def _send_again(
+        self, call: WorkCall, work: ActiveAssignment, sending: asyncio.Task[None]
+    ) -> None:
+        """Send the vectors of an assignment by stream, after those that are being sent."""
+        await asyncio.wait({sending})
+        ended = (Cancelled, asyncio.CancelledError, FullrankError)
+        with suppress(*ended), translated(self._client.peer):
+            if (contribution := work.contribution) is not None:
+                await self._send(call, work, contribution._replace(places={}), ())
 
 
 async def _welcome(call: WorkCall, hello: pb.Hello, *, peer: str) -> pb.Welcome:

@@ -100,12 +100,15 @@ def traffic_of(records: Sequence[IterationRecord]) -> Counter[str]:
 
 def learners(now: RunStatus) -> Table:
     """Table of the attached learners."""
-    table = Table("learner", "host", "row", "state", "data", "heard", box=None, pad_edge=False)
+    columns = ("learner", "host", "row", "state", "data", "vectors", "heard")
+    table = Table(*columns, box=None, pad_edge=False)
     for learner in now.learners:
         rows = ",".join(map(str, learner.rows)) or "-"
         heard = f"{learner.silent_s:.1f} s ago"
         data = "mapped" if learner.maps_table else "sent"
         if learner.batch_bytes:
             data += f" {learner.batch_bytes / 1e6:.3f} MB"
-        table.add_row(str(learner.learner), learner.host, rows, learner.activity(now), data, heard)
+        vectors = "shared" if learner.shares_memory else "sent"
+        state = learner.activity(now)
+        table.add_row(str(learner.learner), learner.host, rows, state, data, vectors, heard)
     return table

@@ -13,6 +13,11 @@ from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, ServiceLost
 
 
+def port_of(address: str) -> int:
+    """The port of ``host:port``."""
+    return int(address.rpartition(":")[2])
+
+
 def announce(run_dir: Path | None, service: str, address: str) -> None:
     """Write a service's address (and process id) into the run directory, atomically."""
     if run_dir is None:

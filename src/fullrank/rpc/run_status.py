@@ -52,6 +52,8 @@ class LearnerStatus:
     """True if it gathers minibatches from the mapped table; otherwise they are sent to it."""
     batch_bytes: int
     """Bytes of the rows of its last minibatch; 0 before."""
+    shares_memory: bool
+    """True if sections and vectors lie in shared memory; otherwise they are sent."""
 
     def activity(self, now: "RunStatus") -> str:
         """One word for the learner's activity, given the status of the run."""
@@ -169,6 +171,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
                 fingerprint=status.fingerprint,
                 maps_table=status.maps_table,
                 batch_bytes=status.batch_bytes,
+                shares_memory=status.shares_memory,
             )
             for status in message.learners
         ),

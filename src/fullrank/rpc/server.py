@@ -1,6 +1,6 @@
 """Servers with access control, health and reflection, and their shutdown."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import grpc
 from google.protobuf.descriptor import ServiceDescriptor
@@ -74,14 +74,21 @@ class Server:
         names = (self._name, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)
 
-    async def start(self, address: str) -> str:
+    async def start(
+        self, address: str, *, on_bound: Callable[[str], None] = lambda address: None
+    ) -> str:
         """Bind ``host:port`` (port 0 picks one), serve, and return the address bound.
+
+        Args:
+            address: The address.
+            on_bound: Called with the address bound, before the first call is served.
 
         Raises:
             AddressInUse: The address is taken or cannot be bound.
             ConfigError: It would be plain text beyond loopback.
         """
         bound = bind(self._server, address, security=self._security)
+        on_bound(bound)
         await self._server.start()
         await self._set_health(health_pb2.HealthCheckResponse.SERVING)
         return bound

@@ -89,10 +89,11 @@ class IterationRecord:
     quarantined: tuple[LearnerId, ...] = ()
     """Learners whose contribution was found wrong and left out; they hold no row afterwards."""
     bytes_sent: Mapping[str, int]
-    """Bytes that the controller wrote to learners: ``parameters`` (assignments and sections),
-    ``commit`` and ``refused``. Minibatches come from replay and are not included."""
+    """Bytes that the controller wrote to learners' streams: ``parameters`` (assignments and
+    sections), ``commit`` and ``refused``. Sections in shared memory and minibatches, which come
+    from replay, are not included."""
     bytes_received: Mapping[str, int]
-    """Payload bytes that the controller read: ``coded`` and ``digests``."""
+    """Payload bytes that the controller read from learners' streams: ``coded`` and ``digests``."""
 
 
 _RECORD = TypeAdapter(IterationRecord)

@@ -83,6 +83,36 @@ class RunTerm(_message.Message):
 Global___RunTerm: _TypeAlias = RunTerm  # noqa: Y015
 
 @_typing.final
+class SharedBlock(_message.Message):
+    """A block of memory that a process writes and others of its host read, at
+    /proc/<pid>/fd/<descriptor>.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PID_FIELD_NUMBER: _builtins.int
+    DESCRIPTOR_FIELD_NUMBER: _builtins.int
+    ID_FIELD_NUMBER: _builtins.int
+    pid: _builtins.int
+    descriptor: _builtins.int
+    id: _builtins.bytes
+    """The first 16 bytes of the block, drawn at random: who finds them has opened this block."""
+    def __init__(
+        self,
+        *,
+        pid: _builtins.int = ...,
+        descriptor: _builtins.int = ...,
+        id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["descriptor", b"descriptor", "id", b"id", "pid", b"pid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SharedBlock: _TypeAlias = SharedBlock  # noqa: Y015
+
+@_typing.final
 class Unit(_message.Message):
     """A unit of work: a column of C, and the entry with its index in a list of units."""
 

@@ -32,6 +32,8 @@ class _RefusalEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Refusal.Value
     """The ids are not the current ones."""
     REFUSAL_DUPLICATE: _Refusal.ValueType  # 2
     """The row was already received."""
+    REFUSAL_UNREADABLE: _Refusal.ValueType  # 3
+    """The vector in the block does not match its checksum: send it by stream."""
 
 class Refusal(_Refusal, metaclass=_RefusalEnumTypeWrapper): ...
 
@@ -40,6 +42,8 @@ REFUSAL_STALE: Refusal.ValueType  # 1
 """The ids are not the current ones."""
 REFUSAL_DUPLICATE: Refusal.ValueType  # 2
 """The row was already received."""
+REFUSAL_UNREADABLE: Refusal.ValueType  # 3
+"""The vector in the block does not match its checksum: send it by stream."""
 Global___Refusal: _TypeAlias = Refusal  # noqa: Y015
 
 class _RunState:
@@ -76,6 +80,7 @@ class LearnerMessage(_message.Message):
     HELLO_FIELD_NUMBER: _builtins.int
     READY_FIELD_NUMBER: _builtins.int
     CODED_FIELD_NUMBER: _builtins.int
+    UNREADABLE_FIELD_NUMBER: _builtins.int
     UNITS_FIELD_NUMBER: _builtins.int
     CHUNKS_FIELD_NUMBER: _builtins.int
     @_builtins.property
@@ -84,6 +89,8 @@ class LearnerMessage(_message.Message):
     def ready(self) -> Global___Ready: ...
     @_builtins.property
     def coded(self) -> Global___Coded: ...
+    @_builtins.property
+    def unreadable(self) -> Global___Unreadable: ...
     @_builtins.property
     def units(self) -> _containers.RepeatedCompositeFieldContainer[Global___UnitDone]: ...
     @_builtins.property
@@ -96,14 +103,15 @@ class LearnerMessage(_message.Message):
         hello: Global___Hello | None = ...,
         ready: Global___Ready | None = ...,
         coded: Global___Coded | None = ...,
+        unreadable: Global___Unreadable | None = ...,
         units: _abc.Iterable[Global___UnitDone] | None = ...,
         chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "unreadable", b"unreadable"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "coded", b"coded", "hello", b"hello", "message", b"message", "ready", b"ready", "units", b"units", "unreadable", b"unreadable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "coded"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "coded", "unreadable"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -206,6 +214,8 @@ class Welcome(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     STATE_SIZE_FIELD_NUMBER: _builtins.int
     MASKED_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    PORT_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
@@ -222,9 +232,17 @@ class Welcome(_message.Message):
     """Entries of the environment's global state; 0 if it has none."""
     masked: _builtins.bool
     """Some actions may be unavailable to a living agent."""
+    port: _builtins.int
+    """Port at which the controller serves. A learner that dialled another one is served through a
+    proxy, which stands for a network: sections and vectors pass through it.
+    """
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___Agent]:
         """The environment's agents, in order."""
+
+    @_builtins.property
+    def block(self) -> _common_pb2.SharedBlock:
+        """The controller's block, in which sections lie; unset if it has none."""
 
     def __init__(
         self,
@@ -238,10 +256,12 @@ class Welcome(_message.Message):
         lease: _builtins.bytes = ...,
         state_size: _builtins.int = ...,
         masked: _builtins.bool = ...,
+        block: _common_pb2.SharedBlock | None = ...,
+        port: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "masked", b"masked", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "block", b"block", "configuration", b"configuration", "learner", b"learner", "lease", b"lease", "masked", b"masked", "port", b"port", "replay_address", b"replay_address", "run", b"run", "state_size", b"state_size", "term", b"term"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -339,6 +359,7 @@ class Ready(_message.Message):
     PROBE_FIELD_NUMBER: _builtins.int
     STABLE_FIELD_NUMBER: _builtins.int
     MAPS_TABLE_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
     fingerprint: _builtins.str
     """Numeric identity of the learner: kernels, instruction set, torch, threads, device."""
     stable: _builtins.bool
@@ -353,6 +374,10 @@ class Ready(_message.Message):
         epoch have equal probes; learners with other probes are spares.
         """
 
+    @_builtins.property
+    def block(self) -> _common_pb2.SharedBlock:
+        """The learner's own block, in which its vectors lie; set only if it has opened the controller's."""
+
     def __init__(
         self,
         *,
@@ -360,10 +385,11 @@ class Ready(_message.Message):
         probe: _abc.Iterable[_builtins.bytes] | None = ...,
         stable: _builtins.bool = ...,
         maps_table: _builtins.bool = ...,
+        block: _common_pb2.SharedBlock | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["block", b"block"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["fingerprint", b"fingerprint", "maps_table", b"maps_table", "probe", b"probe", "stable", b"stable"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "fingerprint", b"fingerprint", "maps_table", b"maps_table", "probe", b"probe", "stable", b"stable"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -408,6 +434,8 @@ class Assignment(_message.Message):
     SAMPLE_FIELD_NUMBER: _builtins.int
     DEADLINE_S_FIELD_NUMBER: _builtins.int
     SECTIONS_FIELD_NUMBER: _builtins.int
+    OFFSETS_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """Version of the parameters: the iteration whose commit made them, plus one; 0 initially."""
     deadline_s: _builtins.float
@@ -422,6 +450,14 @@ class Assignment(_message.Message):
     def sections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Ids of the sections whose chunks follow, in this order."""
 
+    @_builtins.property
+    def offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Offset of each section in the controller's block; empty if chunks follow."""
+
+    @_builtins.property
+    def crc32c(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """CRC-32C of each section in the block."""
+
     def __init__(
         self,
         *,
@@ -431,14 +467,38 @@ class Assignment(_message.Message):
         sample: _common_pb2.Sample | None = ...,
         deadline_s: _builtins.float = ...,
         sections: _abc.Iterable[_builtins.int] | None = ...,
+        offsets: _abc.Iterable[_builtins.int] | None = ...,
+        crc32c: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids", "sample", b"sample"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deadline_s", b"deadline_s", "ids", b"ids", "rows", b"rows", "sample", b"sample", "sections", b"sections", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["crc32c", b"crc32c", "deadline_s", b"deadline_s", "ids", b"ids", "offsets", b"offsets", "rows", b"rows", "sample", b"sample", "sections", b"sections", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Assignment: _TypeAlias = Assignment  # noqa: Y015
+
+@_typing.final
+class Unreadable(_message.Message):
+    """The sections in the block do not match their checksums: send them by stream."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    IDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ids(self) -> _common_pb2.Ids: ...
+    def __init__(
+        self,
+        *,
+        ids: _common_pb2.Ids | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Unreadable: _TypeAlias = Unreadable  # noqa: Y015
 
 @_typing.final
 class UnitDone(_message.Message):
@@ -471,7 +531,7 @@ Global___UnitDone: _TypeAlias = UnitDone  # noqa: Y015
 
 @_typing.final
 class Coded(_message.Message):
-    """Announces a coded vector; its chunks follow."""
+    """Announces a coded vector; its chunks follow, unless it lies in the learner's block."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -483,6 +543,8 @@ class Coded(_message.Message):
     SENT_S_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
     BATCH_BYTES_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    CRC32C_FIELD_NUMBER: _builtins.int
     row: _builtins.int
     batch_digest: _builtins.bytes
     """CRC-32C of the minibatch, four bytes, big-endian; rows of items that were not fetched are zero,
@@ -496,6 +558,10 @@ class Coded(_message.Message):
     """Seconds from the complete assignment to this message."""
     batch_bytes: _builtins.int
     """Bytes of their rows."""
+    offset: _builtins.int
+    """Offset of the vector in the learner's block; 0 if chunks follow."""
+    crc32c: _builtins.int
+    """CRC-32C of the vector in the block."""
     @_builtins.property
     def ids(self) -> _common_pb2.Ids: ...
     @_builtins.property
@@ -513,10 +579,12 @@ class Coded(_message.Message):
         sent_s: _builtins.float = ...,
         items: _abc.Iterable[_builtins.int] | None = ...,
         batch_bytes: _builtins.int = ...,
+        offset: _builtins.int = ...,
+        crc32c: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["ids", b"ids"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes", b"batch_bytes", "batch_digest", b"batch_digest", "compute_s", b"compute_s", "ids", b"ids", "items", b"items", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_bytes", b"batch_bytes", "batch_digest", b"batch_digest", "compute_s", b"compute_s", "crc32c", b"crc32c", "ids", b"ids", "items", b"items", "offset", b"offset", "row", b"row", "sent_s", b"sent_s", "started_s", b"started_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -546,7 +614,7 @@ Global___Commit: _TypeAlias = Commit  # noqa: Y015
 
 @_typing.final
 class Refused(_message.Message):
-    """The answer to a well-formed contribution that came too late or twice."""
+    """The answer to a well-formed contribution that came too late or twice, or cannot be read."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -702,6 +770,7 @@ class LearnerStatus(_message.Message):
     DOMAIN_FIELD_NUMBER: _builtins.int
     MAPS_TABLE_FIELD_NUMBER: _builtins.int
     BATCH_BYTES_FIELD_NUMBER: _builtins.int
+    SHARES_MEMORY_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -717,6 +786,8 @@ class LearnerStatus(_message.Message):
     """It gathers its minibatches from the table's file; otherwise they are sent to it."""
     batch_bytes: _builtins.int
     """Bytes of the rows of its last minibatch; 0 before."""
+    shares_memory: _builtins.bool
+    """Sections and vectors lie in memory that both processes read; otherwise they are sent."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -734,10 +805,11 @@ class LearnerStatus(_message.Message):
         domain: _builtins.str = ...,
         maps_table: _builtins.bool = ...,
         batch_bytes: _builtins.int = ...,
+        shares_memory: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "silent_s", b"silent_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "shares_memory", b"shares_memory", "silent_s", b"silent_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -67,6 +67,12 @@ class ControllerServiceServicer(object):
         controller: Commit                      Enough rows have come; abandon this iteration. Sent
         only to learners whose row has not come.
 
+        A learner that can open the controller's block, and whose block the controller can open, is on
+        the same host: sections and vectors then lie in those blocks, and messages hold their offsets
+        and checksums in place of chunks. The reader copies them and holds the copy to the checksum;
+        it refuses a copy that does not match and asks for the data by stream, as all that follow are
+        sent.
+
         A newer Assignment replaces an older one, as a Commit does: the learner stops at its next
         cancellation point, discards unsent work and never sends a partial sum. A contribution that
         arrives after its iteration was committed is answered with Refused and otherwise ignored.

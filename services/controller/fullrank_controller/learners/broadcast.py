@@ -1,7 +1,14 @@
-"""Assignments as bytes: each section is encoded once and shared by all streams."""
+"""Assignments as bytes: each section is encoded once and shared by all streams.
+
+Learners of this host read the sections in the controller's block, where the two newest versions of
+all sections lie: a learner that is told of a version reads it before the next but one overwrites
+it, or its assignment has been replaced.
+"""
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Protocol
 
 from fullrank.algorithms.base import Algorithm, Parameters, Problem
 from fullrank.codes import support
@@ -17,10 +24,57 @@ from fullrank.rpc.codec import (
     joined,
 )
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.shared_memory import START, WrittenBlock
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import EncodedAssignment
+from fullrank_controller.membership.roster import Roster
 from fullrank_controller.membership.row_assignment import RowAssignment
+
+
+class Encode(Protocol):
+    """Encodes one assignment."""
+
+    def __call__(self, *, shared: bool) -> EncodedAssignment:
+        """The messages; with the sections, or with their places in the controller's block."""
+
+
+class SharedSections:
+    """All sections in the controller's block, in two versions.
+
+    Args:
+        problem: The sections and their sizes.
+        parameters: They must not change during ``publish``.
+        block: The block; nothing else is written to it.
+    """
+
+    def __init__(self, problem: Problem, parameters: Parameters, block: WrittenBlock) -> None:
+        self._parameters, self._block = parameters, block
+        sizes = (4 * section.size for section in problem.sections)
+        *starts, self._bytes = accumulate(sizes, initial=0)
+        self._starts = {
+            section.id: start for section, start in zip(problem.sections, starts, strict=True)
+        }
+        self._version: int | None = None
+        self._checksums: dict[int, int] = {}
+
+    def publish(self, version: int) -> None:
+        """Write the current parameters over the version before the last, unless that was done."""
+        if self._version != version:
+            self._version = version
+            self._checksums = {
+                section: self._block.write(self._offset(section), self._parameters.view(section))
+                for section in self._starts
+            }
+
+    def _offset(self, section: int) -> int:
+        assert self._version is not None  # published
+        return START + self._version % 2 * self._bytes + self._starts[section]
+
+    def refer(self, assignment: pb.Assignment) -> None:
+        """Set the places and checksums of the assignment's sections."""
+        assignment.offsets.extend(map(self._offset, assignment.sections))
+        assignment.crc32c.extend(self._checksums[section] for section in assignment.sections)
 
 
 class AssignmentEncoder:
@@ -34,14 +88,22 @@ class AssignmentEncoder:
         parameters: Broadcast; they must not change during ``refresh``.
         blocks: Rows of C by share, shape (shares, k, M); the units of a share decide which
             sections it needs.
+        sections: Sections in shared memory; None: every learner is sent them.
 
     Attributes:
         version: Version of the encoded parameters; None before the first.
     """
 
-    def __init__(self, problem: Problem, parameters: Parameters, blocks: Matrix) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        parameters: Parameters,
+        blocks: Matrix,
+        *,
+        sections: SharedSections | None = None,
+    ) -> None:
         self.version: int | None = None
-        self._problem, self._parameters = problem, parameters
+        self._problem, self._parameters, self._sections = problem, parameters, sections
         needed = [sections_of(support(rows.any(axis=0)), problem.needs) for rows in blocks]
         self._needed = sorted(set().union(*needed))
         self._common = sorted(set.intersection(*map(set, needed)))
@@ -50,7 +112,7 @@ class AssignmentEncoder:
             self._constant_part(share, coefficients) for share, coefficients in enumerate(blocks)
         ]
         self._encoded: dict[int, list[EncodedField]] = {}
-        self._shared: list[bytes] = []
+        self._common_messages: list[bytes] | None = None
 
     def _constant_part(self, share: int, block: Matrix) -> pb.Assignment:
         """The fields that are equal in all rounds of the epoch."""
@@ -64,36 +126,68 @@ class AssignmentEncoder:
             sections=[*self._private[share], *self._common],
         )
 
-    def refresh(self, version: int) -> None:
+    def refresh(self, version: int, *, ways: Collection[bool] = (False,)) -> None:
         """Encode the current parameters, which are those of ``version``.
 
         Reading all of them for a checksum takes long when they are many: call it on a thread.
+
+        Args:
+            version: Version of the parameters.
+            ways: True for learners that share memory, False for those that are sent sections.
         """
-        self._encoded = {
-            section: list(
-                encode_chunks(
-                    self._parameters.view(section), array_id=section, field=CONTROLLER_CHUNKS
-                )
+        if self.version != version:
+            self._encoded, self._common_messages, self.version = {}, None, version
+        if True in ways and self._sections is not None:
+            self._sections.publish(version)
+        if False in ways:
+            for section in self._needed:
+                self._chunks_of(section)
+            self._common_messages = self._common_messages or self._common_bundle()
+
+    def _chunks_of(self, section: int) -> list[EncodedField]:
+        """The chunks of a section, encoded once per version."""
+        if section not in self._encoded:
+            view = self._parameters.view(section)
+            self._encoded[section] = list(
+                encode_chunks(view, array_id=section, field=CONTROLLER_CHUNKS)
             )
-            for section in self._needed
-        }
-        self._shared = list(bundle(self._fields(self._common)))
-        self.version = version
+        return self._encoded[section]
+
+    def _common_bundle(self) -> list[bytes]:
+        return list(bundle(self._fields(self._common)))
 
     def _fields(self, sections: Iterable[int]) -> Iterator[EncodedField]:
         for section in sections:
-            yield from self._encoded[section]
+            yield from self._chunks_of(section)
 
     def encode(
-        self, share: int, *, ids: Ids, sample: Sample, deadline_s: float
+        self, share: int, *, ids: Ids, sample: Sample, deadline_s: float, shared: bool = False
     ) -> EncodedAssignment:
         """Encode the rows of a share, the sections that only it needs, then the common ones."""
         assignment = self._assignments[share]
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
-        return self._pack(assignment, self._private[share], shared=self._shared)
+        if shared:
+            return self._refer(assignment)
+        self._common_messages = self._common_messages or self._common_bundle()
+        return self._pack(assignment, self._private[share], shared=self._common_messages)
+
+    def _refer(self, assignment: pb.Assignment) -> EncodedAssignment:
+        """Encode an assignment whose sections lie in shared memory."""
+        assert self._sections is not None
+        assert self.version is not None
+        self._sections.publish(self.version)
+        self._sections.refer(assignment)
+        message = pb.ControllerMessage(assignment=assignment).SerializeToString()
+        return [("parameters", message)]
 
     def encode_units(
-        self, rows: Mapping[int, UnitIndex], *, ids: Ids, sample: Sample, deadline_s: float
+        self,
+        rows: Mapping[int, UnitIndex],
+        *,
+        ids: Ids,
+        sample: Sample,
+        deadline_s: float,
+        shared: bool = False,
     ) -> EncodedAssignment:
         """Encode extra rows, each a single unit, and all sections that they need."""
         sections = sections_of(sorted(set(rows.values())), self._problem.needs)
@@ -102,7 +196,7 @@ class AssignmentEncoder:
             sections=sections,
         )
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
-        return self._pack(assignment, sections, shared=())
+        return self._refer(assignment) if shared else self._pack(assignment, sections, shared=())
 
     def _pack(
         self, assignment: pb.Assignment, private: Sequence[int], *, shared: Sequence[bytes]
@@ -121,6 +215,7 @@ def _complete(assignment: pb.Assignment, *, ids: Ids, sample: Sample, deadline_s
     assignment.ids.CopyFrom(ids)
     assignment.sample.CopyFrom(sample_message(sample))
     assignment.version, assignment.deadline_s = ids.iteration, deadline_s
+    del assignment.offsets[:], assignment.crc32c[:]
 
 
 class Broadcaster:
@@ -128,17 +223,25 @@ class Broadcaster:
 
     Args:
         algorithm: Holds the parameters.
+        roster: Tells which learners share memory.
+        block: The controller's block, if it has one.
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self._algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, *, roster: Roster, block: WrittenBlock | None) -> None:
+        self._algorithm, self._roster = algorithm, roster
+        self._sections = None
+        if block is not None:
+            self._sections = SharedSections(algorithm.problem, algorithm.parameters, block)
         self._current: tuple[RowAssignment, AssignmentEncoder] | None = None
 
     async def encoder(self, assignment: RowAssignment, *, version: int) -> AssignmentEncoder:
         """The encoder of the assignment with the parameters of ``version``."""
         if self._current is None or self._current[0] is not assignment:
             encoder = AssignmentEncoder(
-                self._algorithm.problem, self._algorithm.parameters, assignment.code.blocks
+                self._algorithm.problem,
+                self._algorithm.parameters,
+                assignment.code.blocks,
+                sections=self._sections,
             )
             self._current = assignment, encoder
         await self.refresh(version)
@@ -147,4 +250,5 @@ class Broadcaster:
     async def refresh(self, version: int) -> None:
         """Encode the parameters ahead of the next round, unless they are encoded already."""
         if self._current is not None and self._current[1].version != version:
-            await asyncio.to_thread(self._current[1].refresh, version)
+            ways = {member.vectors is not None for member in self._roster.members}
+            await asyncio.to_thread(self._current[1].refresh, version, ways=ways)

@@ -6,12 +6,13 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from fullrank.common.errors import InvalidContribution
-from fullrank.common.types import LearnerId, Vector
+from fullrank.common.types import Vector
 from fullrank.rpc.codec import Assembler
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_controller.identity import RunIdentity
+from fullrank_controller.membership.roster import Member
 from fullrank_controller.rounds.events import Arrived
 from fullrank_controller.rounds.reception import Reception
 
@@ -24,11 +25,12 @@ class ContributionParser:
     Args:
         identity: The run; it fixes the number of units and the length of a vector.
         reception: Admits headers, and receives digests and complete vectors.
-        learner: Index of the stream's learner.
+        member: The stream's learner.
     """
 
-    def __init__(self, identity: RunIdentity, reception: Reception, learner: LearnerId) -> None:
-        self._identity, self._reception, self._learner = identity, reception, learner
+    def __init__(self, identity: RunIdentity, reception: Reception, member: Member) -> None:
+        self._identity, self._reception, self._member = identity, reception, member
+        self._learner = member.learner
         self._header: pb.Coded | None = None
         self._coded: Vector = np.empty(0)
         self._assembler: Assembler | None = None
@@ -44,6 +46,8 @@ class ContributionParser:
         kind = message.WhichOneof("message")
         if kind == "coded":
             refused = self._announce(message.coded)
+        elif kind == "unreadable":
+            self._reception.unreadable(self._learner, message.unreadable.ids)
         elif kind is not None:
             raise InvalidContribution(f"{kind} was not expected here; it opens the stream")
         self._fill(message.chunks)
@@ -72,8 +76,20 @@ class ContributionParser:
                 if not 0.0 <= getattr(header, name) < math.inf:
                     raise InvalidContribution(f"coded.{name} is not a duration")
             self._coded = np.empty(self._identity.problem.vector_size)
+            if header.offset:
+                return self._read(header)
             self._assembler = Assembler(self._coded, array_id=header.row)
         return refused
+
+    def _read(self, header: pb.Coded) -> pb.Refused | None:
+        """Read the vector in the learner's block; a refusal if it is not whole."""
+        block = self._member.vectors
+        if block is not None and block.read(header.offset, self._coded, checksum=header.crc32c):
+            self._finish(header)
+            return None
+        self._member.vectors = None
+        text = f"row {header.row} does not match its checksum in the learner's memory"
+        return pb.Refused(ids=header.ids, reason=pb.REFUSAL_UNREADABLE, message=text)
 
     def _fill(self, chunks: Iterable[Chunk]) -> None:
         for chunk in chunks:
@@ -100,5 +116,6 @@ class ContributionParser:
                 compute_s=header.compute_s,
                 started_s=header.started_s,
                 sent_s=header.sent_s,
-            )
+            ),
+            streamed=not header.offset,
         )

@@ -14,6 +14,7 @@ from fullrank.common.errors import (
 )
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import run_term_of
+from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.rpc.tasks import first
 from fullrank.rpc.version import check_version
 from fullrank.runs.events import Joined, Left, Refused
@@ -64,7 +65,7 @@ class ControllerServicer:
                 now=asyncio.get_running_loop().time(),
                 domain=tuple(hello.domain.split("/")),
                 process=hello.process,
-                since=run.progress.committed,
+                since=run.progress.applied,
             )
             term = run.identity.term
             run.event_log.append(Joined(term=term, learner=member.learner))
@@ -109,6 +110,7 @@ class ControllerServicer:
             probe=tuple(ready.probe),
             stable=ready.stable,
             maps_table=ready.maps_table,
+            vectors=_opened(ready),
         )
         self._run.reception.membership_changed()
         log.info(
@@ -120,7 +122,7 @@ class ControllerServicer:
 
     async def _read(self, member: Member, requests: LearnerMessages) -> None:
         run, loop = self._run, asyncio.get_running_loop()
-        parser = ContributionParser(run.identity, run.reception, member.learner)
+        parser = ContributionParser(run.identity, run.reception, member)
         async for message in requests:
             member.heard_at = member.sent_at = loop.time()
             refused = parser.parse(message)
@@ -135,6 +137,15 @@ class ControllerServicer:
                 run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
+
+
+def _opened(ready: pb.Ready) -> ReadBlock | None:
+    """The block of a learner of this host, which has opened the controller's; else None."""
+    try:
+        return ReadBlock(ready.block) if ready.HasField("block") else None
+    except NotFound as error:
+        log.info("block_not_opened reason=%s", error)
+        return None
 
 
 async def _next(requests: LearnerMessages, *, within_s: float, kind: str) -> pb.LearnerMessage:

@@ -3,6 +3,7 @@
 import asyncio
 import socket
 import threading
+from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fullrank.audit.ledger import CONTROLLER
@@ -96,7 +97,7 @@ class LocalRounds:
     async def observe(self, record: IterationRecord) -> None:
         """Return: no deadline follows from the times of rounds without waiting."""
 
-    async def audit(self) -> None:
+    async def audit(self, durable: Callable[[], Awaitable[None]]) -> None:
         """Return: no other process reports these units."""
 
     async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:

@@ -9,6 +9,7 @@ from secrets import token_bytes
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
+from fullrank.rpc.shared_memory import ReadBlock
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
@@ -36,7 +37,7 @@ class Member:
     process: bytes = b""
     """Identity of the learner's process, stable across its streams."""
     since: int = 0
-    """Iterations that were committed when it joined."""
+    """Iterations that were applied when it joined."""
     outbox: Outbox = field(default_factory=Outbox)
     fingerprint: str = ""
     probe: tuple[bytes, ...] = ()
@@ -46,6 +47,8 @@ class Member:
     """True if it gathers minibatches from the table's file instead of receiving them."""
     batch_bytes: int = 0
     """Bytes of the rows of its last minibatch."""
+    vectors: ReadBlock | None = None
+    """The learner's block, through which sections and vectors pass; None: they are sent."""
     quarantined: str = ""
     """Reason why it holds no row until its process is restarted; empty if it is trusted."""
     expelled: asyncio.Future[None] = field(default_factory=asyncio.Future)
@@ -102,10 +105,11 @@ class Roster:
         probe: tuple[bytes, ...],
         stable: bool,
         maps_table: bool = False,
+        vectors: ReadBlock | None = None,
     ) -> None:
         """Record a learner's numeric identity; an unstable learner remains a spare."""
         member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
-        member.maps_table = maps_table
+        member.maps_table, member.vectors = maps_table, vectors
         self._notify()
 
     def quarantine(self, learner: LearnerId, reason: str, *, present_at: int | None = None) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 
 from fullrank.common.failpoints import reach
@@ -10,8 +11,7 @@ from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.replay.samplers import Sample
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Added, Assigned
-from fullrank_controller.learners.broadcast import AssignmentEncoder
-from fullrank_controller.learners.outbox import EncodedAssignment
+from fullrank_controller.learners.broadcast import AssignmentEncoder, Encode
 from fullrank_controller.membership.roster import Member, Roster
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.timeline import Timeline
@@ -46,6 +46,8 @@ class Dispatcher:
         self._opened, self._encoder, self._sample = opened, encoder, sample
         self._roster, self._event_log, self._timeline = roster, event_log, timeline
         self._deadline_s = deadline_s
+        self._latest: dict[LearnerId, tuple[Member, int, Encode]] = {}
+        """The assignment that each learner was sent last."""
 
     async def assign(self, rows: Sequence[int]) -> None:
         """Encode and send rows of C by share; the first ones travel while the next are encoded.
@@ -57,10 +59,14 @@ class Dispatcher:
         self._record((row, holders[row]) for row in rows)
         each = self._opened.assignment.code.rows_per_learner
         for share, (first, *_) in groupby(rows, key=lambda row: row // each):
-            encoded = self._encoder.encode(
-                share, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+            encode = partial(
+                self._encoder.encode,
+                share,
+                ids=ids,
+                sample=self._sample,
+                deadline_s=self._deadline_s,
             )
-            await self._send(holders[first], first, encoded)
+            await self._send(holders[first], first, encode)
 
     async def assign_units(self, units: Mapping[LearnerId | None, Sequence[UnitIndex]]) -> bool:
         """Have units computed as extra rows, in a new attempt; False if no learner is idle.
@@ -82,10 +88,14 @@ class Dispatcher:
             (row, member) for member, units_by_row in added.items() for row in units_by_row
         )
         for member, units_by_row in added.items():
-            encoded = self._encoder.encode_units(
-                units_by_row, ids=ids, sample=self._sample, deadline_s=self._deadline_s
+            encode = partial(
+                self._encoder.encode_units,
+                units_by_row,
+                ids=ids,
+                sample=self._sample,
+                deadline_s=self._deadline_s,
             )
-            await self._send(member, next(iter(units_by_row)), encoded)
+            await self._send(member, next(iter(units_by_row)), encode)
         log.warning(
             "recoded iteration=%d attempt=%d units=%s learners=%s",
             ids.iteration,
@@ -94,6 +104,15 @@ class Dispatcher:
             sorted(member.learner for member in added),
         )
         return True
+
+    async def send_again(self, learner: LearnerId) -> None:
+        """Send a learner its last assignment, and all that follow, by stream."""
+        latest = self._latest.get(learner)
+        if latest is not None:
+            member = latest[0]
+            member.vectors = None
+            log.warning("sections_unreadable learner=%d: they are sent from now on", learner)
+            await self._send(*latest)
 
     def _record(self, rows: Iterable[tuple[int, Member]]) -> None:
         ids = self._opened.ids
@@ -107,7 +126,9 @@ class Dispatcher:
             )
         )
 
-    async def _send(self, member: Member, row: int, encoded: EncodedAssignment) -> None:
+    async def _send(self, member: Member, row: int, encode: Encode) -> None:
+        self._latest[member.learner] = member, row, encode
+        encoded = encode(shared=member.vectors is not None)
         member.outbox.assign(encoded, deadline_s=self._deadline_s)
         self._timeline.assigned(member.learner, row)
         reach("row.assigned")

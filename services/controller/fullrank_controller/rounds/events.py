@@ -36,9 +36,17 @@ class Arrived:
     """Time from the learner's complete assignment to the first byte it sent, seconds."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SectionsUnreadable:
+    """A learner could not read the sections of its assignment in the controller's block."""
+
+    ids: Ids
+    learner: LearnerId
+
+
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
     """A learner became ready or left."""
 
 
-RoundEvent = Reported | Arrived | MembershipChanged
+RoundEvent = Reported | Arrived | SectionsUnreadable | MembershipChanged

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Awaitable, Callable
 
 from fullrank.audit.proof import Evidence
 from fullrank.common.failpoints import reach
@@ -53,7 +54,7 @@ class NetworkRounds:
         self._config, self._run, self._training = config, run, training
         self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
         self._watchdog = watchdog
-        self._broadcaster = Broadcaster(training.algorithm)
+        self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
         self._round_times = RoundTimes(config.controller)
         self._assignment: RowAssignment | None = None
         self._sent, self._received = Counter[str](), Counter[str]()
@@ -89,26 +90,28 @@ class NetworkRounds:
         if self._auto_code is not None and self._assignment is not None:
             await self._auto_code.observe(record, self._assignment)
 
-    async def audit(self) -> None:
+    async def audit(self, durable: Callable[[], Awaitable[None]]) -> None:
         """Await late reports and settle disputes, before anything is assigned anew.
+
+        Args:
+            durable: Returns once every applied iteration is stored; disputes read the journal.
 
         Raises:
             RolledBack: A committed unit was wrong.
         """
         await self._auditor.await_late_reports(patience_s=self._round_times.patience_s)
         if self._auditor.disputed:
+            await durable()
             await self._pipeline.finish_playing()  # it uses the same kernels
             await self._auditor.settle()
 
     async def compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
-        """Audit the round before, then run one round.
+        """Run one round.
 
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
             Corrupted: Vectors contradict each other or the digests.
-            RolledBack: A committed unit was wrong.
         """
-        await self.audit()
         dispatched_at = asyncio.get_running_loop().time()
         result, evidence = await self._run_round(sample, collect_ahead)
         opened, run = result.opened, self._run

@@ -1,6 +1,6 @@
 """The port through which the driver has the updates of an iteration computed."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -65,7 +65,6 @@ class Rounds(Protocol):
         Raises:
             NotDecodable: By policy, when the received rows do not determine the updates.
             Corrupted: Vectors contradict each other or the digests.
-            RolledBack: A committed unit was wrong; begin again under a later term.
         """
 
     async def refresh(self, version: int) -> None:
@@ -74,8 +73,8 @@ class Rounds(Protocol):
     async def observe(self, record: IterationRecord) -> None:
         """Take a committed iteration into account."""
 
-    async def audit(self) -> None:
-        """Await late reports and settle disputes.
+    async def audit(self, durable: Callable[[], Awaitable[None]]) -> None:
+        """Await late reports of the round before and settle disputes, once it is ``durable``.
 
         Raises:
             RolledBack: A committed unit was wrong.

@@ -12,7 +12,13 @@ from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.row_assignment import RowAssignment
-from fullrank_controller.rounds.events import Arrived, MembershipChanged, Reported, RoundEvent
+from fullrank_controller.rounds.events import (
+    Arrived,
+    MembershipChanged,
+    Reported,
+    RoundEvent,
+    SectionsUnreadable,
+)
 from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.open_round import OpenRound
 
@@ -27,7 +33,7 @@ class Reception:
 
     Attributes:
         opened: The open round; None between iterations.
-        bytes_received: Bytes admitted so far, by kind.
+        bytes_received: Bytes admitted so far from streams, by kind.
     """
 
     def __init__(
@@ -72,9 +78,10 @@ class Reception:
             return pb.Refused(ids=ids, reason=pb.REFUSAL_DUPLICATE, message=text)
         return None
 
-    def arrive(self, event: Arrived) -> None:
-        """Queue a complete vector."""
-        self.bytes_received["coded"] += event.coded.nbytes
+    def arrive(self, event: Arrived, *, streamed: bool) -> None:
+        """Queue a complete vector, which came by stream or lay in shared memory."""
+        if streamed:
+            self.bytes_received["coded"] += event.coded.nbytes
         self._events.put_nowait(event)
 
     def report(self, learner: LearnerId, reports: Sequence[pb.UnitDone]) -> None:
@@ -94,6 +101,10 @@ class Reception:
         elif reports:
             digests = {done.unit: done.digest for done in reports}
             self._late_reports.file(reports[-1].ids, learner, digests)
+
+    def unreadable(self, learner: LearnerId, ids: Ids) -> None:
+        """Queue the news that a learner could not read the sections of its assignment."""
+        self._events.put_nowait(SectionsUnreadable(ids=ids, learner=learner))
 
     def membership_changed(self) -> None:
         """Queue the news that a learner became ready or left."""

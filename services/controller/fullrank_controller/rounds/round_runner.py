@@ -12,7 +12,12 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank_controller.learners.broadcast import AssignmentEncoder
 from fullrank_controller.rounds.dispatcher import Dispatcher
-from fullrank_controller.rounds.events import Arrived, MembershipChanged, RoundEvent
+from fullrank_controller.rounds.events import (
+    Arrived,
+    MembershipChanged,
+    RoundEvent,
+    SectionsUnreadable,
+)
 from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.policy import RoundPolicy
 from fullrank_controller.rounds.timeline import Timeline
@@ -105,6 +110,9 @@ class RoundRunner:
         if isinstance(event, MembershipChanged):
             await self._policy.reassign_missing()
             return await self._decide()
+        if isinstance(event, SectionsUnreadable):
+            await self._dispatcher.send_again(event.learner)
+            return None
         if isinstance(event, Arrived):
             if not self._offer(event):
                 return None

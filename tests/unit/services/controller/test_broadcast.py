@@ -7,13 +7,15 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms import Parameters, Problem
+from fullrank.algorithms.base import Section
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay import Sample
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.shared_memory import ReadBlock, WrittenBlock
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners import broadcast as module
-from fullrank_controller.learners.broadcast import AssignmentEncoder
+from fullrank_controller.learners.broadcast import AssignmentEncoder, SharedSections
 from fullrank_controller.learners.outbox import EncodedAssignment
 
 UNITS, SIZE = 3, 5
@@ -27,6 +29,7 @@ class Sections:
 
     def __init__(self) -> None:
         self.parameters = np.arange(4.0 * SIZE, dtype=np.float32).reshape(4, SIZE)
+        self.sections = [Section(id=id_, role="", owner=0, size=SIZE) for id_ in range(4)]
         self.viewed: list[int] = []
 
     def needs(self, unit: UnitIndex) -> Sequence[int]:
@@ -121,3 +124,39 @@ def test_what_all_rows_need_travels_as_the_same_object_where_it_is_large(
     encoder.refresh(4)
     messages: list[Any] = [encode(encoder, row)[-1][1] for row in range(3)]
     assert messages[0] is messages[1] is messages[2]
+
+
+def test_sections_in_shared_memory_last_until_the_next_version_but_one(sections: Sections) -> None:
+    problem, parameters = cast(Problem, sections), cast(Parameters, sections)
+    block = WrittenBlock()
+    reader = ReadBlock(block.location)
+    encoder = AssignmentEncoder(
+        problem, parameters, MATRIX[:, None], sections=SharedSections(problem, parameters, block)
+    )
+
+    def assigned(version: int) -> pb.Assignment:
+        encoder.refresh(version, ways={True})
+        encoded = encoder.encode(1, ids=IDS, sample=SAMPLE, deadline_s=3.0, shared=True)
+        message = pb.ControllerMessage.FromString(encoded[0][1])
+        assert (len(encoded), len(message.chunks)) == (1, 0)
+        return message.assignment
+
+    def held(assignment: pb.Assignment) -> list[list[float]] | None:
+        found = []
+        for offset, checksum in zip(assignment.offsets, assignment.crc32c, strict=True):
+            array = np.empty(SIZE, np.float32)
+            if not reader.read(offset, array, checksum=checksum):
+                return None
+            found.append(array.tolist())
+        return found
+
+    old, values = assigned(4), sections.parameters[[1, 2, 3]].tolist()
+    assert held(old) == values
+    sections.parameters += 0.5
+    new = assigned(5)
+    assert (held(old), held(new)) == (values, sections.parameters[[1, 2, 3]].tolist())
+    sections.parameters += 0.5
+    newest = assigned(6)
+    assert held(old) is None
+    assert held(newest) == sections.parameters[[1, 2, 3]].tolist()
+    assert received(encode(encoder, 1))[1][3] == sections.parameters[3].tolist()  # to others

@@ -9,6 +9,7 @@ from tests.unit.services.controller.builders import SIZE, UNITS, join, make_run,
 
 from fullrank.common.errors import InvalidContribution
 from fullrank.rpc.codec import LEARNER_CHUNKS, encode_chunks
+from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
 from fullrank_controller.learners.contributions import ContributionParser
@@ -29,7 +30,9 @@ async def run() -> Run:
 
 @pytest.fixture
 async def parser(run: Run) -> ContributionParser:
-    return ContributionParser(run.identity, run.reception, ROW)  # learner j holds row j
+    return ContributionParser(
+        run.identity, run.reception, run.roster.members[ROW]
+    )  # learner j holds row j
 
 
 def opened(run: Run) -> OpenRound:
@@ -52,6 +55,13 @@ def contribution(run: Run, *, row: int = ROW, size: int = SIZE) -> pb.LearnerMes
     for field in encode_chunks(np.arange(float(size)), array_id=row, field=LEARNER_CHUNKS):
         message.MergeFromString(bytes(field))
     return message
+
+
+def shared(run: Run, block: WrittenBlock, *, damage: int = 0) -> pb.LearnerMessage:
+    """A vector in the learner's block."""
+    checksum = block.write(START, np.arange(float(SIZE)))
+    header = pb.Coded(ids=opened(run).ids, row=ROW, offset=START, crc32c=checksum ^ damage)
+    return pb.LearnerMessage(coded=header)
 
 
 def report(run: Run, *, unit: int = 0, digest: bytes = bytes(16)) -> pb.LearnerMessage:
@@ -230,3 +240,43 @@ async def test_a_second_introduction_is_invalid(
 ) -> None:
     with pytest.raises(InvalidContribution, match="it opens the stream"):
         parser.parse(message)
+
+
+async def test_a_vector_in_shared_memory_becomes_an_event(
+    run: Run, parser: ContributionParser
+) -> None:
+    block = WrittenBlock()
+    run.roster.members[ROW].vectors = ReadBlock(block.location)
+    assert parser.parse(shared(run, block)) is None
+    arrived = await event(run)
+    assert isinstance(arrived, Arrived)
+    assert arrived.coded.tolist() == list(range(SIZE))
+    assert not run.reception.bytes_received
+
+
+@pytest.mark.parametrize("opened_block", [True, False])
+async def test_a_vector_that_is_torn_in_shared_memory_is_asked_for_by_stream(
+    run: Run, parser: ContributionParser, *, opened_block: bool
+) -> None:
+    block, member = WrittenBlock(), run.roster.members[ROW]
+    member.vectors = ReadBlock(block.location) if opened_block else None
+    refused = parser.parse(shared(run, block, damage=1))
+    assert refused is not None
+    assert refused.reason == pb.REFUSAL_UNREADABLE
+    assert run.reception.idle
+    assert member.vectors is None  # later ones are sent, too
+    assert parser.parse(contribution(run)) is None
+    assert isinstance(await event(run), Arrived)
+
+
+async def test_a_stale_vector_in_shared_memory_is_not_read(
+    run: Run, parser: ContributionParser
+) -> None:
+    block, member = WrittenBlock(), run.roster.members[ROW]
+    member.vectors = ReadBlock(block.location)
+    message = shared(run, block, damage=1)
+    message.coded.ids.iteration -= 1
+    refused = parser.parse(message)
+    assert refused is not None
+    assert refused.reason == pb.REFUSAL_STALE
+    assert member.vectors is not None

@@ -143,6 +143,7 @@ def _status(*learners: int, **changes: object) -> RunStatus:
             silent_s=0.0,
             maps_table=False,
             batch_bytes=0,
+            shares_memory=False,
             quarantined="",
             fingerprint="f",
         )

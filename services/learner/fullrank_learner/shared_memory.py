@@ -1,0 +1,68 @@
+"""Memory that a learner shares with the controller of its host."""
+
+from collections.abc import Mapping
+
+from fullrank.algorithms.base import Parameters
+from fullrank.common.errors import NotFound
+from fullrank.common.types import Vector
+from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock, written_block
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.v1.common_pb2 import SharedBlock
+
+
+class SectionsUnreadable(Exception):
+    """The sections in the controller's block do not match their checksums."""
+
+
+class SharedMemory:
+    """The controller's block, which holds sections, and the learner's own, which holds vectors.
+
+    Args:
+        sections: The controller's block.
+        vectors: This learner's block.
+    """
+
+    def __init__(self, sections: ReadBlock, vectors: WrittenBlock) -> None:
+        self._sections, self._vectors = sections, vectors
+        self._turn = 0
+
+    @classmethod
+    def with_controller(cls, location: SharedBlock) -> "SharedMemory":
+        """Open the controller's block.
+
+        Raises:
+            NotFound: The controller is on another host, or a system has no files in memory.
+        """
+        sections, vectors = ReadBlock(location), written_block()
+        if vectors is None:
+            raise NotFound("this system has no files in memory")
+        return cls(sections, vectors)
+
+    @property
+    def location(self) -> SharedBlock:
+        """The place and the id of the learner's block."""
+        return self._vectors.location
+
+    def read(self, assignment: pb.Assignment, parameters: Parameters) -> None:
+        """Copy the sections of an assignment into the parameters.
+
+        Raises:
+            SectionsUnreadable: They were overwritten or are damaged.
+        """
+        places = zip(assignment.sections, assignment.offsets, assignment.crc32c, strict=True)
+        for section, offset, checksum in places:
+            if not self._sections.read(offset, parameters.view(section), checksum=checksum):
+                raise SectionsUnreadable
+        parameters.written()
+
+    def write(self, coded: Mapping[int, Vector]) -> dict[int, tuple[int, int]]:
+        """Write the vectors of an assignment by row; returns the place and checksum of each.
+
+        They do not overwrite those of the assignment before, which the controller may be reading.
+        """
+        self._turn = 1 - self._turn
+        return {
+            row: (offset, self._vectors.write(offset, vector))
+            for number, (row, vector) in enumerate(coded.items())
+            for offset in [START + (2 * number + self._turn) * vector.nbytes]
+        }
