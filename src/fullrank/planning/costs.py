@@ -75,15 +75,10 @@ class Payload:
         combined = blocks.any(axis=1)
         sent = combined.astype(np.float32) @ reads > 0  # a section once, however many units read it
         sizes = np.asarray(self.section_sizes, dtype=np.int64)
+        shares = np.array([self.share(np.flatnonzero(own).tolist()) for own in combined])
         return Traffic(
             parameters=FLOAT32_BYTES * (sent @ sizes),
-            sample=FLOAT32_BYTES
-            * np.array(
-                [
-                    round(self.share(np.flatnonzero(own).tolist()) * self.batch_entries)
-                    for own in combined
-                ]
-            ),
+            sample=FLOAT32_BYTES * np.rint(shares * self.batch_entries).astype(np.int64),
             digests=self.report_bytes * combined.sum(axis=1),
             coded=FLOAT64_BYTES * self.vector_size * blocks.any(axis=2).sum(axis=1),
         )
