@@ -41,9 +41,8 @@ def test_by_default_all_codes_that_exist_for_the_sizes_are_compared(
     run: Callable[..., str],
 ) -> None:
     found = json.loads(run(*SIZES, "--json"))
-    assert {"uncoded", "replication", "mds", "cyclic", "ldpc"} <= set(found)
-    assert "fractional" not in found  # it recovers the sum alone
-    assert "ldpc" not in json.loads(run("--learners", "5", "--agents", "3", "--json"))
+    assert {"uncoded", "replication", "mds", "cyclic", "ldpc", "fractional"} <= set(found)
+    assert "cyclic" not in json.loads(run("--learners", "1", "--agents", "3", "--json"))
 
 
 SUM = ("--set", "algorithm.name=summed_toy")
@@ -52,16 +51,15 @@ SUM = ("--set", "algorithm.name=summed_toy")
 def test_codes_recover_what_the_configured_algorithm_asks_for(run: Callable[..., str]) -> None:
     sizes = ("--learners", "6", "--agents", "4", "--stragglers", "3", "--delay", "9", "--json")
     each, summed = json.loads(run(*sizes)), json.loads(run(*sizes, *SUM))
-    assert set(summed) - set(each) == {"fractional"}
+    assert summed["fractional"]["load_max"] <= each["fractional"]["load_max"]
     two = ("--code", "fractional,tolerance=2")
     assert json.loads(run(*sizes, *SUM, *two))[two[1]]["received_mean"] <= 4
-    assert "fractional with 6 rows does not recover each of 4 units" in run(*sizes, *two)
 
 
 def test_fewer_learners_than_units_simulate_their_sum(run: Callable[..., str]) -> None:
     sizes = ("--learners", "3", "--agents", "8", "--json")
-    assert list(json.loads(run(*sizes, *SUM))) == ["fractional"]
-    assert json.loads(run(*sizes)) == {}
+    each, summed = json.loads(run(*sizes)), json.loads(run(*sizes, *SUM))
+    assert {"fractional", "cyclic", "uncoded"} <= set(summed) == set(each)
 
 
 def test_a_bandwidth_makes_the_configured_algorithm_cost_its_bytes(
