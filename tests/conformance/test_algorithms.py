@@ -75,7 +75,7 @@ def check_company(name: str, algorithm: Algorithm, rows: FloatArray) -> None:
     generator = np.random.default_rng(len(rows))
     for threads in (1, 2):
         torch.set_num_threads(threads)
-        if threads == 1 or by_autograd(name):  # whose bits depend on the number of threads
+        if threads == 1 or by_autograd(name) or learns_values(name):  # bits depend on threads
             alone = {unit: computed(algorithm, rows, [unit])[unit] for unit in units_of(algorithm)}
         for width in range(1, len(algorithm.problem.units) + 1):
             for _ in range(3):

@@ -37,9 +37,9 @@ def line_of(outcome: Outcome, *, code: int) -> str:
     [
         (("--set", "code.tolerence=1"), 2, "did you mean 'tolerance'?"),
         (("--set", "iterations=many"), 2, "must be a valid integer"),
-        (("--learners", "2"), 2, "needs"),
-        (("--code", "ldpc", "--learners", "4"), 2, "ldpc"),
-        (("--code", "fractional", "--learners", "4"), 2, "fractional"),
+        (("--learners", "1"), 2, "use --learners 2 or a lower code.tolerance"),
+        (("--code", "fractional", "--learners", "1"), 2, "use --learners 2"),
+        (("--code", "ldpc", "--set", "code.tolerance=1"), 2, "has no parameter 'tolerance'"),
         (("--env", "cooperative_navigatoin"), 2, "did you mean 'cooperative_navigation'?"),
         (("--env", "nothing.here:factory"), 3, "nothing.here"),
         (("--config", "missing.toml"), 2, "missing.toml"),

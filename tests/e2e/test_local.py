@@ -135,7 +135,7 @@ def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
 def test_ctrl_c_under_the_eyes_of_a_monitor_leaves_a_run_to_resume(
     service_run: Path, run_dir: Path
 ) -> None:
-    slow = settings("compute.emulate_unit_s=0.2")  # seconds pass before the run could end
+    slow = ("--set", "compute.emulate_unit_s=0.2")  # seconds pass before the run could end
     process = start("train", "--local", "--run-dir", str(run_dir), *RUN, *slow)
     wait_until((run_dir / "services" / "monitor.json").exists, what="the monitor port is open")
     with Monitor(resolve("127.0.0.1:0", run_dir, "monitor")) as monitor:

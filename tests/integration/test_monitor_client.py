@@ -117,11 +117,11 @@ async def test_status_says_where_a_run_stands_in_words_and_as_json(
     assert "finished, 4 of 4 iterations" in words
     assert "bottleneck: " in words
     assert re.search(r"^ms an iteration: collect [\d.]+, assign .*, update [\d.]+$", words, re.M)
-    assert re.search(r"^MB an iteration: parameters 0\.\d+, .*coded 0\.\d+", words, re.M)
+    assert re.search(r"^MB an iteration: parameters 0\.\d+, ", words, re.M)
     assert len(words.splitlines()) == 5 + 1 + 4  # headlines, headers, learners
     assert (facts["state"], facts["committed"], len(facts["learners"])) == ("finished", 4, 4)
     assert facts["bottleneck"]["phase"] in facts["phases_s"]
-    assert facts["bytes"]["parameters"] > facts["bytes"]["coded"] > 0
+    assert facts["bytes"]["parameters"] > 0  # vectors pass through shared memory
 
 
 async def test_eval_plays_what_the_monitor_publishes_as_it_plays_the_run_s_own(
