@@ -29,8 +29,9 @@ class Slow:
 
 
 class Replay:
-    async def get_sample(self, *_: Any, **__: Any) -> None:
+    async def get_sample(self, *_: Any, **__: Any) -> SimpleNamespace:
         """Return a minibatch at once."""
+        return SimpleNamespace(rows=np.zeros((1, 4), np.float32))
 
 
 @pytest.mark.parametrize("decided_first", [False, True])
@@ -40,12 +41,11 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
     algorithm = Slow()
     training = SimpleNamespace(
         algorithm=SimpleNamespace(gradients=algorithm),
-        problem=SimpleNamespace(recovers_units=True),
-        collector=SimpleNamespace(layout=SimpleNamespace(row_size=4)),
+        problem=SimpleNamespace(recovers_units=True, row_size=4, items_of=lambda units: None),
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
     recomputation.begin(SAMPLE, 0, None)
-    await asyncio.to_thread(algorithm.begun.wait)
+    assert await asyncio.to_thread(algorithm.begun.wait, 30.0)
     if decided_first:
         ending = asyncio.create_task(recomputation.end())
         await asyncio.sleep(0)
