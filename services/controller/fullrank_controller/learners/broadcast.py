@@ -142,7 +142,7 @@ class AssignmentEncoder:
         if False in ways:
             for section in self._needed:
                 self._chunks_of(section)
-            self._common_messages = self._common_messages or self._common_bundle()
+            self._common_bundle()
 
     def _chunks_of(self, section: int) -> list[EncodedField]:
         """The chunks of a section, encoded once per version."""
@@ -154,7 +154,10 @@ class AssignmentEncoder:
         return self._encoded[section]
 
     def _common_bundle(self) -> list[bytes]:
-        return list(bundle(self._fields(self._common)))
+        """Messages with the common sections, encoded once per version."""
+        if self._common_messages is None:
+            self._common_messages = list(bundle(self._fields(self._common)))
+        return self._common_messages
 
     def _fields(self, sections: Iterable[int]) -> Iterator[EncodedField]:
         for section in sections:
@@ -168,8 +171,7 @@ class AssignmentEncoder:
         _complete(assignment, ids=ids, sample=sample, deadline_s=deadline_s)
         if shared:
             return self._refer(assignment)
-        self._common_messages = self._common_messages or self._common_bundle()
-        return self._pack(assignment, self._private[share], shared=self._common_messages)
+        return self._pack(assignment, self._private[share], shared=self._common_bundle())
 
     def _refer(self, assignment: pb.Assignment) -> EncodedAssignment:
         """Encode an assignment whose sections lie in shared memory."""
