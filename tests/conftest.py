@@ -1,7 +1,10 @@
 """Settings shared by all tests."""
 
 import os
+from collections.abc import Iterator
+from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -11,3 +14,11 @@ whole = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.register_profile("fullrank", whole)
 settings.register_profile("quick", whole, max_examples=30)  # of `make test`
 settings.load_profile("fullrank")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def state_home() -> Iterator[None]:
+    """Keep what the tests' user has trained apart from what the user of the machine has."""
+    with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", folder)
+        yield

@@ -11,6 +11,7 @@ from typing import Any
 
 from fullrank.common.errors import StaleTerm
 from fullrank.config import RunConfig, as_tables
+from fullrank.config.trust import remember
 from fullrank.runs.journal import Journal
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord
@@ -54,6 +55,7 @@ def held(config: RunConfig, run_dir: Path) -> Iterator[tuple[RunDirectory, Train
     code_of(config, units=len(problem.units), target=problem.target)
     capacity_of(config, training)  # refuse transitions that replay can never hold
     directory = hold(run_dir, config)
+    remember(config.environment)
     try:
         yield directory, training
     finally:

@@ -11,13 +11,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import EpisodesOption, InitialSeedOption, JsonOption
+from fullrank.cli.options import (
+    EpisodesOption,
+    InitialSeedOption,
+    JsonOption,
+    TrustOption,
+)
 from fullrank.cli.policies import play, trained
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
-from fullrank.config.toml import read_config
-from fullrank.config.tree import as_tables
+from fullrank.config.tree import RunConfig, as_tables
 from fullrank.runs.comparison import RunResult, centre, difference, flat, grouped, labels
 from fullrank.training.evaluation import Greedy
 
@@ -28,6 +32,7 @@ def compare(
     ],
     episodes: EpisodesOption = 100,
     seed: InitialSeedOption = 1000,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play the newest policies of runs greedily; runs that differ only in the seed share a row.
@@ -35,7 +40,12 @@ def compare(
     A row shows the interquartile mean over its runs with a 95 % bootstrap interval, and its
     difference from the first row, taken seed by seed.
     """
-    results = [_played(find_run(run), episodes=episodes, seed=seed) for run in runs]
+    directories = [find_run(run) for run in runs]
+    configs = [runnable_config(directory, trust) for directory in directories]
+    results = [
+        _played(directory, config, episodes=episodes, seed=seed)
+        for directory, config in zip(directories, configs, strict=True)
+    ]
     groups = grouped(results)
     for group in groups:
         _refuse_twins(group)
@@ -50,8 +60,7 @@ def compare(
         _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
 
 
-def _played(directory: Path, *, episodes: int, seed: int) -> RunResult:
-    config = read_config(directory)
+def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> RunResult:
     policies = trained(directory, config)
     played = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))

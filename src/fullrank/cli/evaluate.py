@@ -14,6 +14,7 @@ from fullrank.cli.options import (
     EpisodesOption,
     InitialSeedOption,
     JsonOption,
+    TrustOption,
 )
 from fullrank.cli.policies import Version, facts_of, play, summary
 from fullrank.cli.sources import Source, source_of
@@ -60,10 +61,11 @@ def evaluate(
     follow: FollowOption = False,
     patience: PatienceOption = 600.0,
     certificates: CertificatesOption = None,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Play a run's newest policies greedily, and random ones from the same initial states."""
-    source = source_of(run, certificates)
+    source = source_of(run, certificates, trust or [])
     if follow:
         _follow(source, episodes=episodes, seed=seed, patience_s=patience, as_json=as_json)
         return

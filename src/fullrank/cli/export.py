@@ -13,11 +13,10 @@ import typer
 from fullrank import __version__
 from fullrank.algorithms.base import RecurrentLayers
 from fullrank.cli.card import Card
-from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument
+from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import Trained, play, trained
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import FullrankError
-from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
 from fullrank.export.policy import Form, Play, Policy
@@ -55,10 +54,11 @@ def export(
     ] = None,
     episodes: EpisodesOption = 100,
     seed: InitialSeedOption = 1000,
+    trust: TrustOption = None,
 ) -> None:
     """Write each agent's newest policy, checked against the run's, and a model card."""
     directory = find_run(run)
-    config = read_config(directory)
+    config = runnable_config(directory, trust)
     folder = output or directory / "export" / form
     if folder.exists():
         raise FullrankError(f"{folder} exists already; choose another --output")

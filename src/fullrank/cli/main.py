@@ -55,8 +55,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     words = list(sys.argv[1:] if arguments is None else arguments)
     completing = "_FULLRANK_COMPLETE" in os.environ
-    if os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())  # as for the services, which are started by ``python -m``
     try:
         known = verbs()
         build(known, mounted=known if completing else words[:1])(args=words, prog_name="fullrank")

@@ -25,6 +25,14 @@ CertificatesOption: TypeAlias = Annotated[
         "--certificates", help="Directory of the run's certificates; overrides tls.certificates."
     ),
 ]
+TrustOption: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--trust",
+        metavar="MODULE:FACTORY",
+        help="Import this environment, which you have not trained here; may be repeated.",
+    ),
+]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 LearnersOption: TypeAlias = Annotated[

@@ -9,14 +9,13 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from fullrank.cli.options import JsonOption
-from fullrank.cli.runs import find_run
+from fullrank.cli.options import JsonOption, TrustOption
+from fullrank.cli.runs import find_run, runnable_config
 from fullrank.codes import Code
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
 from fullrank.config.auto_code import AutoCodeSettings
 from fullrank.config.plugins import problem_of
-from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.planning.cluster import read_regime
 from fullrank.planning.costs import Payload
@@ -40,13 +39,14 @@ def plan(
         int, typer.Option(help="Number of the regime's rounds to simulate.", min=1)
     ] = 150,
     seed: Annotated[int, typer.Option(help="Seed of the regime's rounds.")] = 0,
+    trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Explain the planner's next choice of code, for a run's measured times or for a regime."""
     if (run is None) == (regime is None):
         raise ConfigError("give either the directory of a run or --regime FILE")
     if run is not None:
-        chosen, changes = _of_run(run)
+        chosen, changes = _of_run(run, trust or [])
     else:
         assert regime is not None
         chosen, changes = _of_regime(regime, iterations=iterations, seed=seed)
@@ -56,7 +56,7 @@ def plan(
         _show(chosen, changes)
 
 
-def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
+def _of_run(run: Path, trust: list[str]) -> tuple[Plan, list[tuple[int, str]]]:
     """The plan after the newest record, and the code in use from each change on."""
     directory = find_run(run)
     records = read_records(directory / METRICS)
@@ -67,7 +67,7 @@ def _of_run(run: Path) -> tuple[Plan, list[tuple[int, str]]]:
         for before, record in zip([None, *records], records, strict=False)
         if before is None or label_of_record(before) != label_of_record(record)
     ]
-    return _plan(read_config(directory), records[-TUNING.window :]), changes
+    return _plan(runnable_config(directory, trust), records[-TUNING.window :]), changes
 
 
 def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:

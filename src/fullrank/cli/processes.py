@@ -91,7 +91,8 @@ def start(name: str, run_dir: Path, extra: Sequence[str] = (), *, log_name: str 
         log_name: Name of the log; default: the service's name.
     """
     log = run_dir / "logs" / f"{log_name or name}.log"
-    command = [sys.executable, "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
+    # -P: no module of the working directory, which may be a stranger's, takes the place of another.
+    command = [sys.executable, "-P", "-m", "fullrank", "serve", name, "--run-dir", str(run_dir)]
     command += ["--config", str(run_dir / "config.toml"), "--stop-with-stdin", *extra]
     with log.open("wb") as output:
         process = subprocess.Popen(

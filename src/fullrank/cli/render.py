@@ -10,12 +10,11 @@ import typer
 from PIL import Image
 
 from fullrank.cli.drawing import Moment, as_gif, frames
-from fullrank.cli.options import InitialSeedOption, RunArgument
+from fullrank.cli.options import InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import trained
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
-from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
 from fullrank.environments.particle.scene import Drawable
@@ -40,10 +39,11 @@ def render(
     with_random: Annotated[
         bool, typer.Option("--random", help="Play the random policy, from the same initial state.")
     ] = False,
+    trust: TrustOption = None,
 ) -> None:
     """Render an episode, played greedily by a run's newest policies."""
     directory = find_run(run)
-    config = read_config(directory)
+    config = runnable_config(directory, trust)
     picture = output or directory / "episode.gif"
     if picture.suffix.lower() not in _WRITERS:
         raise FullrankError(f"cannot write {picture}: name it .gif or .mp4")

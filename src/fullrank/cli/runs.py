@@ -1,11 +1,14 @@
 """Run directories: making new ones and finding existing ones."""
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 from fullrank.common.errors import FullrankError
 from fullrank.common.registry import nearest
+from fullrank.config.toml import read_config
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
+from fullrank.config.trust import check_trusted
 
 RUNS = Path("runs")
 
@@ -54,6 +57,22 @@ def find_run(run: Path, *, root: Path = RUNS) -> Path:
     known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     hint = nearest(run.name, known) if known else f"; there are no runs in {root}/"
     raise FullrankError(f"there is no run {str(run)!r}{hint}")
+
+
+def runnable_config(directory: Path, trusted: Collection[str] | None) -> RunConfig:
+    """The configuration of a run whose environment this process is going to make.
+
+    Args:
+        directory: The run's directory, which may come from elsewhere.
+        trusted: Values of ``--trust``.
+
+    Raises:
+        ConfigError: It names an environment of another package without the user's word.
+        FullrankError: It cannot be read.
+    """
+    config = read_config(directory)
+    check_trusted(config.environment, origin=str(directory), trusted=trusted or ())
+    return config
 
 
 def newest_run(*, root: Path = RUNS) -> Path:

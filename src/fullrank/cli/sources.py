@@ -1,6 +1,6 @@
 """Sources of a run's policies: checkpoints in its directory, or its controller's monitor."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
@@ -17,10 +17,10 @@ from tenacity import (
 from fullrank.algorithms.base import ACTING
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
-from fullrank.cli.runs import find_run
+from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import CheckpointUnusable, NotFound, ServiceLost
-from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
+from fullrank.config.trust import check_trusted
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.monitor_address import is_address
 from fullrank.runs.checkpoint import read_manifest, saved
@@ -50,10 +50,18 @@ class Source(Protocol):
 
 
 class CheckpointPolicies:
-    """Policies of the checkpoints in a run's directory."""
+    """Policies of the checkpoints in a run's directory.
 
-    def __init__(self, directory: Path) -> None:
-        self.name, self.config = directory.name, read_config(directory)
+    Args:
+        directory: The run's directory.
+        trusted: Environments of other packages that the user has named.
+
+    Raises:
+        ConfigError: The run names another such environment, which the user has not trained.
+    """
+
+    def __init__(self, directory: Path, trusted: Collection[str] = ()) -> None:
+        self.name, self.config = directory.name, runnable_config(directory, trusted)
         self.directory: Path | None = directory
         self._run = directory
 
@@ -74,17 +82,22 @@ class PublishedPolicies:
     Args:
         name: Name of the run in messages.
         dial: Dials the run's monitor.
+        trusted: Environments of other packages that the user has named.
 
     Raises:
+        ConfigError: The run names another such environment, which the user has not trained.
         ServiceLost: The controller cannot be reached.
     """
 
     directory: Path | None = None
 
-    def __init__(self, name: str, dial: Callable[[], Monitor]) -> None:
+    def __init__(
+        self, name: str, dial: Callable[[], Monitor], trusted: Collection[str] = ()
+    ) -> None:
         self._dial = dial
         with dial() as monitor:
             self.name, self.config = name, monitor.setup().config
+        check_trusted(self.config.environment, origin=name, trusted=trusted)
         self._training = training_of(self.config)
         self._training.collector.close()
 
@@ -103,15 +116,20 @@ class PublishedPolicies:
         return Trained(version, self._training.collector.agents, algorithm)
 
 
-def source_of(run: str, certificates: Path | None) -> Source:
+def source_of(run: str, certificates: Path | None, trusted: Collection[str]) -> Source:
     """Source for a run named by its directory, its name, or ``host:port`` of its monitor.
+
+    Args:
+        run: The run.
+        certificates: Value of ``--certificates``.
+        trusted: Values of ``--trust``.
 
     Raises:
         FullrankError: There is no such run, or its controller cannot be reached.
     """
     if is_address(run):
-        return PublishedPolicies(run, locate(run, certificates))
-    return CheckpointPolicies(find_run(Path(run)))
+        return PublishedPolicies(run, locate(run, certificates), trusted)
+    return CheckpointPolicies(find_run(Path(run)), trusted)
 
 
 def follow(source: Source, *, seen: Version, patience_s: float) -> Iterator[Trained]:

@@ -21,16 +21,18 @@ from fullrank.cli.options import (
     SeedOption,
     SetOption,
     StragglersOption,
+    TrustOption,
     size_options,
 )
 from fullrank.cli.processes import Service, ensure_alive, services
 from fullrank.cli.progress import ProgressView, view
-from fullrank.cli.runs import default_run_dir, find_run, make_directory
+from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import PER_AGENT, problem_of
-from fullrank.config.toml import from_toml, to_toml
+from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
+from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
@@ -106,6 +108,7 @@ def train(
     if tls:
         resolved = _certified(resolved, path / "certificates")
     (path / "config.toml").write_text(to_toml(resolved))
+    remember(resolved.environment)
     try:
         _run(path, resolved, local=local)
     except Exception as error:
@@ -128,13 +131,13 @@ def _ensure_code(sized: Resolved) -> None:
     code_of(sized.config, units=len(problem.units), target=problem.target)
 
 
-def resume(run: RunArgument, local: LocalOption = False) -> None:
+def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:
     """Continue a run from its newest checkpoint, on local services or in this process."""
     path = find_run(run)
     configuration = path / "config.toml"
     if not configuration.exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
-    _run(path, from_toml(configuration.read_text(), origin=str(configuration)), local=local)
+    _run(path, runnable_config(path, trust), local=local)
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:

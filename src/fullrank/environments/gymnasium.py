@@ -16,7 +16,13 @@ from gymnasium.spaces import Tuple, utils
 
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Environment, register
-from fullrank.environments.instances import CopyStep, Instances, naming, require_agents
+from fullrank.environments.instances import (
+    CopyStep,
+    Instances,
+    naming,
+    require_agents,
+    search_working_directory,
+)
 from fullrank.environments.spaces import action_spec, pack_observation, unpack_action
 
 
@@ -44,6 +50,7 @@ class Gymnasium:
 
 def _make(name: str, arguments: Mapping[str, Any]) -> Any:
     """Make one environment, without checks that refuse lists of rewards."""
+    search_working_directory()
     with naming(name, "cannot be used"):
         return gymnasium.make(name, disable_env_checker=True, **arguments)
 

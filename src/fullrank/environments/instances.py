@@ -1,5 +1,7 @@
 """E instances of a foreign environment as one ``Environment``, stepped one after the other."""
 
+import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, Protocol
@@ -141,6 +143,15 @@ def require_agents(environment: str, agents: int, *, own: int) -> None:
             f"{environment} has {own} agents with these arguments, but {agents} are asked "
             "for; leave the number of agents out, or set the environment's own argument for it"
         )
+
+
+def search_working_directory() -> None:
+    """Let an environment that the user names lie in the working directory, which is searched last.
+
+    Nothing else is imported from there: it may be a directory that came from elsewhere.
+    """
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)
 
 
 @contextmanager

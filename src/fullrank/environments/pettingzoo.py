@@ -10,7 +10,7 @@ of one type, the part of the name before the number (``adversary_0``), form one 
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, get_origin, get_type_hints
 
 import numpy as np
 import pettingzoo
@@ -20,7 +20,13 @@ from gymnasium.spaces import utils
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import AgentSpec, Environment, register
-from fullrank.environments.instances import CopyStep, Instances, naming, require_agents
+from fullrank.environments.instances import (
+    CopyStep,
+    Instances,
+    naming,
+    require_agents,
+    search_working_directory,
+)
 from fullrank.environments.spaces import (
     Space,
     action_spec,
@@ -31,6 +37,9 @@ from fullrank.environments.spaces import (
 
 MASK = "action_mask"
 """Key of an agent's action mask in its observation or its info."""
+FACTORY = "parallel_env"
+"""Name by which PettingZoo's modules call their factory, which may be of any type."""
+PARALLEL = pettingzoo.ParallelEnv.__name__
 
 
 @register("pettingzoo")
@@ -59,9 +68,31 @@ def _resolve(factory: str) -> Callable[..., Any]:
     module, _, name = factory.partition(":")
     if not module or not name:
         raise ConfigError(f"the factory {factory!r} is not of the form package.module:factory")
+    search_working_directory()
     with naming(factory, "cannot be imported"):
         build: Callable[..., Any] = getattr(importlib.import_module(module), name)
+    with naming(factory, "is not called"):
+        if name != FACTORY and not _makes_environments(build):
+            raise TypeError(
+                "it does not say that it makes PettingZoo Parallel environments; annotate what it "
+                f"returns with ParallelEnv, or name it {FACTORY}"
+            )
     return build
+
+
+def _makes_environments(build: Any) -> bool:
+    """Return whether a callable is a class of environments, or is annotated to return one."""
+    made = build
+    if not isinstance(build, type):
+        try:
+            made = get_type_hints(build).get("return")
+        except (NameError, AttributeError):  # a name that is imported for type checkers alone
+            said = getattr(build, "__annotations__", {}).get("return")
+            return str(said).partition("[")[0].endswith(PARALLEL)
+        except TypeError:  # no function
+            return False
+    made = get_origin(made) or made
+    return isinstance(made, type) and issubclass(made, pettingzoo.ParallelEnv)
 
 
 class _PettingZooInstance:

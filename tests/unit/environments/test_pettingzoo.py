@@ -89,8 +89,20 @@ def raises_at_two(**_: Any) -> Counting:
     return Counting(observation=observation)
 
 
-def not_parallel() -> object:
-    return object()
+def not_parallel() -> Counting:
+    return object()  # type: ignore[return-value]
+
+
+def says_nothing(**_):  # type: ignore[no-untyped-def]
+    raise AssertionError("it was called")
+
+
+def for_type_checkers() -> "absent.ParallelEnv":  # type: ignore[name-defined]  # noqa: F821
+    return Counting()
+
+
+def parallel_env(**arguments):  # type: ignore[no-untyped-def]
+    return Counting(**arguments)
 
 
 HERE = __name__
@@ -268,6 +280,11 @@ def test_a_state_space_makes_the_state_known() -> None:
         ("nowhere.at_all:make", {}, "nowhere.at_all:make cannot be imported: ModuleNotFoundError"),
         (f"{HERE}:absent", {}, "cannot be imported: AttributeError"),
         (f"{HERE}:not_parallel", {}, "object is not a PettingZoo Parallel environment"),
+        (f"{HERE}:says_nothing", {}, "is not called: TypeError: it does not say that it makes"),
+        ("subprocess:Popen", {"args": ["false"]}, "is not called: TypeError: it does not say"),
+        ("shutil:rmtree", {"path": "/nowhere/at/all"}, "is not called: TypeError"),
+        ("builtins:eval", {"source": "1 / 0"}, "is not called: TypeError"),
+        ("os:environ", {}, "is not called: TypeError"),
         (f"{HERE}:Counting", {"unknown": 1}, "cannot be used: TypeError"),
         (f"{HERE}:Counting", {"action_space": MultiDiscrete([2, 2])}, "actions of MultiDiscrete"),
         (f"{HERE}:Counting", {"action_space": Box(-np.inf, 1, (1,))}, "finite boxes"),
@@ -293,6 +310,13 @@ def test_a_fault_is_one_line_that_names_the_factory(
         play()
     assert factory in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("factory", ["Counting", "parallel_env", "for_type_checkers"])
+def test_a_class_an_annotated_function_and_pettingzoo_s_own_name_are_factories(
+    factory: str,
+) -> None:
+    assert len(make_environment(f"{HERE}:{factory}", copies=1).agents) == 3
 
 
 def test_a_number_of_agents_that_the_environment_does_not_have_is_refused() -> None:

@@ -182,7 +182,10 @@ def test_what_a_guarantee_rests_on_exists() -> None:
 def test_every_guarantee_and_scenario_says_what_shows_it() -> None:
     text = (ROOT / "docs/guarantees.md").read_text(encoding="utf-8")
     rows = dict(re.findall(r"^\* \*\*([GR]\d+)\*\*((?:.*\n)(?:  .*\n)*)", text, flags=re.MULTILINE))
-    assert [*rows] == [f"G{number}" for number in range(1, 9)] + [
-        f"R{number:02}" for number in range(1, 51)
+    guarantees = sum(key.startswith("G") for key in rows)
+    assert guarantees >= 9
+    assert len(rows) - guarantees >= 50
+    assert [*rows] == [f"G{number}" for number in range(1, guarantees + 1)] + [
+        f"R{number:02}" for number in range(1, len(rows) - guarantees + 1)
     ]
     assert [key for key, row in rows.items() if not PROOF.search(row)] == []

@@ -1,8 +1,13 @@
 """Contexts built before the fork: equal to those that a learner builds for its run."""
 
+import sys
+from dataclasses import replace
+from pathlib import Path
+
 import pytest
 
-from fullrank.config import load, to_toml
+from fullrank.common.errors import ConfigError
+from fullrank.config import from_toml, load, to_toml
 from fullrank.rpc.codec import encode_agent
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
@@ -55,3 +60,25 @@ def test_nothing_is_prepared_that_a_fork_would_break_or_the_controller_refuses(
     setting: str,
 ) -> None:
     assert prepare(load(overrides=[*SMALL, setting])) is None
+
+
+@pytest.mark.parametrize("environment", ["never_imported:make", "pettingzoo", "gymnasium"])
+def test_a_learner_imports_no_environment_that_a_controller_names(
+    environment: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sizes come with the Welcome; nothing else of such an environment is needed."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "never_imported.py").write_text("raise AssertionError('it was imported')")
+    welcome = welcome_of()
+    config = from_toml(welcome.configuration)
+    arguments = (
+        {} if ":" in environment else {"factory": "never_imported:make", "id": "never_imported:X"}
+    )
+    theirs = replace(config.environment, name=environment, params=arguments)
+    welcome.configuration = to_toml(replace(config, environment=theirs))
+    assert RunContext(welcome).probe == RunContext(welcome_of()).probe
+    neighbours = replace(config.algorithm, name="darl1n", params={})
+    welcome.configuration = to_toml(replace(config, environment=theirs, algorithm=neighbours))
+    with pytest.raises(ConfigError):
+        RunContext(welcome)
+    assert "never_imported" not in sys.modules
