@@ -91,8 +91,8 @@ class Constant:
     def fingerprint(self) -> str:
         return "constant"
 
-    def step(self, targets: FloatArray) -> None:
-        pass
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
+        return {}
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         return {}

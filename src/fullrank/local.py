@@ -4,7 +4,7 @@ With ``coded=False`` it is the centralised reference: all units are computed tog
 With a code it simulates learners and arrivals, and commits the same bits for any stragglers.
 """
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 
@@ -51,6 +51,9 @@ class LocalIteration:
     """Two-norm condition number of C_J."""
     update_digest: str
     """Digest of the committed updates, hexadecimal."""
+    statistics: Mapping[str, float]
+    """Statistics of learning and of whole episodes, by PyMARL's names; empty for algorithms that
+    have none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +195,7 @@ class LocalRun:
         return (self._round if self._coded else self._centralised)(batch, sample.iteration)
 
     async def _commit(self, collected: Collected, outcome: _Outcome) -> LocalIteration:
-        self.training.trainer.apply(outcome.updates)
+        statistics = self.training.trainer.apply(outcome.updates)
         return LocalIteration(
             iteration=outcome.iteration,
             return_mean=float(collected.returns.mean()) if collected.returns.size else None,
@@ -203,6 +206,7 @@ class LocalRun:
             variance=outcome.variance,
             condition=outcome.condition,
             update_digest=update_digest(outcome.digests),
+            statistics={**statistics, **collected.statistics},
         )
 
     def _centralised(self, batch: FloatArray, iteration: int) -> _Outcome:

@@ -119,8 +119,12 @@ def test_battles_with_masks_and_states_commit_the_centralised_bits() -> None:
         LocalRun(config("qmix", learners=4, code__name="fractional", **battles), coded=coded)
         for coded in (False, True)
     ]
-    central, coded = ([iteration.update_digest for iteration in run.train()] for run in runs)
+    central, coded = (
+        [(iteration.update_digest, iteration.statistics) for iteration in run.train()]
+        for run in runs
+    )
     assert central == coded
+    assert central[0][1].keys() >= {"loss", "grad_norm", "epsilon", "battle_won_mean"}
     assert runs[0].parameter_digest() == runs[1].parameter_digest()
 
 
@@ -154,8 +158,9 @@ def test_a_recurrent_run_goes_on_from_its_state_as_if_it_had_not_stopped(
     resumed.training.load(stopped.training.state(resume_at=3), resume_at=3)
     assert resumed.parameter_digest() == stopped.parameter_digest()
     for iteration in (3, 4):
-        rows = [run.training.collector.collect(iteration).rows for run in (stopped, resumed)]
-        assert rows[0].tobytes() == rows[1].tobytes()
+        played = [run.training.collector.collect(iteration) for run in (stopped, resumed)]
+        assert played[0].rows.tobytes() == played[1].rows.tobytes()
+        assert played[0].statistics == played[1].statistics
 
 
 def test_evaluations_do_not_depend_on_the_number_of_copies() -> None:

@@ -71,10 +71,11 @@ class Toy:
         """A constant, equal on all machines."""
         return "toy"
 
-    def step(self, targets: FloatArray) -> None:
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Add the head of each target to all units that it sums."""
         heads = targets[:, :SIZE]
         self._parameters += np.repeat(heads, len(self._parameters) // len(heads), axis=0)
+        return {}
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """The state: the parameters."""

@@ -169,11 +169,13 @@ class Driver:
         It waits where both would touch the disk: for the iteration before, and for a checkpoint.
         """
         progress = self._run.progress
-        await asyncio.to_thread(self._training.trainer.apply, decided.round.decision.updates)
+        updates, apply = decided.round.decision.updates, self._training.trainer.apply
+        statistics = await asyncio.to_thread(apply, updates)
         progress.applied += 1
         reach("update.applied")
         now = asyncio.get_running_loop().time()
-        record = decided.record(round_s=now - decided.round.dispatched_at)
+        round_s = now - decided.round.dispatched_at
+        record = decided.record(round_s=round_s, statistics=statistics)
         await self._durable()
         self._storing = asyncio.create_task(
             self._make_durable(record, decided, head=self.pipeline.head)

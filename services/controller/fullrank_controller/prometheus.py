@@ -75,6 +75,9 @@ class Totals:
 def _last(record: IterationRecord) -> Iterator[Family]:
     if record.condition is not None:
         yield gauge("condition", "Condition number of the last C_J.", record.condition)
+    known = {name: value for name, value in record.statistics.items() if value is not None}
+    if known:
+        yield gauge("statistic", "Statistics of the last iteration.", known, label="name")
     yield gauge("received_rows", "Rows used in the last round.", len(record.received))
     yield gauge("error_bound", "Largest possible error of an entry.", record.error_bound or 0.0)
 

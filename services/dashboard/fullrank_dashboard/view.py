@@ -166,6 +166,10 @@ class RunView:
         }
 
 
+REPEATED = ("return_mean", "battle_won_mean", "env_steps")
+"""Statistics that other columns show, or that only count."""
+
+
 def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | None]:
     """Columns of the curve."""
     return {
@@ -178,6 +182,7 @@ def _numbers(record: IterationRecord, saved_s: float) -> Mapping[str, float | No
         "condition": record.condition,
         "inexact": not record.exact,
         "audited": sum(record.audited.values()),
+        **{name: value for name, value in record.statistics.items() if name not in REPEATED},
     }
 
 

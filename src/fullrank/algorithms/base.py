@@ -171,8 +171,12 @@ class Gradients(Protocol):
 class Optimiser(Protocol):
     """The controller's role: application of decoded targets to the parameters."""
 
-    def step(self, targets: FloatArray) -> None:
-        """Apply the decoded targets, shape (K, P) float32, and move the target networks."""
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
+        """Apply the decoded targets, shape (K, P) float32, and move the target networks.
+
+        Returns:
+            Statistics of the step for the iteration's record, by name; may be empty.
+        """
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
         """Return named copies of the arrays in a checkpoint: parameters, targets, moments."""
@@ -231,8 +235,12 @@ class Player(Protocol):
 class Annealed(Protocol):
     """A player whose exploration depends on the number of steps that were played."""
 
-    def anneal(self, env_steps: int) -> None:
-        """Set the number of environment steps played before the next collection."""
+    def anneal(self, env_steps: int) -> float:
+        """Set the number of environment steps played before the next collection.
+
+        Returns:
+            The probability of a random action in it.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
 from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -94,7 +95,7 @@ class FusedValueGradients:
             unit: [batch[place] for place in places[parts[unit].start : parts[unit].stop]]
             for unit in units
         }
-        size = self._nets.parameters.groups[0].size
+        size = self._nets.parameters.groups[0].size + STATISTICS_SIZE
         for unit in units:
             if not episodes[unit]:
                 yield unit, np.zeros(size, np.float32)
@@ -108,9 +109,10 @@ class FusedValueGradients:
                 passes = self._passes_for(max(map(len, episodes[waiting[0]])))
                 chosen, waiting = waiting[: passes.units], waiting[passes.units :]
                 own = [episodes[unit] for unit in chosen]
-                updates = passes.updates(own, steps, check_cancelled).cpu().numpy()
-            for unit, update in zip(chosen, updates, strict=False):
-                yield unit, snap(update)
+                updates, shares = passes.updates(own, steps, check_cancelled)
+                gradients = updates.cpu().numpy()
+            for unit, gradient, share in zip(chosen, gradients, shares, strict=False):
+                yield unit, snap(np.concatenate([gradient, share]))
 
     def _passes_for(self, longest: int) -> "_Passes":
         """Return passes whose buffers can hold units with episodes of ``longest`` rows.
@@ -169,8 +171,8 @@ class _Passes:
         episodes: Sequence[Sequence[FloatArray]],
         steps: int,
         check_cancelled: Callable[[], None],
-    ) -> Tensor:
-        """Compute the scaled and clamped gradients of units, longest first.
+    ) -> tuple[Tensor, list[FloatArray]]:
+        """Compute the scaled and clamped gradients of units, longest first, and statistics.
 
         Args:
             episodes: Packed steps of each episode of each unit.
@@ -178,7 +180,8 @@ class _Passes:
             check_cancelled: Called between stages.
 
         Returns:
-            Shape (>= units, entries of an update).
+            Gradients, shape (>= units, entries of a gradient), and each unit's share of the
+            statistics.
         """
         threads = torch.get_num_threads() if self._device.type == "cpu" else 1
         lengths = [max(map(len, own)) - 1 for own in episodes]
@@ -196,16 +199,29 @@ class _Passes:
         online, target = self._values(batch, lengths, threads, check_cancelled)
         chosen, expected = self._targets(batch, online, target, active, check_cancelled)
         weight = 2.0 * batch.valid[..., None] / (steps * expected.shape[2])
+        value = torch.zeros_like(expected)
         for chunk in reversed(range(len(active))):
             check_cancelled()
-            gradient = self._error(batch, chosen, expected, weight, chunk, units=active[chunk])
+            gradient = self._error(
+                batch, chosen, expected, weight, chunk, value=value, units=active[chunk]
+            )
             valid_steps = min(CHUNK, lengths[0] - chunk * CHUNK)
             self._agents.backward(chunk, gradient, steps=valid_steps)
         check_cancelled()
         gradients = [*self._agents.gradients, *self._mixing.gradients]
         updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
         limit = self._settings.limit
-        return updates.mul_(self._settings.scale).clamp_(-limit, limit)
+        updates.mul_(self._settings.scale).clamp_(-limit, limit)
+        return updates, [
+            shares_of(*own, steps=steps, agents=self._layout.agents)
+            for own in self._of_units(lengths[: len(episodes)], value, expected, batch.valid)
+        ]
+
+    def _of_units(self, lengths: Sequence[int], *parts: Tensor) -> Iterator[list[Tensor]]:
+        """Yield each unit's own part of (steps, episodes, ...), as long as its longest episode."""
+        for unit, length in enumerate(lengths):
+            own = slice(unit * self._episodes, (unit + 1) * self._episodes)
+            yield [part[:length, own] for part in parts]
 
     def _load(self, episodes: Sequence[Sequence[FloatArray]], units: int) -> Trajectories:
         """Load the episodes of all units, each filled up with empty ones to K."""
@@ -278,13 +294,17 @@ class _Passes:
             state = self._state(batch.state[1:], chunk, units)
             own = self._chunk(best, chunk, units, width=best.shape[2])
             mixed = self._mixing.forward(own, state, target=True)
-            mixed = torch.unflatten(mixed, 1, (CHUNK, self._episodes)).transpose(0, 1)
             if next_value is None:
-                next_value = best.new_zeros(*best.shape[:2], mixed.shape[3])
-            out = next_value[chunk * CHUNK : (chunk + 1) * CHUNK]
-            torch.unflatten(out, 1, (-1, self._episodes))[:, :units] = mixed[: len(out)]
+                next_value = best.new_zeros(*best.shape[:2], mixed.shape[2])
+            self._put(mixed, next_value, chunk)
         assert next_value is not None
         return chosen, self._settings.returns(next_value, batch)
+
+    def _put(self, mixed: Tensor, out: Tensor, chunk: int) -> None:
+        """Copy learned values of a chunk, (units, 16 K, values), into (L, episodes, values)."""
+        steps = out[chunk * CHUNK : (chunk + 1) * CHUNK]
+        own = torch.unflatten(mixed, 1, (CHUNK, self._episodes)).transpose(0, 1)
+        torch.unflatten(steps, 1, (-1, self._episodes))[:, : len(mixed)] = own[: len(steps)]
 
     def _state(self, state: Tensor, chunk: int, units: int) -> Tensor:
         return self._chunk(state, chunk, units, width=width_of(state.shape[2]))
@@ -297,13 +317,18 @@ class _Passes:
         weight: Tensor,
         chunk: int,
         *,
+        value: Tensor,
         units: int,
     ) -> Tensor:
-        """Return the gradient of a chunk at the values of actions, (units, 16, R, actions)."""
+        """Return the gradient of a chunk at the values of actions, (units, 16, R, actions).
+
+        The chunk's Q_t are written to ``value``, shape (L, episodes, values).
+        """
         state = self._state(batch.state[:-1], chunk, units)
         own = self._chunk(chosen, chunk, units, width=chosen.shape[2])
-        value = self._mixing.forward(own, state, target=False)
-        error = value.sub_(self._chunk(expected, chunk, units, width=expected.shape[2]))
+        mixed = self._mixing.forward(own, state, target=False)
+        self._put(mixed, value, chunk)
+        error = mixed.sub_(self._chunk(expected, chunk, units, width=expected.shape[2]))
         error.mul_(self._chunk(weight, chunk, units, width=1))
         gradient = self._mixing.backward(error)
         action = self._chunk(batch.action, chunk, units, width=batch.action.shape[2])

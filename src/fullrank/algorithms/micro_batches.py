@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE
 from fullrank.algorithms.trajectories import Trajectories
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap
@@ -19,8 +20,8 @@ from fullrank.replay.episodes import EpisodeLayout, episodes_in
 class Loss(Protocol):
     """Share of the loss that comes from some episodes of a sample of ``steps`` steps."""
 
-    def __call__(self, batch: Trajectories, *, steps: int) -> Tensor:
-        """Return the scalar share."""
+    def __call__(self, batch: Trajectories, *, steps: int) -> tuple[Tensor, FloatArray]:
+        """Return the scalar share, and that of the learner's statistics."""
 
 
 def micro_batches(batch_size: int, units: int) -> tuple[range, ...]:
@@ -79,7 +80,8 @@ class MicroBatchGradients:
             check_cancelled()
             own = places[self._episodes[unit].start : self._episodes[unit].stop]
             if not own:
-                yield unit, np.zeros(self._nets.parameters.groups[0].size, np.float32)
+                size = self._nets.parameters.groups[0].size + STATISTICS_SIZE
+                yield unit, np.zeros(size, np.float32)
                 continue
             episodes = [batch[place] for place in own]
             data = Trajectories(episodes, self._layout, device=self._device)
@@ -87,7 +89,7 @@ class MicroBatchGradients:
             yield unit, self._update(data, steps)
 
     def _update(self, batch: Trajectories, steps: int) -> FloatArray:
-        """Compute [gradient at each online network], scaled, clamped and snapped."""
+        """Compute [gradient at each online network], scaled and clamped; statistics; snapped."""
         (group,) = self._nets.parameters.groups
         update = torch.zeros(group.size, device=self._device)
         variables = [
@@ -95,13 +97,12 @@ class MicroBatchGradients:
             for role, columns in group.networks.items()
             for variable in views(getattr(self._nets, role)[0], update[columns])
         ]
-        gradients = torch.autograd.grad(
-            self._loss(batch, steps=steps), [parameter for parameter, _ in variables]
-        )
+        loss, shares = self._loss(batch, steps=steps)
+        gradients = torch.autograd.grad(loss, [parameter for parameter, _ in variables])
         for gradient, (_, out) in zip(gradients, variables, strict=True):
             out.copy_(gradient)
         update.mul_(self._scale).clamp_(-self._limit, self._limit)
-        return snap(update.cpu().numpy())
+        return snap(np.concatenate([update.cpu().numpy(), shares]))
 
     def fingerprint(self) -> str:
         """Return the numeric identity of this process."""

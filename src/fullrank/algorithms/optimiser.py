@@ -7,6 +7,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from fullrank.algorithms.learner_statistics import statistics_of
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
@@ -72,7 +73,7 @@ class AdamOptimiser(GroupedOptimiser):
         super().__init__(parameters)
         self._adam, self._clip = adam, clip
 
-    def step(self, targets: FloatArray) -> None:
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
         """Apply Adam to every online row, then move the targets; equal input gives equal bits."""
         self._steps += 1
         gradients = torch.from_numpy(np.require(targets, requirements="W"))
@@ -86,6 +87,7 @@ class AdamOptimiser(GroupedOptimiser):
                     self._clip(group, gradient)
                 group.rows.step(gradient, self._adam, count=self._steps)
                 group.pull()
+        return {}
 
 
 class SumOptimiser(GroupedOptimiser):
@@ -115,11 +117,18 @@ class SumOptimiser(GroupedOptimiser):
         self._rule, self._scale = rule, scale
         self._clip_norm, self._target_every = clip_norm, target_every
 
-    def step(self, targets: FloatArray) -> None:
-        """Apply the decoded sum, shape (1, P); equal input gives equal bits."""
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
+        """Apply the decoded sum, shape (1, P); equal input gives equal bits.
+
+        Returns:
+            The statistics that follow the gradient, and its norm before clipping, ``grad_norm``.
+        """
         self._steps += 1
         (group,) = self._parameters.groups
-        gradient = torch.from_numpy(self._clipped(targets[0]))[None]
+        whole = targets[0, : group.size].astype(np.float64) / self._scale
+        norm = float(np.sqrt(np.square(whole).sum()))
+        whole *= min(1.0, self._clip_norm / (norm + 1e-6))
+        gradient = torch.from_numpy(whole.astype(np.float32))[None]
         with torch.inference_mode():
             rows, columns = group.rows, slice(group.size)
             gradient = gradient.to(rows.online.device)
@@ -130,10 +139,4 @@ class SumOptimiser(GroupedOptimiser):
             if self._steps % self._target_every == 0:
                 rows.target.copy_(rows.online)
             group.pull()
-
-    def _clipped(self, target: FloatArray) -> FloatArray:
-        """Undo the scale, and scale to the clipping norm where the gradient is longer."""
-        gradient = target.astype(np.float64) / self._scale
-        length = float(np.sqrt(np.square(gradient).sum()))
-        gradient *= min(1.0, self._clip_norm / (length + 1e-6))
-        return gradient.astype(np.float32)
+        return {**statistics_of(targets[0, group.size :]), "grad_norm": norm}

@@ -60,9 +60,10 @@ class ValueActor:
             np.ones((1, sum(layout.action_sizes)), np.float32), layout.action_sizes
         ).astype(bool)
 
-    def anneal(self, env_steps: int) -> None:
-        """Set epsilon for a collection before which ``env_steps`` steps were played."""
+    def anneal(self, env_steps: int) -> float:
+        """Set and return epsilon for a collection before which ``env_steps`` steps were played."""
         self._epsilon = self._annealing.at(env_steps)
+        return self._epsilon
 
     def memory(self, copies: int) -> Memory:
         """Return zeros: recurrent state (E, n, hidden) and last action (E, n, A)."""

@@ -15,8 +15,9 @@ with Q' where an episode was cut off by a time limit. ``trace`` = 0 gives one-st
 Unit i is micro-batch i of M: ceil(B / M) consecutive episodes of the sample. Its update is the
 gradient of its episodes' share of L, scaled by 2^-6 and clamped to 1/2, the bound of exact
 encoding; an iteration recovers the sum of all updates, which is gradient coding [Tandon17]. The
-controller undoes the scale, clips the global norm of the sum and steps the optimiser. M is
-configuration: bits depend on it, but not on the number of learners.
+controller undoes the scale, clips the global norm of the sum and steps the optimiser. The unit's
+share of the statistics that PyMARL logs follows its gradient. M is configuration: bits depend on
+it, but not on the number of learners.
 """
 
 from abc import ABC, abstractmethod
@@ -32,12 +33,14 @@ from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
 from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, Problem, Section, Unit
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
 from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches
 from fullrank.algorithms.optimiser import SumOptimiser
 from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor
 from fullrank.codes.targets import LIMIT, sum_of_units
 from fullrank.common.errors import ConfigError
+from fullrank.common.types import FloatArray
 from fullrank.environments.base import Discrete
 from fullrank.networks.adam import Adam
 from fullrank.networks.modules import flat_size
@@ -132,8 +135,8 @@ class ValueLearner(ABC):
         network = RecurrentAgent if self.recurrent else FeedForwardAgent
         return network(inputs, self.hidden, max(layout.action_sizes))
 
-    def loss(self, nets: Networks, batch: Trajectories, *, steps: int) -> Tensor:
-        """Compute the share of the loss that comes from some of the sample's episodes.
+    def loss(self, nets: Networks, batch: Trajectories, *, steps: int) -> tuple[Tensor, FloatArray]:
+        """Compute the share of the loss, and of statistics, of some of the sample's episodes.
 
         Args:
             nets: All networks.
@@ -150,7 +153,9 @@ class ValueLearner(ABC):
         chosen = chosen_values(values[:-1], batch.action)
         value = self.mix(nets, chosen, batch.state[:-1], target=False)
         error = (expected - value) * batch.valid[..., None]
-        return error.square().sum() / (steps * value.shape[2])
+        agents = batch.action.shape[2]
+        shares = shares_of(value, expected, batch.valid, steps=steps, agents=agents)
+        return error.square().sum() / (steps * value.shape[2]), shares
 
     def values(self, network: nn.Module, batch: Trajectories) -> Tensor:
         """Compute the values of all actions, shape (L + 1, K, n, A)."""
@@ -193,7 +198,7 @@ class ValueLearner(ABC):
         layout = episode_layout(environment)
         return Problem(
             units=tuple(Unit(None, part) for part in range(self.micro_batches)),
-            unit_sizes=(sum(sizes.values()),) * self.micro_batches,
+            unit_sizes=(sum(sizes.values()) + STATISTICS_SIZE,) * self.micro_batches,
             sections=sections,
             reads=(tuple(range(len(sections))),) * self.micro_batches,
             row_size=layout.row_size,

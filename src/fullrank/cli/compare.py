@@ -1,4 +1,4 @@
-"""``fullrank compare``: returns of several runs' policies, with confidence intervals."""
+"""``fullrank compare``: returns and win rates of several runs' policies, with intervals."""
 
 import json
 import math
@@ -22,7 +22,15 @@ from fullrank.cli.runs import find_run, runnable_config
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig, as_tables
-from fullrank.runs.comparison import RunResult, centre, difference, flat, grouped, labels
+from fullrank.runs.comparison import (
+    WINS,
+    RunResult,
+    centre,
+    difference,
+    flat,
+    grouped,
+    labels,
+)
 from fullrank.training.evaluation import Greedy
 
 
@@ -65,11 +73,11 @@ def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> 
     played = play(config, Greedy(policies.algorithm.actor), episodes=episodes, seed=seed)
     settings = flat(as_tables(config))
     del settings["seed"]
+    scores = {side: float(values.mean()) for side, values in played.side_returns.items()}
+    if played.won is not None:
+        scores[WINS] = 100 * float(played.won.mean())
     return RunResult(
-        settings=settings,
-        seed=config.seed,
-        iterations=policies.iteration + 1,
-        returns={side: float(values.mean()) for side, values in played.side_returns.items()},
+        settings=settings, seed=config.seed, iterations=policies.iteration + 1, scores=scores
     )
 
 
@@ -88,39 +96,44 @@ class _GroupRow:
 
     label: str
     group: Sequence[RunResult]
-    returns: Mapping[str, Interval]
-    """Return of each side."""
+    scores: Mapping[str, Interval]
+    """Return of each side, and the win rate if there are wins."""
     differences: Mapping[str, Interval | None]
-    """Difference of each side from the first group; None if they cannot be compared."""
+    """Difference of each score from the first group; None if they cannot be compared."""
 
     @classmethod
     def of(cls, group: Sequence[RunResult], first: Sequence[RunResult], *, label: str) -> Self:
-        sides = group[0].returns
+        names = group[0].scores
         return cls(
             label=label,
             group=group,
-            returns={side: centre(group, side) for side in sides},
+            scores={name: centre(group, name) for name in names},
             differences={
-                side: None if group is first else difference(group, first, side) for side in sides
+                name: None if group is first else difference(group, first, name) for name in names
             },
         )
 
     def facts(self) -> JSON:
         """The row as JSON; a missing bound or difference is null."""
-        return {
+        returns = {name: _facts(value) for name, value in self.scores.items()}
+        differences = {name: _facts(value) for name, value in self.differences.items()}
+        facts: JSON = {
             "label": self.label,
             "seeds": [result.seed for result in self.group],
             "iterations": [result.iterations for result in self.group],
-            "returns": {side: _facts(value) for side, value in self.returns.items()},
-            "differences": {side: _facts(value) for side, value in self.differences.items()},
         }
+        if WINS in returns:
+            facts["win_percent"] = returns.pop(WINS)
+            facts["win_percent_difference"] = differences.pop(WINS)
+        return {**facts, "returns": returns, "differences": differences}
 
     def lines(self) -> Iterator[list[str]]:
-        """Table lines, one for each side."""
+        """Table lines, one for each score."""
         learnt = sorted({result.iterations for result in self.group})
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
-        for side, value in self.returns.items():
-            yield [*head, side, str(value), str(self.differences[side] or "")]
+        for name, value in self.scores.items():
+            shown = name if name == WINS else f"return of {name}"
+            yield [*head, shown, str(value), str(self.differences[name] or "")]
             head = [""] * len(head)
 
 
@@ -133,8 +146,8 @@ def _facts(interval: Interval | None) -> JSON | None:
 
 
 def _show(rows: Sequence[_GroupRow], *, title: str) -> None:
-    table = Table("", "runs", "iterations", "side", title=title)
-    for head in ("return", "less the first"):
+    table = Table("", "runs", "iterations", "", title=title)
+    for head in ("mean", "less the first"):
         table.add_column(head, no_wrap=True)
     for row in rows:
         for line in row.lines():

@@ -79,7 +79,7 @@ def evaluate(
         for name, act in policies.items()
     }
     if as_json:
-        print(json.dumps(facts_of(source.config, newest.version, played, seed=seed)))
+        print(json.dumps(facts_of(source.config, newest, played, seed=seed)))
     else:
         variant = variant_of(source.config.environment.name, source.config.environment.params)
         title = f"{source.name} ({variant}) after iteration {newest.iteration}, {episodes} episodes"
@@ -94,7 +94,7 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
         for newer in newer_policies(source, seen=evaluated, patience_s=patience_s):
             act = Greedy(newer.algorithm.actor)
             played = play(source.config, act, episodes=episodes, seed=seed)
-            facts = facts_of(source.config, newer.version, {"trained": played}, seed=seed)
+            facts = facts_of(source.config, newer, {"trained": played}, seed=seed)
             if source.directory:
                 append(source.directory, facts)
                 sinks.write(from_facts(facts))

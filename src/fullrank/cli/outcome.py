@@ -39,7 +39,7 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     if policies.version not in (
         Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
     ):
-        append(path, facts_of(config, policies.version, {"trained": greedy}, seed=SEED))
+        append(path, facts_of(config, policies, {"trained": greedy}, seed=SEED))
     for name, value in summary(greedy).items():
         yield f"{name} {value} without exploration, {episodes} episodes; random play {random[name]}"
     if earlier:

@@ -1,6 +1,6 @@
-"""``fullrank plot``: plots of returns, win rates and round times of runs."""
+"""``fullrank plot``: plots of returns, win rates, losses and round times of runs."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
 from pathlib import Path
@@ -13,9 +13,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
+from fullrank.cli.panels import PANELS, RETURNS, Curves, Panel, Played
 from fullrank.cli.runs import find_run, named
 from fullrank.common.errors import FullrankError
-from fullrank.common.types import Interval
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
@@ -45,7 +45,7 @@ def plot(
         ),
     ] = None,
 ) -> None:
-    """Plot return, win rate if any, and round time by iteration, for one run or several."""
+    """Plot return, win rate and loss if any, and round time by iteration, of one run or several."""
     stories = [Story.read(find_run(run)) for run in runs]
     if len(stories) == 1:
         (story,) = stories
@@ -59,6 +59,10 @@ def plot(
     except (OSError, ValueError) as error:
         raise FullrankError(f"cannot write {picture}: {error}") from error
     print(picture)
+
+
+Looks: TypeAlias = Sequence[tuple[str, str]]
+"""Colour and line style of each side."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +98,10 @@ class Story:
 def draw(
     records: Sequence[IterationRecord], evaluations: Sequence[EvaluationRecord] = (), *, title: str
 ) -> Figure:
-    """Panels over a common axis: return, win rate where there are wins, and seconds per round.
+    """Panels over a common axis: return, seconds per round, and between them what is recorded.
+
+    These are the win rate where there are wins, and the loss and the values of actions where there
+    are statistics of learning.
 
     Args:
         records: Iterations, at least one.
@@ -102,12 +109,13 @@ def draw(
             superseded ones are hollow.
         title: Title of the figure.
     """
-    won = _wins(records)
-    figure, panels, rounds = _panels(title, wins=bool(won))
+    panels = [panel for panel in PANELS if panel is RETURNS or panel.curves(records)]
+    figure, all_axes, rounds = _figure(title, panels)
     looks = [(colour, "-") for colour in _COLOURS]
-    for axes, curves, played in zip(panels, (_returns(records), won), PLAYED, strict=False):
+    for axes, panel in zip(all_axes, panels, strict=True):
+        curves = panel.curves(records)
         _draw_curves(axes, curves, looks, window=_window(map(len, curves.values())))
-        _draw_evaluations(axes, evaluations, looks, played=played, terms=begun(records))
+        _draw_evaluations(axes, evaluations, looks, played=panel.played, terms=begun(records))
         _explain(axes)
     _draw_rounds(rounds, records)
     return figure
@@ -116,16 +124,20 @@ def draw(
 def draw_together(stories: Sequence[Story]) -> Figure:
     """The panels of ``draw`` with moving means of several runs: colour by run, style by side."""
     tasks = dict.fromkeys(_task(story.config) for story in stories)
-    won = [_wins(story.records) for story in stories]
-    figure, panels, rounds = _panels(" · ".join(tasks), wins=any(won))
-    returns = [_returns(story.records) for story in stories]
+    panels = [
+        panel
+        for panel in PANELS
+        if panel is RETURNS or any(panel.curves(story.records) for story in stories)
+    ]
+    figure, all_axes, rounds = _figure(" · ".join(tasks), panels)
     rounds_window = _window(len(story.records) for story in stories)
-    for axes, curves, played in zip(panels, (returns, won), PLAYED, strict=False):
+    for axes, panel in zip(all_axes, panels, strict=True):
+        curves = [panel.curves(story.records) for story in stories]
         window = _window(len(values) for by_side in curves for values in by_side.values())
         for story, by_side, colour in zip(stories, curves, cycle(_COLOURS), strict=False):
             name, looks = story.directory.name, [(colour, style) for style in _STYLES]
             _draw_curves(axes, by_side, looks, window=window, name=name)
-            terms = begun(story.records)
+            terms, played = begun(story.records), panel.played
             _draw_evaluations(axes, story.evaluations, looks, played=played, terms=terms, name=name)
         _explain(axes)
     for story, colour in zip(stories, cycle(_COLOURS), strict=False):
@@ -136,43 +148,23 @@ def draw_together(stories: Sequence[Story]) -> Figure:
     return figure
 
 
-def _panels(title: str, *, wins: bool) -> tuple[Figure, Sequence[Axes], Axes]:
-    """A figure with panels for returns and, with ``wins``, win rates; and one for round times."""
-    figure = Figure(figsize=(9, 8 if wins else 6), layout="constrained")
+def _figure(title: str, panels: Sequence[Panel]) -> tuple[Figure, Sequence[Axes], Axes]:
+    """A figure with axes for the panels, and axes for round times."""
+    figure = Figure(figsize=(9, 4 + 2 * len(panels)), layout="constrained")
     FigureCanvasAgg(figure)
-    heights = (3, 2.4, 2) if wins else (3, 2)
-    *panels, rounds = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
+    heights = (3, *[2.4] * (len(panels) - 1), 2)
+    *all_axes, rounds = figure.subplots(len(heights), 1, sharex=True, height_ratios=heights)
     figure.suptitle(title, fontsize=11)
-    for axes, label in zip(panels, ("mean episode return", "win rate"), strict=False):
-        axes.set_ylabel(label)
-    for axes in panels[1:]:
-        axes.set_ylim(-0.02, 1.02)
+    for axes, panel in zip(all_axes, panels, strict=True):
+        axes.set_ylabel(panel.label)
+        axes.set_yscale(panel.scale)
+        axes.set_ylim(panel.bounds)
     rounds.set_ylabel("round time (s)")
     rounds.set_xlabel("iteration")
-    for axes in (*panels, rounds):
+    for axes in (*all_axes, rounds):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)
-    return figure, panels, rounds
-
-
-Looks: TypeAlias = Sequence[tuple[str, str]]
-"""Colour and line style of each side."""
-Curves: TypeAlias = Mapping[str, Mapping[int, float]]
-"""Return of each side, or of all agents, or win rate, by iteration."""
-Played: TypeAlias = Callable[[EvaluationRecord], Mapping[str, Interval]]
-"""Intervals of an evaluation by side; the name is empty where there is one."""
-
-
-def _played_returns(record: EvaluationRecord) -> Mapping[str, Interval]:
-    return record.sides if len(record.sides) > 1 else {"": record.returns}
-
-
-def _played_wins(record: EvaluationRecord) -> Mapping[str, Interval]:
-    return {} if record.win_rate is None else {"": record.win_rate}
-
-
-PLAYED: tuple[Played, Played] = (_played_returns, _played_wins)
-"""Evaluations as each panel shows them."""
+    return figure, all_axes, rounds
 
 
 def _draw_curves(axes: Axes, curves: Curves, looks: Looks, *, window: int, name: str = "") -> None:
@@ -225,26 +217,6 @@ def _explain(axes: Axes) -> None:
         axes.legend(loc="best", frameon=False, fontsize=9)
     else:
         axes.text(0.5, 0.5, "no episode has ended yet", ha="center", transform=axes.transAxes)
-
-
-def _wins(records: Sequence[IterationRecord]) -> Curves:
-    """Win rate by iteration; nothing where no episode is won or lost."""
-    won = {r.iteration: r.win_rate for r in records if r.win_rate is not None}
-    return {"won": won} if won else {}
-
-
-def _returns(records: Sequence[IterationRecord]) -> Curves:
-    """Return by iteration: of the team, or of each side where there are several."""
-    sides = list(dict.fromkeys(side for record in records for side in record.side_returns))
-    if len(sides) < 2:
-        series = {"all agents": {r.iteration: r.return_mean for r in records}}
-    else:
-        series = {side: {r.iteration: r.side_returns.get(side) for r in records} for side in sides}
-    finished = {
-        name: {iteration: value for iteration, value in values.items() if value is not None}
-        for name, values in series.items()
-    }
-    return {name: values for name, values in finished.items() if values}
 
 
 def _window(lengths: Iterable[int]) -> int:

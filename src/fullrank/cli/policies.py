@@ -11,6 +11,7 @@ from fullrank.environments import AgentSpec, variant_of
 from fullrank.runs.checkpoint import newest
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap, wilson
+from fullrank.training.episodes import episode_statistics
 from fullrank.training.evaluation import Act, Evaluation, evaluate_and_close, random_actions
 from fullrank.wiring import environment_of, training_of
 
@@ -80,17 +81,18 @@ def summary(played: Evaluation) -> dict[str, str]:
 
 
 def facts_of(
-    config: RunConfig, version: Version, played: Mapping[str, Evaluation], *, seed: int
+    config: RunConfig, policies: Trained, played: Mapping[str, Evaluation], *, seed: int
 ) -> JSON:
     """Return the facts of an evaluation, as ``fullrank eval --json`` prints them.
 
     Args:
         config: Configuration of the run.
-        version: Version of the policies.
+        policies: The policies that played.
         played: Episodes of each policy: ``trained``, and ``random`` if it was played.
         seed: Seed of the initial states.
     """
     (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
+    version, learns_episodes = policies.version, policies.algorithm.problem.episodes is not None
     return {
         "environment": config.environment.name,
         "variant": variant_of(config.environment.name, config.environment.params),
@@ -99,7 +101,14 @@ def facts_of(
         "episodes": episodes,
         "seed": seed,
         **{name: _returns(evaluation) for name, evaluation in played.items()},
+        **({"statistics": _statistics(played["trained"])} if learns_episodes else {}),
     }
+
+
+def _statistics(played: Evaluation) -> dict[str, float]:
+    """Return the statistics of greedy episodes by PyMARL's names."""
+    statistics = episode_statistics(played.returns, played.lengths, played.won)
+    return {f"test_{name}": value for name, value in statistics.items()}
 
 
 def _returns(evaluation: Evaluation) -> JSON:

@@ -15,6 +15,9 @@ import numpy as np
 from fullrank.common.types import JSON, Interval
 from fullrank.runs.statistics import bootstrap, interquartile_means
 
+WINS = "win rate in %"
+"""Name of the score that counts wins."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunResult:
@@ -25,8 +28,9 @@ class RunResult:
     seed: int
     iterations: int
     """Number of iterations that the policies were trained for."""
-    returns: Mapping[str, float]
-    """Mean return of the policies, by side."""
+    scores: Mapping[str, float]
+    """Mean return of the policies by side and, where there are wins, the percentage of episodes won
+    as ``WINS``."""
 
 
 def grouped(results: Iterable[RunResult]) -> list[list[RunResult]]:
@@ -47,19 +51,21 @@ def labels(groups: Sequence[Sequence[RunResult]]) -> list[str]:
     ]
 
 
-def centre(group: Sequence[RunResult], side: str) -> Interval:
-    """Interquartile mean of a side's return over the runs of a group, with its interval."""
-    return _over_runs([result.returns[side] for result in group])
+def centre(group: Sequence[RunResult], score: str) -> Interval:
+    """Interquartile mean of a score over the runs of a group, with its interval."""
+    return _over_runs([result.scores[score] for result in group])
 
 
-def difference(group: Sequence[RunResult], base: Sequence[RunResult], side: str) -> Interval | None:
-    """Interquartile mean of the difference of a side's return from ``base``, seed by seed.
+def difference(
+    group: Sequence[RunResult], base: Sequence[RunResult], score: str
+) -> Interval | None:
+    """Interquartile mean of the difference of a score from ``base``, seed by seed.
 
     None if the groups play different environments or have no seed in common.
     """
     by_seed = {result.seed: result for result in base if _task(result) == _task(group[0])}
     pairs = [(result, by_seed[result.seed]) for result in group if result.seed in by_seed]
-    differences = [result.returns[side] - other.returns[side] for result, other in pairs]
+    differences = [result.scores[score] - other.scores[score] for result, other in pairs]
     return _over_runs(differences) if differences else None
 
 

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from fullrank.common.errors import FullrankError
@@ -25,6 +25,8 @@ class EvaluationRecord:
     """Return of each side of the agents."""
     win_rate: Interval | None = None
     """Share of episodes won; None if the environment has no wins."""
+    statistics: Mapping[str, float] = field(default_factory=dict)
+    """Statistics of the episodes by PyMARL's names; empty for algorithms that have none."""
 
     def superseded(self, begun: Mapping[int, int]) -> bool:
         """True if a later term resumed at or before the iteration, and so replaced the policies.
@@ -81,4 +83,5 @@ def from_facts(facts: JSON) -> EvaluationRecord:
         returns=Interval(**trained),
         sides=sides,
         win_rate=None if win_rate is None else Interval(**win_rate),
+        statistics=facts.get("statistics", {}),
     )

@@ -45,6 +45,9 @@ class IterationRecord:
     win_rate: float | None = None
     """Share of the episodes that ended with a win; None if none ended or the environment has no
     wins."""
+    statistics: Mapping[str, float | None] = field(default_factory=dict)
+    """Statistics of learning and of whole episodes, by PyMARL's names; absent for algorithms that
+    have none."""
     round_s: float
     """Time from the first assignment written to the updated parameters, seconds; journalling
     overlaps the collection of the next iteration's transitions."""
@@ -98,11 +101,13 @@ class IterationRecord:
 
 _RECORD = TypeAdapter(IterationRecord)
 _NAMES = tuple(attribute.name for attribute in fields(IterationRecord))
+_COMMON = tuple(name for name in _NAMES if name != "statistics")
 
 
 def to_facts(record: IterationRecord) -> JSON:
     """The record as JSON."""
-    return {name: _finite(getattr(record, name)) for name in _NAMES}
+    names = _NAMES if record.statistics else _COMMON
+    return {name: _finite(getattr(record, name)) for name in names}
 
 
 def from_facts(facts: JSON) -> IterationRecord:
@@ -170,11 +175,12 @@ def _played(record: EvaluationRecord) -> dict[str, float]:
     intervals = {("return", f"/{side}"): interval for side, interval in sides.items()}
     if record.win_rate is not None:
         intervals["win_rate", ""] = record.win_rate
-    return {
+    bounds = {
         f"{name}{end}{side}": value
         for (name, side), interval in intervals.items()
         for end, value in zip(("", "_low", "_high"), interval, strict=True)
     }
+    return {**bounds, **record.statistics}
 
 
 def _committed(record: IterationRecord) -> dict[str, float | None]:
@@ -194,4 +200,5 @@ def _committed(record: IterationRecord) -> dict[str, float | None]:
         "code/variance": record.variance,
         **{f"bytes_sent/{kind}": size for kind, size in record.bytes_sent.items()},
         **{f"bytes_received/{kind}": size for kind, size in record.bytes_received.items()},
+        **record.statistics,
     }

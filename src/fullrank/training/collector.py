@@ -118,7 +118,12 @@ class Collector:
             collected = self._last[1]
             sides = {f"side.{side}": value for side, value in collected.side_returns.items()}
             wins = {} if collected.won is None else {"won": collected.won}
-            ahead = {"rows": collected.rows, "returns": collected.returns, **sides, **wins}
+            counts = {
+                f"statistic.{name}": np.array([value])
+                for name, value in collected.statistics.items()
+            }
+            ahead = {"rows": collected.rows, "returns": collected.returns}
+            ahead |= {**sides, **wins, **counts}
         parts = {"rollout": self._rollout.state(), "collected": ahead}
         return {
             f"{name}.{key}": array
@@ -137,7 +142,10 @@ class Collector:
         ahead = part(state, "collected")
         if ahead:
             sides = part(ahead, "side")
-            collected = Collected(ahead["rows"], ahead["returns"], sides, ahead.get("won"))
+            statistics = {name: float(value[0]) for name, value in part(ahead, "statistic").items()}
+            collected = Collected(
+                ahead["rows"], ahead["returns"], sides, ahead.get("won"), statistics
+            )
             self._last = resume_at, collected
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments.base import Environment
 from fullrank.environments.capabilities import Contested, Stated, chosen_actions, shares_reward
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
-from fullrank.training.episodes import Episodes, team_returns
+from fullrank.training.episodes import Episodes, episode_statistics, team_returns
 from fullrank.training.rollouts import Collected
 
 
@@ -54,8 +54,9 @@ class EpisodeRollout:
             rows: Least number of rows.
             iteration: Keys the exploration (-1 for the warm-up).
         """
+        statistics: dict[str, float] = {}
         if isinstance(self._player, Annealed):
-            self._player.anneal(self._env_steps)
+            statistics["epsilon"] = self._player.anneal(self._env_steps)
         played: list[_Round] = []
         steps = 0
         while not played or sum(len(round_.rows) for round_ in played) < rows:
@@ -73,11 +74,15 @@ class EpisodeRollout:
         )
         wins = np.concatenate([round_.won for round_ in played])
         contested = isinstance(self._environment, Contested)
+        lengths = np.concatenate([round_.lengths for round_ in played])
+        statistics |= episode_statistics(returns, lengths, wins if contested else None)
+        statistics["env_steps"] = float(self._env_steps)
         return Collected(
             np.concatenate([round_.rows for round_ in played]),
             returns,
             sides,
             wins if contested else None,
+            statistics,
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -105,13 +110,14 @@ class _Round:
         rows: Packed steps, copy by copy.
         earned: Returns of all agents in each copy, shape (E, M).
         won: True for copies that won, shape (E,).
+        lengths: Steps of each episode, shape (E,).
         env_steps: Number of steps of all episodes together.
     """
 
     def __init__(self, environment: Environment, player: Player, layout: EpisodeLayout) -> None:
         self._environment, self._player, self._layout = environment, player, layout
         self._episodes = Episodes(environment)
-        self._lengths = np.zeros(environment.copies, np.int64)
+        self.lengths = np.zeros(environment.copies, np.int64)
         self._last = np.zeros((environment.copies, layout.row_size), np.float32)
         self.rows: FloatArray = self._last[:0]
         self.earned = np.zeros((environment.copies, len(environment.agents)))
@@ -123,7 +129,7 @@ class _Round:
         episodes, copies = self._episodes, self._environment.copies
         memory = self._player.memory(copies)
         steps = [np.zeros((copies, self._layout.row_size), np.float32)]
-        while not self._lengths.all():
+        while not self.lengths.all():
             waiting = episodes.waiting()
             if waiting.size:
                 episodes.begin(waiting, [seeds[copy] for copy in waiting])
@@ -140,7 +146,7 @@ class _Round:
                 available=available,
             )
             self._step(steps, action, alive)
-        self.env_steps = int(self._lengths.sum())
+        self.env_steps = int(self.lengths.sum())
         self._pack(steps)
         return first_step + len(steps) - 1
 
@@ -172,8 +178,8 @@ class _Round:
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
         steps.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
-        finished = np.flatnonzero(outcome.ended & (self._lengths == 0))
-        self._lengths[finished] = len(steps) - 1
+        finished = np.flatnonzero(outcome.ended & (self.lengths == 0))
+        self.lengths[finished] = len(steps) - 1
         self._last[finished] = steps[-1][finished]
         self._last[finished, layout.length] = len(steps) - 1
         self.earned[finished] = self._episodes.earned[finished]
@@ -186,7 +192,7 @@ class _Round:
         every = np.stack(steps, axis=1)
         parts = [
             part
-            for copy, length in enumerate(self._lengths)
+            for copy, length in enumerate(self.lengths)
             for part in (every[copy, :length], self._last[copy, None])
         ]
         self.rows = np.concatenate(parts)

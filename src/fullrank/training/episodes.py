@@ -78,3 +78,21 @@ def team_returns(environment: Environment, by_agent: Array) -> tuple[Array, dict
     return by_agent[:, counted].sum(axis=1), {
         side: by_agent[:, member][:, counted].sum(axis=1) for side, member in members.items()
     }
+
+
+def episode_statistics(
+    returns: Array, lengths: IntArray, won: BoolArray | None
+) -> dict[str, float]:
+    """Return the statistics of whole episodes that PyMARL's runners log, under its names.
+
+    Args:
+        returns: Return of the team in each episode, shape (episodes,).
+        lengths: Steps of each episode, of the same shape.
+        won: True for episodes that were won; None if the environment has no wins.
+    """
+    statistics = {
+        "return_mean": float(returns.mean()),
+        "return_std": float(returns.std()),
+        "ep_length_mean": float(lengths.mean()),
+    }
+    return statistics if won is None else {**statistics, "battle_won_mean": float(won.mean())}

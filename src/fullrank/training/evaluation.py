@@ -84,12 +84,14 @@ class Playing:
 
 
 class Evaluation(NamedTuple):
-    """Undiscounted returns and wins of whole episodes, by ascending episode."""
+    """Undiscounted returns, lengths and wins of whole episodes, by ascending episode."""
 
     returns: Array
     """Returns summed over all agents, shape (episodes,)."""
     side_returns: dict[str, Array]
     """Returns summed over the agents of each side, shape (episodes,)."""
+    lengths: IntArray
+    """Steps of each episode, shape (episodes,)."""
     won: BoolArray | None = None
     """True for episodes that were won, shape (episodes,); None if the environment has no wins."""
 
@@ -109,6 +111,8 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
     playing = Playing(environment, act)
     running = playing.episodes
     episode_of = np.zeros(environment.copies, dtype=np.int64)
+    steps = np.zeros(environment.copies, dtype=np.int64)
+    lengths = np.zeros(episodes, dtype=np.int64)
     by_agent = np.zeros((episodes, len(environment.agents)))
     won = np.zeros(episodes, dtype=bool)
     begun, open_episodes = 0, episodes
@@ -119,14 +123,18 @@ def evaluate(environment: Environment, act: Act, episodes: int, seed: int) -> Ev
             seeds = [derive(seed, "evaluation", number) for number in episode_of[waiting].tolist()]
             playing.begin(waiting, seeds)
             begun += waiting.size
+            steps[waiting] = 0
         playing.advance()
+        steps += 1
         ended = episode_of[running.ended]
         counted = ended < episodes
         by_agent[ended[counted]] = running.earned[running.ended][counted]
+        lengths[ended[counted]] = steps[running.ended][counted]
         won[ended[counted]] = running.won()[counted]
         open_episodes -= int(counted.sum())
     returns, sides = team_returns(environment, by_agent)
-    return Evaluation(returns, sides, won if isinstance(environment, Contested) else None)
+    contested = isinstance(environment, Contested)
+    return Evaluation(returns, sides, lengths, won if contested else None)
 
 
 def evaluate_and_close(environment: Environment, act: Act, episodes: int, seed: int) -> Evaluation:

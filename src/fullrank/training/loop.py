@@ -66,7 +66,7 @@ class IterationLoop(Generic[ComputeResult, CommitResult]):
         await self._transitions.finish_playing()  # it still acts with the old parameters
         return await self._commit(collected, result)
 
-    async def repeat(self, iteration: int, apply: Callable[[], Awaitable[None]]) -> None:
+    async def repeat(self, iteration: int, apply: Callable[[], Awaitable[object]]) -> None:
         """Collect the transitions of a committed iteration again and apply its known updates."""
         await self._transitions.collect(iteration)
         self._collect_ahead(iteration)

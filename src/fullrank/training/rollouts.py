@@ -5,6 +5,7 @@ controller and the one-process driver collect the same transitions.
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +35,8 @@ class Collected(NamedTuple):
     """Returns of the same episodes, summed over the agents of each side."""
     won: BoolArray | None = None
     """True for those of the same episodes that were won; None if the environment has no wins."""
+    statistics: Mapping[str, float] = MappingProxyType({})
+    """Statistics of whole episodes, by PyMARL's names."""
 
     @property
     def win_rate(self) -> float | None:

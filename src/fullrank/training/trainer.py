@@ -51,9 +51,13 @@ class Trainer:
             episodes=episodes,
         )
 
-    def apply(self, targets: FloatArray) -> None:
-        """Step the optimiser and the target networks with the decoded targets, shape (K, P)."""
-        self.algorithm.optimiser.step(targets)
+    def apply(self, targets: FloatArray) -> Mapping[str, float]:
+        """Step the optimiser and the target networks with the decoded targets, shape (K, P).
+
+        Returns:
+            Statistics of the step; see ``Optimiser.step``.
+        """
+        return self.algorithm.optimiser.step(targets)
 
     def state(self) -> dict[str, np.ndarray[Any, Any]]:
         """Return parameters, targets and optimiser state for ``load``."""

@@ -140,6 +140,26 @@ class Iteration(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class StatisticsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.float
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.float = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     ITERATION_FIELD_NUMBER: _builtins.int
     TERM_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
@@ -166,6 +186,7 @@ class Iteration(_message.Message):
     VARIANCE_FIELD_NUMBER: _builtins.int
     WIN_RATE_FIELD_NUMBER: _builtins.int
     ROWS_PER_LEARNER_FIELD_NUMBER: _builtins.int
+    STATISTICS_FIELD_NUMBER: _builtins.int
     iteration: _builtins.int
     term: _builtins.int
     epoch: _builtins.int
@@ -228,6 +249,12 @@ class Iteration(_message.Message):
 
     @_builtins.property
     def bytes_received(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    @_builtins.property
+    def statistics(self) -> _containers.ScalarMap[_builtins.str, _builtins.float]:
+        """Statistics of learning and of whole episodes, by PyMARL's names; empty for algorithms that have
+        none.
+        """
+
     def __init__(
         self,
         *,
@@ -257,10 +284,11 @@ class Iteration(_message.Message):
         variance: _builtins.float | None = ...,
         win_rate: _builtins.float | None = ...,
         rows_per_learner: _builtins.int = ...,
+        statistics: _abc.Mapping[_builtins.str, _builtins.float] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "condition", b"condition", "decodable_s", b"decodable_s", "error_bound", b"error_bound", "return_mean", b"return_mean", "variance", b"variance", "win_rate", b"win_rate"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_condition", b"_condition", "_decodable_s", b"_decodable_s", "_error_bound", b"_error_bound", "_return_mean", b"_return_mean", "_variance", b"_variance", "_win_rate", b"_win_rate", "attempt", b"attempt", "bytes_received", b"bytes_received", "bytes_sent", b"bytes_sent", "code", b"code", "collect_s", b"collect_s", "condition", b"condition", "decodable_s", b"decodable_s", "decode_s", b"decode_s", "epoch", b"epoch", "error_bound", b"error_bound", "exact", b"exact", "iteration", b"iteration", "quarantined", b"quarantined", "received", b"received", "return_mean", b"return_mean", "round_s", b"round_s", "rows", b"rows", "rows_per_learner", b"rows_per_learner", "side_returns", b"side_returns", "statistics", b"statistics", "term", b"term", "timelines", b"timelines", "tolerance", b"tolerance", "update_digest", b"update_digest", "variance", b"variance", "variant", b"variant", "win_rate", b"win_rate"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__condition: _TypeAlias = _typing.Literal["condition"]  # noqa: Y015
     _WhichOneofArgType__condition: _TypeAlias = _typing.Literal["_condition", b"_condition"]  # noqa: Y015

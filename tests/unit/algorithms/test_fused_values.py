@@ -7,15 +7,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec, fused_values
 from fullrank.algorithms.fused_values import FusedValueGradients
 from fullrank.algorithms.iql import IQL
+from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of, statistics_of
 from fullrank.algorithms.micro_batches import MicroBatchGradients
 from fullrank.algorithms.qmix import QMIX
 from fullrank.algorithms.values import ValueLearner
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.types import FloatArray
+from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.networks.fused import row_products
 from fullrank.networks.fused.packing import Block, Packing, places_of, widen
@@ -88,8 +92,14 @@ def test_the_hand_written_passes_compute_the_loss_that_the_algorithm_states(
     stated = built.readable(algorithm.gradients._nets, layout, torch.device("cpu"))
     fused = updates(algorithm, rows, units)
     for unit, expected in stated.compute(rows, units, iteration=0):
-        scale = np.abs(expected).max()
-        np.testing.assert_allclose(fused[unit], expected, rtol=0, atol=2e-6 * scale)
+        gradient, statistics = np.split(expected, [-STATISTICS_SIZE])
+        scale = np.abs(gradient).max()
+        np.testing.assert_allclose(
+            fused[unit][:-STATISTICS_SIZE], gradient, rtol=0, atol=2e-6 * scale
+        )
+        assert statistics_of(fused[unit][-STATISTICS_SIZE:]) == pytest.approx(
+            statistics_of(statistics), rel=1e-4, abs=1e-6
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +114,32 @@ def test_teams_that_mix_otherwise_and_teams_without_memory_learn_by_autograd() -
     for built in (Mean(), VDN(recurrent=False)):
         gradients = built.make(ENVIRONMENT, seed=0, device="cpu").gradients
         assert isinstance(gradients, MicroBatchGradients)
+
+
+@given(
+    scale=st.floats(-12.0, 4.0),
+    units=st.integers(1, 8),
+    seed=st.integers(0, 2**32 - 1),
+)
+def test_statistics_of_any_size_survive_the_grid_and_the_sum_of_units(
+    scale: float, units: int, seed: int
+) -> None:
+    value = torch.randn((5, 2, 1), generator=torch.Generator().manual_seed(seed)) * 2.0**scale
+    expected, valid = value.square() - 0.5, torch.ones(5, 2)
+    share = snap(shares_of(value, expected, valid, steps=10 * units, agents=3))
+    assert np.abs(share).max() <= 0.5
+    statistics = statistics_of((share.astype(float) * units).astype(np.float32))
+    own, aim = value.double(), expected.double()
+    assert statistics == pytest.approx(
+        {
+            "loss": float((aim - own).square().mean()),
+            "td_error_abs": float((aim - own).abs().mean()),
+            "q_taken_mean": float(own.mean()) / 3,
+            "target_mean": float(aim.mean()) / 3,
+        },
+        rel=1e-6,
+        abs=units * 2.0**-46,
+    )
 
 
 def test_longer_episodes_of_other_units_change_no_bit() -> None:

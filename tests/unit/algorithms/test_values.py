@@ -124,6 +124,33 @@ def test_the_summed_gradient_is_that_of_pymarl(
     assert apart / longest < 1e-6
 
 
+@pytest.mark.parametrize("double", [True, False])
+@pytest.mark.parametrize("recurrent_passes", [True, False])
+@pytest.mark.parametrize("name", SMALL)
+def test_the_step_returns_the_statistics_that_pymarl_logs(
+    name: str, recurrent_passes: bool, double: bool, recorded: dict[str, Any]
+) -> None:
+    """Units' shares are summed with their gradients, by hand-written passes and by autograd."""
+    built = config(name, double=double, clip_norm=0.1)
+    algorithm = built.make(ENVIRONMENT, seed=0, device="cpu")
+    set_weights(algorithm, recorded, nets_of(algorithm), name)
+    layout = algorithm.problem.episodes
+    assert layout is not None
+    stated = built.readable(nets_of(algorithm), layout, torch.device("cpu"))
+    computing = algorithm.gradients if recurrent_passes else stated
+    units = computing.compute(packed(recorded, layout), range(3), iteration=0)
+    total = np.sum([update.astype(np.float64) for _, update in units], axis=0)
+    statistics = algorithm.optimiser.step(total.astype(np.float32)[None])
+    prefix = f"{name}.{'double' if double else 'single'}.statistic."
+    expected = {
+        key.removeprefix(prefix): float(value)
+        for key, value in recorded.items()
+        if key.startswith(prefix)
+    }
+    assert set(expected) == {"loss", "grad_norm", "td_error_abs", "q_taken_mean", "target_mean"}
+    assert statistics == pytest.approx(expected, rel=1e-5)
+
+
 def test_returns_equal_a_loop_over_steps() -> None:
     generator = torch.Generator().manual_seed(0)
     built = config("vdn", trace=0.6, discount=0.9)
@@ -266,7 +293,8 @@ def test_the_optimiser_is_torch_s_with_a_clipped_global_norm(rule: str) -> None:
         parameter.grad = torch.from_numpy(gradient)
         torch.nn.utils.clip_grad_norm_([parameter], 2.0)
         optimiser.step()
-        algorithm.optimiser.step((gradient * np.float32(SCALE))[None])
+        statistics = algorithm.optimiser.step((gradient * np.float32(SCALE))[None])
+        assert statistics == {"grad_norm": pytest.approx(np.linalg.norm(gradient.astype(float)))}
         torch.testing.assert_close(online, parameter.detach(), rtol=1e-6, atol=1e-7)
         assert torch.equal(target, online if step % 3 == 0 else before)
 

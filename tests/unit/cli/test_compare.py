@@ -57,7 +57,24 @@ def test_it_prints_a_line_for_each_side(
     assert "less the first" in output
     lines = [line.strip("│").split("│") for line in output.splitlines() if line.startswith("│")]
     told = [[cell.strip() for cell in line][:4] for line in lines]
-    assert told == [["every run", "2", "1", "predator"], ["", "", "", "prey"]]
+    assert told == [
+        ["every run", "2", "1", "return of predator"],
+        ["", "", "", "return of prey"],
+    ]
+
+
+def test_battles_are_compared_by_their_win_rates_too(
+    fullrank: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "160")
+    battles: dict[str, Any] = {"environment__name": "smac_lite", "environment__agents": 0}
+    runs = [finished(tmp_path / str(seed), seed=seed, **battles) for seed in (0, 1)]
+    (group,) = compared(fullrank, *runs)["groups"]
+    assert 0 <= group["win_percent"]["mean"] <= 100
+    assert group["win_percent_difference"] is None
+    assert [*group["returns"]] == ["team"]
+    shown = fullrank("compare", *map(str, runs), "--episodes", "2").output
+    assert "win rate in %" in shown
 
 
 def test_runs_that_cannot_be_compared_are_one_line(fullrank: Command, tmp_path: Path) -> None:

@@ -67,14 +67,15 @@ def test_a_contest_has_a_win_rate_with_its_interval(
     run_dir: Path, evaluate: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ones = np.ones(4)
-    played = Evaluation(ones, {"team": ones}, np.array([True, True, True, False]))
+    won = np.array([True, True, True, False])
+    played = Evaluation(ones, {"team": ones}, np.full(4, 7), won)
     monkeypatch.setattr("fullrank.cli.evaluate.play", lambda *_, **__: played)
     shown = evaluate(str(run_dir), "--episodes", "4")
     assert "win rate in %" in shown
     assert "75.0 [30.1, 95.4]" in shown
     evaluate(str(run_dir), "--episodes", "4", "--follow", "--patience", "0")
     (record,) = read_evaluations(run_dir)
-    assert record.win_rate == wilson(np.array([True, True, True, False]))
+    assert record.win_rate == wilson(won)
     assert scalars(record)["win_rate"] == 0.75
 
 

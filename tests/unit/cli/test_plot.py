@@ -144,6 +144,16 @@ def test_win_rates_have_a_panel_of_their_own_with_the_evaluations() -> None:
     assert [axes.get_ylabel() for axes in together.axes][1] == "win rate"
 
 
+def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
+    statistics = {"loss": 0.5, "td_error_abs": 0.25, "q_taken_mean": 1.0, "target_mean": 1.5}
+    records = [record(0, statistics=statistics), record(1, statistics=statistics)]
+    _, errors, values, _ = draw(records, title="a run").axes
+    assert (errors.get_ylabel(), errors.get_yscale()) == ("error", "log")
+    assert legend(records, 1) == ["loss", "td_error_abs"]
+    assert legend(records, 2) == ["q_taken_mean", "target_mean"]
+    assert values.get_ylabel() == "value of an action"
+
+
 def test_rounds_are_marked_by_their_late_learners() -> None:
     records = [record(iteration, late=late) for iteration, late in enumerate((0, 2, 2, 5))]
     assert legend(records, 1) == ["0 late", "2 late", "3 or more late", "median 0.25 s"]

@@ -27,6 +27,7 @@ SIZES = st.dictionaries(st.text(max_size=9), st.integers(0, 2**64 - 1), max_size
         return_mean=OPTIONAL,
         side_returns=st.dictionaries(st.text(max_size=9), FINITE, max_size=3),
         win_rate=OPTIONAL,
+        statistics=st.dictionaries(st.text(max_size=9), FINITE, max_size=3),
         round_s=FINITE,
         collect_s=FINITE,
         decode_s=FINITE,

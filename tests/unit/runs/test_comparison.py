@@ -14,7 +14,7 @@ from fullrank.runs.statistics import bootstrap, interquartile_means
 
 def result(value: float, *, seed: int = 0, **settings: str | int) -> RunResult:
     dotted = {key.replace("__", "."): setting for key, setting in settings.items()}
-    return RunResult(settings=dotted, seed=seed, iterations=10, returns={"team": value})
+    return RunResult(settings=dotted, seed=seed, iterations=10, scores={"team": value})
 
 
 def group(*values: float, **settings: str) -> list[RunResult]:
@@ -56,7 +56,7 @@ def test_one_run_bounds_nothing() -> None:
 
 def test_differences_are_taken_seed_by_seed() -> None:
     base = group(0.0, 100.0, 200.0, 300.0, 400.0)
-    better = [result(each.returns["team"] + 1.0, seed=each.seed) for each in base[::-1]]
+    better = [result(each.scores["team"] + 1.0, seed=each.seed) for each in base[::-1]]
     assert difference(better, base, "team") == (1.0, 1.0, 1.0)
     assert difference(base, base, "team") == (0.0, 0.0, 0.0)
 

@@ -73,6 +73,12 @@ def test_a_written_record_reads_back_with_null_for_what_is_not_finite(
     assert read_records(path) == [replace(sent, return_mean=finite, condition=finite)]
 
 
+def test_only_algorithms_with_statistics_write_them() -> None:
+    assert "statistics" not in json.loads(to_line(record()))
+    line = to_line(record(statistics={"loss": 0.25, "td_error_abs": math.inf}))
+    assert json.loads(line)["statistics"] == {"loss": 0.25, "td_error_abs": None}
+
+
 def test_a_line_is_on_disk_before_the_sink_is_closed(tmp_path: Path) -> None:
     sink = JsonLines(tmp_path / "metrics.jsonl", first_iteration=0)
     for iteration in range(3):

@@ -46,6 +46,21 @@ def test_tensorboard_reads_the_events(tmp_path: Path) -> None:
     assert values["return/team"] == -1.5
 
 
+def test_tensorboard_reads_pymarl_s_statistics_under_their_names(tmp_path: Path) -> None:
+    trained, played = Events(tmp_path, first_iteration=0), Events(tmp_path / "e", first_iteration=0)
+    trained.write(record(0, statistics={"loss": 0.25, "epsilon": 0.5}))
+    interval = Interval(1.0, 0.0, 2.0)
+    statistics = {"test_battle_won_mean": 0.75}
+    played.write(
+        EvaluationRecord(iteration=0, returns=interval, sides={}, term=1, statistics=statistics)
+    )
+    for sink in (trained, played):
+        sink.close()
+    found = events(tmp_path)
+    assert [found.Scalars(tag)[0].value for tag in ("loss", "epsilon")] == [0.25, 0.5]
+    assert events(tmp_path / "e").Scalars("test_battle_won_mean")[0].value == 0.75
+
+
 def test_tensorboard_that_is_not_installed_is_asked_for_in_one_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -143,6 +143,20 @@ def test_exploration_falls_with_the_steps_that_were_played() -> None:
     assert seen[-1] == pytest.approx(0.05)
 
 
+def test_a_collection_has_the_statistics_that_pymarl_s_runners_log() -> None:
+    playing = rollout(5)
+    playing.collect(0, iteration=0)
+    collected = playing.collect(0, iteration=1)
+    lengths = [len(rows) - 1 for rows in episodes(collected)]
+    assert collected.statistics == {
+        "epsilon": playing._player._epsilon,  # type: ignore[attr-defined]
+        "return_mean": collected.returns.mean(),
+        "return_std": collected.returns.std(),
+        "ep_length_mean": np.mean(lengths),
+        "env_steps": playing._env_steps,
+    }
+
+
 def test_a_long_collection_plays_several_rounds() -> None:
     collected = rollout(2).play(30, iteration=-1)
     played = episodes(collected)

@@ -19,6 +19,7 @@ def test_an_evaluation_does_not_depend_on_the_number_of_copies(copies: int, epis
     sides = {side: returns.tolist() for side, returns in result.side_returns.items()}
     assert sides == {"red": [1.0] * episodes, "blue": lengths}
     assert result.returns.tolist() == [n + 1.0 for n in lengths]
+    assert result.lengths.tolist() == lengths
 
 
 def test_an_environment_made_for_one_evaluation_is_closed_even_if_playing_fails() -> None:

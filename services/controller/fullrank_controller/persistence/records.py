@@ -1,5 +1,6 @@
 """The record of an iteration, projected from its round, its collection and its streams."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fullrank.common.updates import update_digest
@@ -19,11 +20,12 @@ class DecidedIteration:
     collect_s: float
     """Time to collect and append the transitions, seconds."""
 
-    def record(self, *, round_s: float) -> IterationRecord:
+    def record(self, *, round_s: float, statistics: Mapping[str, float]) -> IterationRecord:
         """The record of the iteration.
 
         Args:
             round_s: From the first assignment until the parameters were updated, seconds.
+            statistics: Statistics of the update.
         """
         decided, decision, timeline = self.round, self.round.decision, self.round.timeline
         returns, sides = self.collected.returns, self.collected.side_returns
@@ -58,6 +60,7 @@ class DecidedIteration:
             error_bound=decision.error_bound,
             variance=decision.variance,
             update_digest=update_digest(decision.digests),
+            statistics={**statistics, **self.collected.statistics},
             quarantined=() if decision.culprit is None else (decision.culprit,),
             bytes_sent=dict(decided.bytes_sent),
             bytes_received=dict(decided.bytes_received),

@@ -95,9 +95,11 @@ function drawReturns() {
   charts.returns.show([...(window > 1 ? lines : lines.filter((line) => !line.faint)), ...played]);
 }
 
-/** Fill the selection of returns and win rates. */
+const ROUNDS = ["round_s", "saved_s", "late", "condition", "inexact", "audited"];
+
+/** Fill the selection of returns, win rates and statistics of learning: all but columns of rounds. */
 function offerColumns() {
-  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => name.startsWith("return") || name === "win rate");
+  const names = [...new Set(runs.flatMap((run) => [...run.curve.columns.keys()]))].filter((name) => !ROUNDS.includes(name));
   const sides = names.filter((name) => name.startsWith("return of"));
   if (sides.length === 1) names.splice(names.indexOf(sides[0]), 1); // a single side's return is the total
   const select = $("#column");

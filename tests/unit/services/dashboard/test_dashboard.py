@@ -88,6 +88,13 @@ def test_wins_are_shown_beside_returns_where_there_are_any() -> None:
     assert "win rate" not in without.curve.columns(0)
 
 
+def test_statistics_of_learning_are_curves_but_for_those_that_others_show() -> None:
+    view = RunView("run")
+    view.committed([record(0, statistics={"loss": 0.5, "return_mean": 1.0, "env_steps": 9.0})])
+    assert view.curve.columns(0)["loss"] == [0.5]
+    assert not {"return_mean", "env_steps"} & view.curve.columns(0).keys()
+
+
 async def test_evaluations_of_a_run_are_seen_and_a_damaged_file_is_said_once(
     tmp_path: Path,
 ) -> None:
