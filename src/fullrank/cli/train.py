@@ -29,7 +29,7 @@ from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import PER_AGENT, problem_of
+from fullrank.config.plugins import EPISODIC, PER_AGENT, problem_of
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
@@ -51,7 +51,11 @@ EnvironmentOption: TypeAlias = Annotated[
     typer.Option("--env", help="Environment: a registered name, or package.module:factory."),
 ]
 AlgorithmOption: TypeAlias = Annotated[
-    str | None, typer.Option("--algorithm", help="Algorithm: maddpg, mfac or darl1n.")
+    str | None,
+    typer.Option(
+        "--algorithm",
+        help=f"Algorithm: {', '.join((*PER_AGENT, *EPISODIC))}, or the name of a plug-in.",
+    ),
 ]
 CodeOption: TypeAlias = Annotated[
     str | None, typer.Option("--code", help="Code; `fullrank codes list` shows all.")

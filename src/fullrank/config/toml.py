@@ -9,7 +9,7 @@ from pathlib import Path
 from fullrank.common.errors import FullrankError
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
-from fullrank.config.layers import read_layer, resolve
+from fullrank.config.layers import flatten, read_layer, resolve
 from fullrank.config.tree import RunConfig, as_tables
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")
@@ -62,6 +62,39 @@ def config_digest(config: RunConfig) -> str:
     }
     decisive = {key: whole[key] for key in _DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
+
+
+def why_another_run(stored: str, config: RunConfig) -> str:
+    """Say which setting makes a run another one than that of a directory, and what to do.
+
+    Args:
+        stored: The text of the directory's ``config.toml``.
+        config: A configuration with another ``config_digest``.
+    """
+    try:
+        old, new = (_decisive(each) for each in (from_toml(stored), config))
+    except FullrankError:
+        old, new = {}, {}
+    changed = [key for key in old if key in new and old[key] != new[key]]
+    if changed or not new.keys() - old.keys():
+        key = changed[0] if changed else ""
+        what = f"{key} = {_value(old[key])}, not {_value(new[key])}" if key else "other settings"
+        return (
+            f"holds a run with {what}; choose another --run-dir, or resume it with its own "
+            "config.toml"
+        )
+    added = ", ".join(f"{key} = {_value(new[key])}" for key in sorted(new.keys() - old.keys()))
+    return (
+        f"holds a run of a version of Fullrank without {added}; resume it with that version, or "
+        "start anew in another directory"
+    )
+
+
+def _decisive(config: RunConfig) -> dict[str, object]:
+    """The settings that determine a run's bits, by dotted key."""
+    whole = as_tables(config)
+    chosen = {key: whole[key] for key in (*_DECISIVE, "replay", "sampling")}
+    return {".".join(key): leaf.value for key, leaf in flatten(chosen, "").items()}
 
 
 def _document(table: JSON) -> str:

@@ -6,10 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.registries import shipped
 
+from fullrank.algorithms import algorithms
 from fullrank.cli import train
+from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.rpc.run_status import RunState
 from fullrank_faultlab.simulation import toy_algorithm
+
+from .conftest import Command
 
 assert toy_algorithm  # importing it registers the algorithm
 
@@ -112,3 +117,13 @@ def test_a_run_is_said_to_train_before_its_iterations_are_shown(
         "iteration 1",
         "iteration 2",
     ]
+
+
+def test_help_names_every_algorithm_of_the_registry(
+    fullrank: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    code, output, _ = fullrank("train", "--help")
+    assert code == 0
+    assert ", ".join((*PER_AGENT, *EPISODIC)) in output
+    assert sorted((*PER_AGENT, *EPISODIC)) == shipped(algorithms)

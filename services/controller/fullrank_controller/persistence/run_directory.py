@@ -12,7 +12,7 @@ from fullrank.common.errors import RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
-from fullrank.config.toml import config_digest, to_toml
+from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
@@ -84,10 +84,9 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
     check_format(facts.get("format", 1), where=str(path / IDENTITY))
     digest = config_digest(config)
     if facts.get("config_digest", digest) != digest:
-        raise RunDirectoryInUse(
-            f"{path} holds a run with another environment, algorithm, collection or seed; choose "
-            "another --run-dir, or resume it with its own config.toml"
-        )
+        stored = path / "config.toml"
+        text = stored.read_text(encoding="utf-8") if stored.exists() else ""
+        raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
     run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
     replace_text(path / "config.toml", to_toml(config))
     identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}

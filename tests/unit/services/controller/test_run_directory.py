@@ -9,6 +9,7 @@ from tests.unit.services.controller.builders import make_config
 
 from fullrank.common.errors import RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
+from fullrank.config.toml import config_digest
 from fullrank_controller.persistence.run_directory import hold
 
 
@@ -47,12 +48,29 @@ def test_a_held_directory_is_refused_and_its_term_does_not_rise(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("other", ["seed=1", "environment.agents=4", "algorithm.hidden=32"])
-def test_another_run_is_refused_and_changes_nothing(tmp_path: Path, other: str) -> None:
+def test_another_run_is_refused_by_its_setting_and_changes_nothing(
+    tmp_path: Path, other: str
+) -> None:
     hold(tmp_path, make_config()).lock.close()
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    with pytest.raises(RunDirectoryInUse, match="holds a run with another"):
+    key, _, value = other.partition("=")
+    with pytest.raises(RunDirectoryInUse, match=rf"holds a run with {key} = \d+, not {value};"):
         hold(tmp_path, make_config(other))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_a_run_of_a_version_without_a_setting_is_refused_by_that_setting(tmp_path: Path) -> None:
+    hold(tmp_path, make_config()).lock.close()
+    config = tmp_path / "config.toml"
+    lines = config.read_text().splitlines(keepends=True)
+    older = "".join(line for line in lines if not line.startswith("hidden = "))
+    config.write_text(older)
+    facts = json.loads((tmp_path / "run.json").read_text())
+    facts["config_digest"] = config_digest(from_toml(older))
+    (tmp_path / "run.json").write_text(json.dumps(facts))
+    message = r"a version of Fullrank without algorithm.hidden = \d+; resume it with that version"
+    with pytest.raises(RunDirectoryInUse, match=message):
+        hold(tmp_path, make_config())
 
 
 @pytest.mark.parametrize("same", ["learners=6", "code.name=mds", "controller.deadline_s=5.0"])
