@@ -60,6 +60,13 @@ FORAGING = (
     "environment.id=lbforaging:Foraging-5x5-2p-1f-coop-v3",
     "algorithm.exploration_steps=20000",
 )
+WAREHOUSE = (
+    "environment.name=gymnasium",
+    "environment.id=rware:rware-tiny-2ag-easy-v2",
+    'environment.arguments={layout="xxxx\\ngggg", request_queue_size=3, max_steps=50}',
+    "algorithm.exploration_steps=20000",
+)
+"""A warehouse with one row of shelves before one row of goals: random play delivers at times."""
 TASKS = {
     "3m": _battle("3m", 1200),
     "2s3z": _battle("2s3z", 2400),
@@ -68,6 +75,12 @@ TASKS = {
         settings=(*FORAGING, "algorithm.name=qmix", *FASTER),
         iterations=1000,
         goal=0.8,
+        points=10,
+    ),
+    "warehouse": Task(
+        settings=(*WAREHOUSE, "algorithm.name=qmix", *FASTER),
+        iterations=600,
+        goal=2.0,
         points=10,
     ),
 }
