@@ -1,10 +1,12 @@
 """Algorithms, teams and transitions for the conformance tests of algorithms."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
 
 import numpy as np
+import pytest
+from tests.registries import shipped
 
 from fullrank.algorithms import (
     Algorithm,
@@ -51,6 +53,15 @@ MOST_EPISODES = 23
 """Upper bound on the episodes of a minibatch, whose steps are computed one after the other."""
 
 
+def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[Any]:
+    """The names of all cases for which ``wanted`` holds."""
+    return [
+        pytest.param(name, marks=pytest.mark.thorough) if name in COSTLY else name
+        for name in (*shipped(algorithms), *VARIANTS)
+        if wanted(name)
+    ]
+
+
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
     return name in (READABLE, WITHOUT_MEMORY)
@@ -61,20 +72,28 @@ def learns_values(name: str) -> bool:
     return issubclass(algorithms.get(VARIANTS.get(name, (name, {}))[0]), ValueLearner)
 
 
+def draws(name: str) -> bool:
+    """Return whether the algorithm's updates draw actions or noise."""
+    return not learns_values(name)
+
+
+def collects(name: str) -> bool:
+    """Return whether learners collect their transitions in an environment of its own sizes."""
+    return config(name).data_mode().kind != "shared"
+
+
 def team(name: str) -> Sequence[AgentSpec]:
     """Agents that the algorithm can train; those of ``WORLD`` if learners collect."""
     if learns_values(name):
         return tuple(spec for spec in UNEQUAL if isinstance(spec.action, Discrete))
-    if config(name).data_mode().kind == "shared":
+    if not collects(name):
         return UNEQUAL
     return make_environment(WORLD, agents=4, copies=1).agents
 
 
-def narrow_team(name: str, *, observation: int, actions: int) -> Sequence[AgentSpec]:
-    """Two alike agents a side, of these sizes; the agents of ``WORLD`` if learners collect."""
-    if config(name).data_mode().kind != "shared":
-        return team(name)
-    single = actions == 1 and not learns_values(name)
+def narrow_team(*, observation: int, actions: int, values: bool) -> Sequence[AgentSpec]:
+    """Two alike agents a side, of these sizes; with values of actions these are discrete."""
+    single = actions == 1 and not values
     action = Continuous((-1.0,), (1.0,)) if single else Discrete(actions, relaxed=True)
     return [
         AgentSpec(name=f"agent_{i}", observation_size=observation, action=action, side=side)

@@ -4,21 +4,11 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from tests.registries import shipped
 
-from fullrank.algorithms import (
-    algorithms,
-)
-
-from .algorithm_cases import COSTLY, VARIANTS
-
-CASES = [
-    pytest.param(name, marks=pytest.mark.thorough) if name in COSTLY else name
-    for name in (*shipped(algorithms), *VARIANTS)
-]
+from .algorithm_cases import cases
 
 
-@pytest.fixture(params=CASES)
+@pytest.fixture(params=cases())
 def name(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 

@@ -6,7 +6,7 @@ import pytest
 from fullrank.environments import Continuous, Discrete
 from fullrank.export.policy import Policy
 
-from .algorithm_cases import build, layout, learns_values, team
+from .algorithm_cases import build, cases, layout, learns_values, team
 
 
 def test_actions_are_keyed_and_fit_their_specifications(name: str) -> None:
@@ -56,10 +56,9 @@ def test_actions_that_are_not_available_are_never_taken(name: str) -> None:
             assert not greedy[:, own][~available[:, own]].any()
 
 
-def test_a_policy_s_layers_act_as_the_algorithm_does(name: str) -> None:
+@pytest.mark.parametrize("name", cases(lambda name: not learns_values(name)))
+def test_the_layers_of_a_perceptron_act_as_the_algorithm_does(name: str) -> None:
     algorithm = build(name)
-    if learns_values(name):
-        pytest.skip("its policies are recurrent")
     sizes = [spec.observation_size for spec in team(name)]
     joint = np.random.default_rng(3).standard_normal((200, sum(sizes)), dtype=np.float32)
     seen = np.split(joint, np.cumsum(sizes)[:-1], axis=1)

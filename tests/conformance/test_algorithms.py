@@ -1,6 +1,6 @@
 """Laws that the problem, the gradients and the optimiser of every algorithm keep."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,22 +9,24 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from fullrank.algorithms import (
-    Algorithm,
-)
+from fullrank.algorithms import Algorithm
 from fullrank.algorithms.base import Unit
 from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import GRID, unit_digest
+from fullrank.environments import AgentSpec
 from fullrank.networks.fused import kernels
 
 from .algorithm_cases import (
     SEED,
     build,
     by_autograd,
+    cases,
+    collects,
     computed,
     config,
+    draws,
     layout,
     learns_values,
     narrow_team,
@@ -56,14 +58,23 @@ def test_bits_of_a_unit_do_not_depend_on_company_order_or_threads(
 
 
 @pytest.mark.parametrize(("observation", "actions", "hidden"), NARROW)
+@pytest.mark.parametrize("name", cases(lambda name: not collects(name)))
 def test_bits_of_narrow_units_do_not_depend_on_company_order_or_threads(
     name: str, observation: int, actions: int, hidden: int
 ) -> None:
-    agents = narrow_team(name, observation=observation, actions=actions)
-    if hidden > 1 and agents[0].observation_size != observation:
-        pytest.skip("learners collect from an environment of other sizes")
+    agents = narrow_team(observation=observation, actions=actions, values=learns_values(name))
+    check_narrow(name, agents, hidden)
+
+
+@pytest.mark.parametrize("name", cases(collects))
+def test_bits_of_one_hidden_unit_do_not_depend_on_company_order_or_threads(name: str) -> None:
+    check_narrow(name, team(name), hidden=1)
+
+
+def check_narrow(name: str, agents: Sequence[AgentSpec], hidden: int) -> None:
+    """Check networks with random biases too, so that few of their hidden units are dead."""
     algorithm, generator = build(name, hidden=hidden, agents=agents), np.random.default_rng(0)
-    for section in algorithm.problem.sections:  # biases too, so that few hidden units are dead
+    for section in algorithm.problem.sections:
         view = algorithm.parameters.view(section.id)
         view += generator.normal(scale=0.1, size=view.shape).astype(np.float32)
     algorithm.parameters.written()
@@ -128,9 +139,8 @@ def test_bits_do_not_depend_on_where_the_batch_lies_in_memory(name: str) -> None
     assert computed(algorithm, shifted, units) == computed(algorithm, rows, units)
 
 
+@pytest.mark.parametrize("name", cases(draws))
 def test_bits_depend_on_the_iteration_and_the_seed(name: str) -> None:
-    if learns_values(name):
-        pytest.skip("its updates draw nothing")
     rows = transitions(name, 100)
     first = computed(build(name), rows, [0])
     other = build(name, seed=SEED + 1)

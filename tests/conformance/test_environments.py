@@ -47,7 +47,7 @@ def made(case: str, copies: int, *, agents: int = 0) -> Environment:
     """The environment of a case; skips the test where its package is not installed."""
     name, params = CASES[case]
     if name == "gymnasium":
-        pytest.importorskip(case)
+        pytest.importorskip(case, reason=f"needs the package {case}")
     return make_environment(name, agents=agents, copies=copies, **params)
 
 

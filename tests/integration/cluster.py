@@ -27,8 +27,11 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import training_of
 from fullrank_controller.server import serve as serve_controller
 from fullrank_faultlab.invariants import violations
+from fullrank_faultlab.simulation import toy_algorithm
 from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
+
+assert toy_algorithm  # importing it registers the algorithm
 
 TINY = (
     "iterations=4",
@@ -37,8 +40,6 @@ TINY = (
     "collect.steps=5",
     "collect.warmup=64",
     "collect.warmup_copies=8",
-    "algorithm.batch_size=16",
-    "algorithm.hidden=16",
     "replay.capacity=4096",
     "checkpoint.every=1",
     f"controller.join_deadline_s={WAIT_S}",
@@ -48,11 +49,20 @@ TINY = (
     "metrics.sinks=[]",
 )
 """Overrides for rounds of some milliseconds."""
+NETWORKS = ("algorithm.batch_size=16", "algorithm.hidden=16")
+"""Sizes of the default algorithm, which recovers the update of each of three agents: T = I."""
+SUM = ("algorithm.name=summed_toy", "algorithm.batch_size=8", "environment.agents=4")
+"""An algorithm that recovers the sum of four units: T = 1^T."""
+
+
+def tiny(*overrides: str) -> Resolved:
+    """The tiny configuration with overrides, among them the algorithm's sizes."""
+    return load(None, environ={}, overrides=[*TINY, *overrides]).check()
 
 
 def resolved(*overrides: str) -> Resolved:
-    """The tiny configuration with overrides."""
-    return load(None, environ={}, overrides=[*TINY, *overrides]).check()
+    """The tiny configuration of the default algorithm with overrides."""
+    return tiny(*NETWORKS, *overrides)
 
 
 def reference_digests(config: RunConfig) -> list[str]:

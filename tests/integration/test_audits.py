@@ -5,13 +5,27 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import (
+    NETWORKS,
+    SUM,
+    Cluster,
+    centralised,
+    reference_digests,
+    resolved,
+    tiny,
+)
 from tests.waiting import eventually
 
 pytestmark = pytest.mark.integration
 
 CYCLIC = ("code.name=cyclic", "learners=4", "code.tolerance=1", "iterations=6")
 """Unit 0 is in rows 0 and 1, unit 1 in rows 1 and 2, unit 2 in rows 2 and 3."""
+UNITS = (*NETWORKS, *CYCLIC)
+PAIRS = (*SUM, "code.name=fractional", "learners=4", "code.tolerance=1", "iterations=6")
+"""Rows 0 and 1 sum units 0 and 1, rows 2 and 3 sum units 2 and 3."""
+COPIES = (*NETWORKS, "code.name=replication", "learners=6", "iterations=6")
+"""Rows j and j + 3 hold unit j."""
+TARGETS = pytest.mark.parametrize("target", [UNITS, PAIRS], ids=["units", "sum"])
 
 
 @pytest.fixture(autouse=True)
@@ -20,14 +34,31 @@ def _all_is_logged(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize(
-    ("every", "lag", "capacity"), [(1, 0, 4096), (100, 0, 4096), (1, 1, 4096), (100, 1, 64)]
+    ("target", "every", "lag", "capacity"),
+    [
+        (UNITS, 1, 0, 4096),
+        (UNITS, 100, 0, 4096),
+        (UNITS, 1, 1, 4096),
+        (UNITS, 100, 1, 64),
+        (PAIRS, 1, 0, 4096),
+        (PAIRS, 100, 0, 4096),
+    ],
+    ids=["units", "units-journal", "units-ahead", "units-ahead-full", "sum", "sum-journal"],
 )
 async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_convicted(
-    tmp_path: Path, every: int, lag: int, capacity: int, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    target: tuple[str, ...],
+    every: int,
+    lag: int,
+    capacity: int,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A capacity of 64 is full after the warm-up: repeated iterations need rows beyond it."""
-    settings = resolved(
-        *CYCLIC,
+    """With a checkpoint every 100 iterations, the journal alone gives the earlier parameters.
+
+    A capacity of 64 is full after the warm-up: repeated iterations need rows beyond it.
+    """
+    settings = tiny(
+        *target,
         "audit.every=3",
         f"checkpoint.every={every}",
         "checkpoint.keep=9",
@@ -48,7 +79,7 @@ async def test_a_wrong_unit_that_was_committed_is_taken_back_and_its_author_is_c
     assert "convicted learner=0" in caplog.text
     assert caplog.text.count("convicted") == 1
     assert status.term == 2
-    assert cluster.digests() == reference_digests(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
     assert [record.term for record in cluster.records()] == [1, 1, 2, 2, 2, 2]
 
 
@@ -74,10 +105,11 @@ async def test_a_digest_that_comes_iterations_late_still_counts(
     assert cluster.digests() == reference_digests(cluster.config)
 
 
+@TARGETS
 async def test_a_wrong_digest_of_a_unit_that_was_right_takes_nothing_back(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, target: tuple[str, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
+    async with Cluster(tmp_path, tiny(*target, "audit.every=3")) as cluster:
         cluster.replay()
         cluster.controller()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
@@ -89,27 +121,38 @@ async def test_a_wrong_digest_of_a_unit_that_was_right_takes_nothing_back(
     assert [each.quarantined != "" for each in status.learners] == [True, False, False, False]
     assert status.term == 1
     assert status.learners[0].rows == []
-    assert cluster.digests() == reference_digests(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)
 
 
+@pytest.mark.parametrize(
+    ("target", "faults"),
+    [
+        (COPIES, 2 * [Fault.WRONG_UPDATE, Fault.STALL, Fault.OK]),
+        (PAIRS, [*(2 * [Fault.WRONG_UPDATE]), *(2 * [Fault.STALL])]),
+    ],
+    ids=["units", "sum"],
+)
 async def test_the_controller_alone_finds_what_two_colluding_learners_agree_on(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+    tmp_path: Path,
+    target: tuple[str, ...],
+    faults: list[Fault],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    settings = resolved("code.name=replication", "learners=6", "iterations=6", "audit.every=3")
-    async with Cluster(tmp_path, settings) as cluster:
+    """The wrong learners alone hold unit 0; the stalled ones keep the round open meanwhile."""
+    async with Cluster(tmp_path, tiny(*target, "audit.every=3")) as cluster:
         cluster.replay()
         cluster.controller()
-        faults = [Fault.WRONG_UPDATE, Fault.STALL, Fault.OK]  # rows j and j + 3 hold unit j
-        fakes = [(await cluster.fake(fault, at=2))[0] for fault in (*faults, *faults)]
+        fakes = [(await cluster.fake(fault, at=2))[0] for fault in faults]
         await eventually(lambda: "recomputed iteration=2 unit=0" in caplog.text, what="recomputed")
         for fake in fakes:
             fake.release.set()
         await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
-        cluster.learners(6)
+        cluster.learners(cluster.config.learners)
         await cluster.finished()
-    assert {f"convicted learner={j}" in caplog.text for j in (0, 3)} == {True}
-    assert caplog.text.count("convicted") == 2
-    assert cluster.digests() == reference_digests(cluster.config)
+    liars = [learner for learner, fault in enumerate(faults) if fault is Fault.WRONG_UPDATE]
+    assert all(f"convicted learner={learner}" in caplog.text for learner in liars)
+    assert caplog.text.count("convicted") == len(liars) == 2
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 async def test_a_learner_that_was_convicted_holds_no_row_when_it_dials_again(

@@ -6,7 +6,15 @@ from pathlib import Path
 import grpc
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import Cluster, reference_digests, resolved
+from tests.integration.cluster import (
+    NETWORKS,
+    SUM,
+    Cluster,
+    centralised,
+    reference_digests,
+    resolved,
+    tiny,
+)
 from tests.waiting import WAIT_S, eventually
 
 from fullrank.common.errors import Corrupted, NotDecodable
@@ -207,60 +215,76 @@ async def test_by_policy_an_undecodable_round_fails_at_its_deadline(tmp_path: Pa
     assert cluster.records() == []
 
 
+WITHOUT_REDUNDANCY = {
+    "units-uncoded": (*NETWORKS, "code.name=uncoded", "learners=3"),
+    "units-mds": (*NETWORKS, "code.name=mds", "learners=3"),
+    "sum-uncoded": (*SUM, "code.name=uncoded", "learners=4"),
+    "sum-mds": (*SUM, "code.name=mds", "learners=4"),
+    "sum-fractional": (*SUM, "code.name=fractional", "code.tolerance=0", "learners=4"),
+}
+"""Every row is needed to recover each unit, or the sum of all."""
+WITH_REDUNDANCY = {
+    "units-mds": (*NETWORKS, "code.name=mds", "learners=4"),
+    "sum-mds": (*SUM, "code.name=mds", "learners=6"),
+    "sum-fractional": (*SUM, "code.name=fractional", "learners=6"),
+}
+"""The rows of all learners but one recover the target."""
+SLOW = ("stragglers.name=bernoulli", "stragglers.probability=1.0", "stragglers.delay_s=0.2")
+"""The honest learners are slow, so that the faulty one counts."""
+
+
 @pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
-@pytest.mark.parametrize("code", ["uncoded", "mds"])
+@pytest.mark.parametrize("code", WITHOUT_REDUNDANCY)
 async def test_what_does_not_match_its_digests_is_never_committed(
     tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    settings = resolved(f"code.name={code}", "learners=3", "controller.undecodable=fail")
+    settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=fail")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         controller = cluster.controller()
         await cluster.fake(fault)
-        cluster.learners(2)
+        cluster.learners(cluster.config.learners - 1)
         with pytest.raises(Corrupted, match="iteration 0"):
             await asyncio.wait_for(controller.task, WAIT_S)
     assert cluster.records() == []
 
 
 @pytest.mark.parametrize("fault", [Fault.WRONG_VECTOR, Fault.WRONG_DIGEST])
-@pytest.mark.parametrize("code", ["uncoded", "mds"])
+@pytest.mark.parametrize("code", WITHOUT_REDUNDANCY)
 async def test_by_policy_others_compute_what_is_corrupt_and_whoever_was_wrong_is_named(
     tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    settings = resolved(f"code.name={code}", "learners=3", "controller.undecodable=recode")
+    """Those who remain share all units of a sum; a code of each unit is assigned again."""
+    settings = tiny(*WITHOUT_REDUNDANCY[code], "controller.undecodable=recode")
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
         await cluster.fake(fault)
-        cluster.learners(2)
+        cluster.learners(cluster.config.learners - 1)
         status = await cluster.finished()
     [wrong] = [each for each in status.learners if each.host == "fake"]
     assert wrong.quarantined
     records = cluster.records()
     assert [record.attempt for record in records] == [1, 0, 0, 0]
     assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
-    assert cluster.digests() == reference_digests(cluster.config)
+    if code == "sum-fractional":
+        assert [record.code_rows for record in records] == [4, 3, 3, 3]
+    assert cluster.outcome() == centralised(cluster.config)
 
 
+@pytest.mark.parametrize("code", WITH_REDUNDANCY)
 @pytest.mark.parametrize(
     "fault", [Fault.WRONG_VECTOR, Fault.BIT_FLIP, Fault.SCALE, Fault.WRONG_DIGEST]
 )
 async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_again(
-    tmp_path: Path, fault: Fault
+    tmp_path: Path, fault: Fault, code: str
 ) -> None:
-    settings = resolved(
-        "code.name=mds",
-        "learners=4",
-        "stragglers.name=bernoulli",  # the honest ones are slow, so that the faulty one counts
-        "stragglers.probability=1.0",
-        "stragglers.delay_s=0.2",
-    )
+    settings = tiny(*WITH_REDUNDANCY[code], *SLOW)
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()
         cluster.controller()
         await cluster.fake(fault)
-        cluster.learners(3)
+        cluster.learners(cluster.config.learners - 1)
         status = await cluster.finished()
     [wrong] = [each for each in status.learners if each.host == "fake"]
     assert (list(wrong.rows), bool(wrong.quarantined)) == ([], True)
@@ -268,4 +292,4 @@ async def test_a_learner_that_was_wrong_is_named_left_out_and_assigned_no_row_ag
     records = cluster.records()
     assert [record.quarantined for record in records] == [(wrong.learner,), (), (), ()]
     assert all(wrong.learner not in record.received for record in records)
-    assert cluster.digests() == reference_digests(cluster.config)
+    assert cluster.outcome() == centralised(cluster.config)

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
+from tests.integration.cluster import SUM, Cluster, centralised, reference_digests, resolved, tiny
 
 from fullrank.common.errors import RunDirectoryInUse
-from fullrank.config.layers import Resolved, load
+from fullrank.config.layers import Resolved
 from fullrank.local import LocalRun
 from fullrank.rpc.lock import lock_replay
 from fullrank.rpc.process import Launch
@@ -15,15 +15,9 @@ from fullrank.runs.event_history import read_history
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.local.server import serve
 from fullrank_faultlab.invariants import violations
-from fullrank_faultlab.simulation import toy_algorithm
 
 pytestmark = pytest.mark.integration
-assert toy_algorithm  # importing it registers the algorithm
 
-SUM = (
-    *("algorithm.name=summed_toy", "environment.agents=4", "code.name=fractional"),
-    *("learners=3", "algorithm.batch_size=8"),
-)
 INDEPENDENT = (
     *("environment.name=ising", "algorithm.name=darl1n", "algorithm.data=independent"),
     *("code.name=mds", "learners=11", "algorithm.max_variance=0"),
@@ -61,11 +55,10 @@ async def test_a_finished_run_is_not_trained_again(tmp_path: Path) -> None:
 
 
 async def test_sums_are_committed_without_a_code(tmp_path: Path) -> None:
-    tiny = [setting for setting in TINY if not setting.startswith("algorithm.")]
-    settings = load(None, environ={}, overrides=[*tiny, *SUM]).check()
+    settings = tiny(*SUM, "code.name=fractional", "learners=3")
     records = await run(tmp_path, settings)
-    reference = [each.update_digest for each in LocalRun(settings.config, coded=False)]
-    assert [record.update_digest for record in records] == reference
+    digests, _ = centralised(settings.config)
+    assert [record.update_digest for record in records] == digests
 
 
 async def test_rows_with_samples_of_their_own_are_all_computed(tmp_path: Path) -> None:

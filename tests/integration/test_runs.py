@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.integration.cluster import TINY, Cluster, reference_digests, resolved
+from tests.integration.cluster import NETWORKS, TINY, Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotFound
@@ -99,7 +99,7 @@ async def test_what_is_torn_in_shared_memory_is_sent_and_bits_stay(
 
 
 async def test_a_controller_waits_for_the_learners_that_its_code_needs(tmp_path: Path) -> None:
-    settings = load(environ={}, overrides=[*TINY, "environment.name=speaker_listener"])
+    settings = load(environ={}, overrides=[*TINY, *NETWORKS, "environment.name=speaker_listener"])
     assert (settings.config.learners, settings.config.environment.agents) == (0, 0)
     async with Cluster(tmp_path, settings) as cluster:
         cluster.replay()

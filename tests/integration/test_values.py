@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import TINY, Cluster, centralised
+from tests.integration.cluster import TINY, Cluster, centralised, tiny
 from tests.waiting import eventually
 
 from fullrank.config import Resolved, load
@@ -29,10 +29,7 @@ LATE = ("stragglers.name=bernoulli", "stragglers.probability=0.4", "stragglers.d
 
 def resolved(name: str, *overrides: str) -> Resolved:
     """The tiny configuration of a value-based team, with overrides."""
-    tiny = [setting for setting in TINY if not setting.startswith("algorithm.")]
-    return load(
-        None, environ={}, overrides=[*tiny, f"algorithm.name={name}", *SMALL, *overrides]
-    ).check()
+    return tiny(f"algorithm.name={name}", *SMALL, *overrides)
 
 
 @pytest.mark.parametrize(
@@ -77,16 +74,10 @@ async def test_learners_fetch_the_episodes_of_their_units_alone(
 
 
 async def test_learners_know_the_size_of_the_environment_s_state(tmp_path: Path) -> None:
+    horizonless = [each for each in TINY if not each.startswith("environment.horizon")]
     game = ("environment.name=two_step_game", "environment.agents=0")
-    games = [setting for setting in TINY if setting.startswith("environment.horizon")]
-    settings = load(
-        None,
-        environ={},
-        overrides=[
-            *(s for s in TINY if s not in games and not s.startswith("algorithm.")),
-            *("algorithm.name=qmix", *SMALL, *game, "code.name=fractional", "learners=4"),
-        ],
-    ).check()
+    team = ("algorithm.name=qmix", *SMALL, "code.name=fractional", "learners=4")
+    settings = load(environ={}, overrides=[*horizonless, *game, *team]).check()
     async with Cluster(tmp_path, settings) as cluster:
         await cluster.train()
     assert cluster.outcome() == centralised(cluster.config)

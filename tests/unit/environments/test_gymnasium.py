@@ -141,7 +141,8 @@ WAREHOUSE = "rware:rware-tiny-2ag-v2"
 def real(request: pytest.FixtureRequest) -> str:
     """The id of an environment of an installed package."""
     name: str = request.param
-    pytest.importorskip(name.partition(":")[0])
+    package = name.partition(":")[0]
+    pytest.importorskip(package, reason=f"needs the package {package}")
     return name
 
 
