@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import dropwhile
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import IO
 
@@ -145,10 +145,10 @@ def final_state(run_dir: Path) -> bytes:
     return (newest / "state.safetensors").read_bytes()
 
 
-def centralised(run_dir: Path) -> list[str]:
-    """Update digests of the fault-free run."""
+def centralised(run_dir: Path, *, iterations: int | None = None) -> list[str]:
+    """Update digests of the fault-free run, or of its first iterations."""
     run = LocalRun(config_of(run_dir), coded=False)
-    return [iteration.update_digest for iteration in run.train()]
+    return [iteration.update_digest for iteration in islice(run, iterations)]
 
 
 def tracebacks(run_dir: Path) -> list[str]:

@@ -73,25 +73,31 @@ class Flawed(BaseParallelWrapper):
 """
 
 
-def test_an_environment_that_raises_mid_episode_is_named_and_the_run_kept(
+def test_an_environment_that_raises_is_named_and_the_run_resumes_once_it_is_mended(
     run_dir: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "flawed.py").write_text(ENVIRONMENT)
+    module = tmp_path / "flawed.py"
+    module.write_text(ENVIRONMENT)
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    env = {"PYTHONPATH": path}
     outcome = fullrank(
         "train",
         "--run-dir",
         str(run_dir),
         "--env",
         "flawed:Flawed",
-        *settings("iterations=10", "environment.copies=1", "collect.warmup=32"),
-        env={"PYTHONPATH": path},
+        *settings("iterations=4", "environment.copies=1", "collect.warmup=32"),
+        env=env,
     )
     line = line_of(outcome, code=3)
     assert "the physics exploded" in line
     assert "flawed:Flawed" in line
     assert committed(run_dir) == 2
     assert processes_of(run_dir) == []
+    module.write_text(ENVIRONMENT.replace("if not self.left", "if False"))
+    resumed = fullrank("resume", str(run_dir), env=env)
+    assert (resumed.code, resumed.error) == (0, "")
+    assert committed(run_dir) == 4
 
 
 def test_a_taken_port_is_one_line(run_dir: Path) -> None:

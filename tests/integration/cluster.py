@@ -1,12 +1,14 @@
 """A controller, a replay service and learners in one event loop, on loopback ports of their own."""
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+import psutil
 import pytest
 from tests.fakes import Ending, FakeLearner, Fault
 from tests.waiting import LOOK_S, WAIT_S, eventually
@@ -14,7 +16,7 @@ from tests.waiting import LOOK_S, WAIT_S, eventually
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.local import LocalRun
-from fullrank.rpc.addresses import resolve
+from fullrank.rpc.addresses import port_of, resolve
 from fullrank.rpc.clients import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
@@ -32,6 +34,8 @@ from fullrank_learner.server import attach
 from fullrank_replay.server import serve as serve_replay
 
 assert toy_algorithm  # importing it registers the algorithm
+
+log = logging.getLogger(__name__)
 
 TINY = (
     "iterations=4",
@@ -206,14 +210,28 @@ class Cluster:
                     try:
                         if condition(status := await client.status()):
                             return status
-                    except ServiceLost:
+                    except ServiceLost as error:
                         await client.close()
+                        self._check_listening(error)
                         client = await self._dial()
                     await asyncio.sleep(LOOK_S)
         except TimeoutError:
             raise AssertionError(f"no status within {WAIT_S} s: {what}; last {status}") from None
         finally:
             await client.close()
+
+    def _check_listening(self, error: ServiceLost) -> None:
+        """A controller that is lost has ended, begins again or listens where it announces."""
+        self._raise_failures()
+        announced = self._address()
+        listening = {
+            connection.laddr.port
+            for connection in psutil.Process().net_connections("tcp")
+            if connection.status == psutil.CONN_LISTEN
+        }
+        log.warning("dialling_again announced=%s reason=%s", announced, error)
+        fixed = not self.config.controller.address.endswith(":0")
+        assert fixed or announced is None or port_of(announced) in listening, str(error)
 
     async def _dial(self) -> ControllerClient:
         return ControllerClient(await self.address(), security=self.security(Role.MONITOR))
