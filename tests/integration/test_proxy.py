@@ -15,7 +15,7 @@ from fullrank.rpc.channel import MESSAGE_BYTES, UNLIMITED, open_channel
 from fullrank.rpc.security import PLAINTEXT
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import injection_of
-from fullrank_straggler.proxy import Proxy
+from fullrank_straggler.relay import Proxy
 
 pytestmark = pytest.mark.integration
 

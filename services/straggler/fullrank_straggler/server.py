@@ -16,7 +16,7 @@ from fullrank.rpc.server import Server
 from fullrank.v1 import straggler_pb2 as pb
 from fullrank_straggler.control import Control
 from fullrank_straggler.injection import Injection, injection_of
-from fullrank_straggler.proxy import Proxy
+from fullrank_straggler.relay import Proxy
 from fullrank_straggler.servicer import StragglerServicer
 
 log = logging.getLogger(__name__)

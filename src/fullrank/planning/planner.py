@@ -12,13 +12,17 @@ from fullrank.planning.candidates import Candidate, candidates
 from fullrank.planning.change_detection import iterations_since_pace_change, rounds_since_change
 from fullrank.planning.cluster import Links
 from fullrank.planning.costs import Traffic
-from fullrank.planning.delay_model import Scenarios, completed_cases, scenarios, typical_unit_s
-from fullrank.planning.forecast import forecast
+from fullrank.planning.delay_model import (
+    Scenarios,
+    completed_cases,
+    resample,
+    scenarios,
+    typical_unit_s,
+)
 from fullrank.planning.history import History
 from fullrank.planning.link_model import FREE, estimate_links, transfer_times
 from fullrank.planning.observation import Observation
-from fullrank.planning.plan import Forecast, Plan
-from fullrank.planning.resampling import resample
+from fullrank.planning.plan import Forecast, Plan, forecast
 from fullrank.planning.tuning import TUNING
 
 

@@ -6,14 +6,14 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from fullrank.environments.smac_lite.features import Features, Side, Standing
-from fullrank.environments.smac_lite.maps import MAPS, Map
-from fullrank.environments.smac_lite.outcome import (
+from fullrank.environments.smac_lite.battle import (
     LARGEST_RETURN,
     VICTORY,
     damage_reward,
     judge,
 )
+from fullrank.environments.smac_lite.features import Features, Side, Standing
+from fullrank.environments.smac_lite.maps import MAPS, Map
 from fullrank.environments.smac_lite.units import UNITS
 
 from .recordings import HERE, AnyArray, Recording, load, recordings

@@ -8,8 +8,7 @@ import pytest
 from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.environments import make_environment
 from fullrank.environments.smac_lite.battle import Battle
-from fullrank.environments.smac_lite.combat import fight, recover
-from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, advance
+from fullrank.environments.smac_lite.dynamics import TICK_LOOPS, advance, fight, recover
 from fullrank.environments.smac_lite.environment import SmacLite, SmacLiteConfig
 from fullrank.environments.smac_lite.forces import Forces
 from fullrank.environments.smac_lite.maps import CORRIDOR, MAPS, Ground, Starts

@@ -5,9 +5,8 @@ from fullrank.planning import candidates
 from fullrank.planning.cluster import Cluster, Links
 from fullrank.planning.costs import Payload
 from fullrank.planning.delay_model import Scenarios
-from fullrank.planning.forecast import forecast
 from fullrank.planning.link_model import FREE, arrival_times, fit_links
-from fullrank.planning.plan import Forecast
+from fullrank.planning.plan import Forecast, forecast
 from fullrank.planning.simulation import play
 from fullrank.stragglers import Exponential
 

@@ -1,8 +1,7 @@
 import numpy as np
 
 from fullrank.common.types import Times
-from fullrank.planning.delay_model import Scenarios
-from fullrank.planning.resampling import exchangeable, independent, lateness, resample
+from fullrank.planning.delay_model import Scenarios, exchangeable, independent, lateness, resample
 
 RNG = np.random.default_rng(0)
 EQUAL = np.full(100, 0.01)

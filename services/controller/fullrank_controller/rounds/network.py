@@ -22,7 +22,7 @@ from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.port import DecidedRound
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
 from fullrank_controller.rounds.round_runner import RoundRunner
-from fullrank_controller.rounds.round_times import RoundTimes
+from fullrank_controller.rounds.timeline import RoundTimes
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 

@@ -10,7 +10,13 @@ from fullrank.common.errors import ConfigError, EnvironmentFailed
 from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
 from fullrank.environments.base import AgentSpec, Discrete, Step, register
 from fullrank.environments.particle.scene import Scene
-from fullrank.environments.smac_lite.battle import Battle
+from fullrank.environments.smac_lite.battle import (
+    LARGEST_RETURN,
+    VICTORY,
+    Battle,
+    damage_reward,
+    judge,
+)
 from fullrank.environments.smac_lite.dynamics import advance
 from fullrank.environments.smac_lite.features import (
     DIRECTIONS,
@@ -23,12 +29,6 @@ from fullrank.environments.smac_lite.features import (
 from fullrank.environments.smac_lite.forces import Forces
 from fullrank.environments.smac_lite.maps import Map, Starts, map_of
 from fullrank.environments.smac_lite.movement import Terrain
-from fullrank.environments.smac_lite.outcome import (
-    LARGEST_RETURN,
-    VICTORY,
-    damage_reward,
-    judge,
-)
 from fullrank.environments.smac_lite.scene import scene_of
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
-from fullrank_controller.rounds.recomputation import Recomputation
+from fullrank_controller.rounds.auditor import Recomputation
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
 
