@@ -31,8 +31,6 @@ from fullrank.cli.options import (
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
-from fullrank.config.layers import Resolved
-from fullrank.config.plugins import problem_of
 from fullrank.config.tree import PluginSettings, RunConfig
 from fullrank.planning.cluster import Cluster
 from fullrank.planning.costs import Payload
@@ -107,8 +105,8 @@ def simulate(
     options = size_options(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
-    resolved = _with_agents(resolve(config, overrides, options))
-    problem = problem_of(resolved)
+    asked = resolve(config, overrides, options).with_environment()
+    resolved, problem = asked.config, asked.problem()
     cluster = Cluster(
         unit_s=unit_s,
         spread=spread,
@@ -121,12 +119,6 @@ def simulate(
         _sweep(sweep, resolved, problem, cluster, code, iterations=iterations)
     else:
         _compare(resolved, problem, cluster, code, iterations=iterations, as_json=as_json)
-
-
-def _with_agents(resolved: Resolved) -> RunConfig:
-    """The configuration with the environment's number of agents."""
-    config = resolved.config
-    return replace(config, environment=replace(config.environment, agents=resolved.agents()))
 
 
 def _compare(

@@ -29,7 +29,7 @@ from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
-from fullrank.config.plugins import EPISODIC, PER_AGENT, problem_of
+from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
@@ -131,7 +131,7 @@ def _ensure_code(sized: Resolved) -> None:
     if sized.config.algorithm.name in PER_AGENT:
         code_of(sized.config, units=sized.agents())
         return
-    problem = sized.problem or problem_of(sized.check().config)
+    problem = sized.problem()
     code_of(sized.config, units=len(problem.units), target=problem.target)
 
 

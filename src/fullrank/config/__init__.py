@@ -8,7 +8,8 @@ from fullrank.config.faults import (
     ThrottleFault,
     fault_of,
 )
-from fullrank.config.layers import ENVIRONMENT_PREFIX, Resolved, load
+from fullrank.config.layers import Resolved, load
+from fullrank.config.leaves import ENVIRONMENT_PREFIX
 from fullrank.config.plugins import complete_stragglers, learners_of
 from fullrank.config.toml import config_digest, from_toml, read_config, to_toml
 from fullrank.config.tree import (

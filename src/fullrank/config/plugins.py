@@ -9,7 +9,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from fullrank.algorithms.base import Problem, algorithms, environment_spec
+from fullrank.algorithms.base import EnvironmentSpec, Problem, algorithms, environment_spec
 from fullrank.codes.base import CodeFamily
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
@@ -48,30 +48,11 @@ def complete(config: RunConfig, origin: Mapping[str, str], *, tables: Iterable[s
     return replace(config, **completed)
 
 
-def agents_of(config: RunConfig) -> int:
-    """M: as configured, or the own number of the environment, which is then made to ask it.
+def spec_of(config: RunConfig) -> EnvironmentSpec:
+    """Return facts about the configured environment, which is made to ask it.
 
     Raises:
         ConfigError: There is no such environment, or its parameters are impossible.
-        EnvironmentFailed: The environment cannot be made.
-    """
-    settings = config.environment
-    if settings.agents:
-        return settings.agents
-    environment = make_environment(settings.name, copies=1, **settings.params)
-    try:
-        return len(environment.agents)
-    finally:
-        environment.close()
-
-
-def problem_of(config: RunConfig) -> Problem:
-    """Return the configured algorithm's units, sections and sizes without allocating parameters.
-
-    The algorithm is imported, and the environment made.
-
-    Raises:
-        ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
     settings = config.environment
@@ -79,7 +60,7 @@ def problem_of(config: RunConfig) -> Problem:
         settings.name, agents=settings.agents, copies=1, **settings.params
     )
     environment.close()
-    spec = environment_spec(
+    return environment_spec(
         environment.agents,
         environment=settings.name,
         count=settings.agents,
@@ -87,7 +68,23 @@ def problem_of(config: RunConfig) -> Problem:
         state_size=own_state_size(environment),
         masked=offers_masks(environment),
     )
-    return algorithms.build(config.algorithm.name, **config.algorithm.params).problem(spec)
+
+
+def problem_of(config: RunConfig, spec: EnvironmentSpec | None = None) -> Problem:
+    """Return the configured algorithm's units, sections and sizes without allocating parameters.
+
+    The algorithm is imported.
+
+    Args:
+        config: The configuration.
+        spec: Facts about the environment; by default it is made.
+
+    Raises:
+        ConfigError: The configuration names something unknown or is inconsistent.
+        EnvironmentFailed: The environment cannot be made.
+    """
+    algorithm = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    return algorithm.problem(spec_of(config) if spec is None else spec)
 
 
 def learners_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> int:

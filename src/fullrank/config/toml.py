@@ -9,7 +9,8 @@ from pathlib import Path
 from fullrank.common.errors import FullrankError
 from fullrank.common.formats import FORMAT
 from fullrank.common.types import JSON
-from fullrank.config.layers import flatten, read_layer, resolve
+from fullrank.config.layers import resolve
+from fullrank.config.leaves import flatten, read_layer
 from fullrank.config.tree import RunConfig, as_tables
 
 _DECISIVE = ("seed", "environment", "algorithm", "collect")

@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
 from fullrank.common.types import IntArray, Times
-from fullrank.config.layers import read_toml
+from fullrank.config.leaves import read_toml
 from fullrank.config.plugins import complete_stragglers
 from fullrank.config.tree import PluginSettings
 from fullrank.planning.costs import Payload, Traffic

@@ -15,7 +15,7 @@ from fullrank.config import (
     load,
 )
 from fullrank.config import plugins as module
-from fullrank.config.renames import RENAMED
+from fullrank.config.leaves import RENAMED
 from fullrank.environments.base import Environment, make_environment
 
 
@@ -256,8 +256,8 @@ def test_an_environment_that_counts_its_agents_is_made_once(
 
     monkeypatch.setattr(module, "make_environment", make)
     factory = "tests.unit.environments.test_pettingzoo:Counting"
-    sized = load(overrides=[f"environment.name={factory}", *sizes]).size()
-    assert sized.agents() == 3
+    asked = load(overrides=[f"environment.name={factory}", *sizes]).check().with_environment()
+    assert asked.agents() == asked.config.environment.agents == len(asked.problem().units) == 3
     assert len(environments) == 1
 
 

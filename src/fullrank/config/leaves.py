@@ -1,0 +1,186 @@
+"""Leaves of the configuration: dotted keys, each with a value and the origin that set it.
+
+A file, the environment and ``--set`` each give a layer of leaves.
+"""
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+from fullrank.common.errors import ConfigError
+from fullrank.common.formats import check_format
+from fullrank.common.registry import nearest
+from fullrank.common.types import JSON
+from fullrank.config.tree import RunConfig
+
+ENVIRONMENT_PREFIX = "FULLRANK__"
+"""``FULLRANK__CODE__NAME`` is ``code.name``."""
+
+Key: TypeAlias = tuple[str, ...]
+
+
+class Leaf(NamedTuple):
+    """A value and its origin."""
+
+    value: Any
+    origin: str
+
+
+ConfigLayer: TypeAlias = dict[Key, Leaf]
+
+_DEFAULTS = RunConfig()
+TABLES = {table.name: getattr(_DEFAULTS, table.name) for table in fields(RunConfig)}
+"""Tables and single settings at the top of the tree, with their defaults."""
+SECTIONS = {
+    section: [setting.name for setting in fields(table) if setting.name != "params"]
+    for section, table in TABLES.items()
+    if is_dataclass(table)
+}
+"""Tables and their own keys, without the parameters of plug-ins."""
+PLUGINS = {section for section, table in TABLES.items() if hasattr(table, "params")}
+"""Tables that name a plug-in."""
+
+RENAMED = {
+    "algorithm.noise_limit": "algorithm.max_variance",
+    "replay.sampler": "sampling.method",
+    "replay.priority_gain": "sampling.priority_gain",
+    "straggler": "sidecar",
+}
+"""Old key or table to its new name."""
+
+
+def read_toml(text: str, origin: str) -> JSON:
+    """Parse TOML; ``ConfigError`` names the origin and the line."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{origin} is not valid TOML: {error}") from error
+
+
+def read_layer(text: str, origin: str) -> ConfigLayer:
+    """The leaves of a configuration file.
+
+    Raises:
+        ConfigError: The text is not TOML; the message names the origin and the line.
+        VersionMismatch: The file is of a later format.
+    """
+    table = read_toml(text, origin)
+    check_format(table.pop("format", 1), where=origin)
+    return flatten(table, origin)
+
+
+def flatten(table: Mapping[str, Any], origin: str, prefix: Key = ()) -> ConfigLayer:
+    """The leaves of nested tables."""
+    leaves: ConfigLayer = {}
+    for key, value in table.items():
+        if isinstance(value, Mapping) and value:
+            leaves |= flatten(value, origin, (*prefix, key))
+        else:
+            leaves[(*prefix, key)] = Leaf(value, origin)
+    return leaves
+
+
+def file_layer(path: Path) -> ConfigLayer:
+    """The leaves of the configuration file at a path.
+
+    Raises:
+        ConfigError: The file cannot be read or is not TOML.
+        VersionMismatch: The file is of a later format.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration {path}: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"the configuration {path} is not UTF-8 text") from error
+    return read_layer(text, str(path))
+
+
+def environment_layer(environ: Mapping[str, str]) -> ConfigLayer:
+    """The leaves of the variables whose names begin with ``ENVIRONMENT_PREFIX``."""
+    return {
+        tuple(name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")): Leaf(
+            _parse(environ[name]), f"environment {name}"
+        )
+        for name in sorted(environ)
+        if name.startswith(ENVIRONMENT_PREFIX)
+    }
+
+
+def override(text: str) -> tuple[Key, Leaf]:
+    """The leaf of a ``key=value`` of ``--set``; ``ConfigError`` without an equals sign."""
+    key, equals, value = text.partition("=")
+    if not equals:
+        raise ConfigError(f"--set {text}: expected key=value, for example code.tolerance=2")
+    return tuple(key.strip().split(".")), Leaf(_parse(value.strip()), "--set")
+
+
+def _parse(text: str) -> Any:
+    try:
+        document = tomllib.loads(f"value = {text}")
+    except tomllib.TOMLDecodeError:
+        return text
+    value = document.pop("value")
+    plain = isinstance(value, bool | int | float | str | list | dict) and not document
+    return value if plain else text
+
+
+def check_key(key: Key, origin: str) -> None:
+    """Refuse a key that the tree does not have.
+
+    Raises:
+        ConfigError: The key is unknown or was renamed; the message has the nearest or new name.
+    """
+    dotted, section = ".".join(key), key[0]
+    _check_name(dotted, origin)
+    if section not in TABLES:
+        raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(section, list(TABLES))}")
+    if section not in SECTIONS:
+        if len(key) > 1:
+            raise ConfigError(f"unknown key {dotted!r} in {origin}; {section!r} is one value")
+        return
+    keys = [f"{section}.{name}" for name in SECTIONS[section]]
+    if len(key) == 1:
+        raise ConfigError(f"{dotted!r} in {origin} is a table; set its keys: {', '.join(keys)}")
+    if section not in PLUGINS and dotted not in keys:
+        raise ConfigError(f"unknown key {dotted!r} in {origin}{nearest(dotted, keys)}")
+
+
+def merge(lower: ConfigLayer, upper: ConfigLayer) -> ConfigLayer:
+    """Leaves of both layers, of which the upper wins; another class drops the old parameters."""
+    renamed = {
+        key[0]
+        for key, leaf in upper.items()
+        if key[1:] == ("name",) and leaf.value != name_of(lower, key)
+    }
+    kept = {
+        key: leaf
+        for key, leaf in lower.items()
+        if not (key[0] in renamed and key[1] not in SECTIONS[key[0]])
+        and not any(_overlap(key, other) for other in upper)
+    }
+    return kept | upper
+
+
+def name_of(leaves: ConfigLayer, key: Key) -> Any:
+    """The name of a table's plug-in, or its default."""
+    return leaves[key].value if key in leaves else TABLES[key[0]].name
+
+
+def _overlap(key: Key, other: Key) -> bool:
+    """True if the keys are equal or one is a table that contains the other."""
+    return all(a == b for a, b in zip(key, other, strict=False))
+
+
+def _check_name(key: str, origin: str) -> None:
+    """Refuse an old name.
+
+    Raises:
+        ConfigError: The key was renamed; the message has the new name.
+    """
+    for old, new in RENAMED.items():
+        if key == old or key.startswith(f"{old}."):
+            renamed = new + key.removeprefix(old)
+            raise ConfigError(f"{key!r} in {origin} is called {renamed!r} now; rename it there")
