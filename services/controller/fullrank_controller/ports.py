@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
 
 from fullrank.common.errors import ServiceLost
 from fullrank.config.tree import RunConfig
@@ -23,102 +24,82 @@ DRAIN_S = 0.5
 """Grace for monitor calls in flight, whose subscribers were told that the controller stops."""
 
 
-@asynccontextmanager
-async def open_ports(
-    config: RunConfig,
-    run: Run,
-    driver: Driver,
-    directory: RunDirectory,
-    *,
-    totals: Totals,
-    security: Security,
-) -> AsyncIterator[None]:
-    """Serve the run and announce the addresses; at the end, close every stream.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerPorts:
+    """The ports of one term. Opening them raises ``AddressInUse`` if an address is taken."""
 
-    Raises:
-        AddressInUse: An address is taken or cannot be bound.
-    """
-    server = Server(
-        controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
-        ControllerServicer(run),
-        security=security,
-        prebuilt=frozenset({"Work"}),
-    )
-    async with AsyncExitStack() as stack:
-        listen = config.controller.listen or config.controller.address
-        address = await server.start(listen, on_bound=run.served_at)
-        stack.push_async_callback(server.stop)
-        announce(directory.path, "controller", address)
-        await stack.enter_async_context(
-            open_observation(config, run, driver, directory, totals=totals, security=security)
+    config: RunConfig
+    run: Run
+    driver: Driver
+    directory: RunDirectory
+    totals: Totals
+    security: Security
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[None]:
+        """Serve the run and announce the addresses; at the end, close every stream."""
+        server = Server(
+            controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
+            ControllerServicer(self.run),
+            security=self.security,
+            prebuilt=frozenset({"Work"}),
         )
-        stack.callback(_send_away, run, directory)
-        yield
-
-
-@asynccontextmanager
-async def open_observation(
-    config: RunConfig,
-    run: Run,
-    driver: Driver,
-    directory: RunDirectory,
-    *,
-    totals: Totals,
-    security: Security,
-) -> AsyncIterator[None]:
-    """Serve the ports for observers alone: MonitorService and, if configured, Prometheus.
-
-    Raises:
-        AddressInUse: An address is taken or cannot be bound.
-    """
-    exporter = Exporter(
-        config.metrics.prometheus,
-        lambda: [*run_metrics(run, acknowledged=driver.pipeline.head), *totals.families()],
-        run_dir=directory.path,
-        name="controller",
-    )
-    await exporter.start()
-    try:
-        async with _open_monitor(config, run, driver, directory, security=security):
+        async with AsyncExitStack() as stack:
+            settings = self.config.controller
+            address = await server.start(
+                settings.listen or settings.address, on_bound=self.run.served_at
+            )
+            stack.push_async_callback(server.stop)
+            announce(self.directory.path, "controller", address)
+            await stack.enter_async_context(self.open_observation())
+            stack.callback(self._send_away)
             yield
-    finally:
-        await exporter.stop()
 
+    @asynccontextmanager
+    async def open_observation(self) -> AsyncIterator[None]:
+        """Serve the ports for observers alone: MonitorService and, if configured, Prometheus."""
+        run, driver, totals = self.run, self.driver, self.totals
+        exporter = Exporter(
+            self.config.metrics.prometheus,
+            lambda: [*run_metrics(run, acknowledged=driver.pipeline.head), *totals.families()],
+            run_dir=self.directory.path,
+            name="controller",
+        )
+        await exporter.start()
+        try:
+            async with self._open_monitor():
+                yield
+        finally:
+            await exporter.stop()
 
-def _send_away(run: Run, directory: RunDirectory) -> None:
-    """Withdraw the address and end the streams of all learners."""
-    directory.withdraw("controller")
-    for member in run.roster.members:
-        member.expel(ServiceLost("the controller is stopping"))
+    def _send_away(self) -> None:
+        """Withdraw the address and end the streams of all learners."""
+        self.directory.withdraw("controller")
+        for member in self.run.roster.members:
+            member.expel(ServiceLost("the controller is stopping"))
 
+    @asynccontextmanager
+    async def _open_monitor(self) -> AsyncIterator[None]:
+        """Serve MonitorService on its own port."""
+        run, directory, settings = self.run, self.directory, self.config.monitor
 
-@asynccontextmanager
-async def _open_monitor(
-    config: RunConfig, run: Run, driver: Driver, directory: RunDirectory, *, security: Security
-) -> AsyncIterator[None]:
-    """Serve MonitorService on its own port.
+        def is_last(iteration: int) -> bool:
+            return run.progress.finished and iteration + 1 == run.identity.iterations
 
-    Raises:
-        AddressInUse: The address is taken or cannot be bound.
-    """
-
-    def is_last(iteration: int) -> bool:
-        return run.progress.finished and iteration + 1 == run.identity.iterations
-
-    iterations = IterationLog(directory.metrics)
-    subscriptions = Subscriptions(iterations, is_last=is_last)
-    server = Server(
-        monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
-        MonitorServicer(run, driver, subscriptions, directory.checkpoints),
-        security=security,
-        prebuilt=PREBUILT,
-    )
-    address = await server.start(config.monitor.listen or config.monitor.address)
-    announce(directory.path, "monitor", address)
-    try:
-        yield
-    finally:
-        directory.withdraw("monitor")
-        await subscriptions.close()
-        await server.stop(drain_s=DRAIN_S)
-        iterations.close()
+        iterations = IterationLog(directory.metrics)
+        subscriptions = Subscriptions(iterations, is_last=is_last)
+        server = Server(
+            monitor_pb2.DESCRIPTOR.services_by_name["MonitorService"],
+            MonitorServicer(run, self.driver, subscriptions, directory.checkpoints),
+            security=self.security,
+            prebuilt=PREBUILT,
+        )
+        address = await server.start(settings.listen or settings.address)
+        announce(directory.path, "monitor", address)
+        try:
+            yield
+        finally:
+            directory.withdraw("monitor")
+            await subscriptions.close()
+            await server.stop(drain_s=DRAIN_S)
+            iterations.close()

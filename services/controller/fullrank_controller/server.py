@@ -19,7 +19,7 @@ from fullrank.wiring import Training
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import Restored, restore
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.ports import open_ports
+from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.serving import drive, held, open_term, term_raised
 from fullrank_controller.term import make_driver
@@ -113,10 +113,15 @@ async def _serve(
             publish=term.publish,
             watchdog=term.watchdog,
         )
-        ports = open_ports(
-            config, term.run, driver, directory, totals=term.totals, security=security
+        ports = ControllerPorts(
+            config=config,
+            run=term.run,
+            driver=driver,
+            directory=directory,
+            totals=term.totals,
+            security=security,
         )
-        await stack.enter_async_context(ports)
+        await stack.enter_async_context(ports.open())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)

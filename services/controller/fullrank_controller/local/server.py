@@ -20,7 +20,7 @@ from fullrank_controller.local.table import LocalTable
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.ports import open_observation
+from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.serving import Term, drive, held, open_term, term_raised
 from fullrank_controller.term import make_pipeline, make_store
 from fullrank_controller.watchdog import Watchdog
@@ -87,11 +87,15 @@ async def _serve(
             )
         )
         driver = _make_driver(config, directory, training, term, table)
-        await stack.enter_async_context(
-            open_observation(
-                config, term.run, driver, directory, totals=term.totals, security=security
-            )
+        ports = ControllerPorts(
+            config=config,
+            run=term.run,
+            driver=driver,
+            directory=directory,
+            totals=term.totals,
+            security=security,
         )
+        await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
         heartbeat_s = config.controller.heartbeat_s
