@@ -73,15 +73,17 @@ TASKS = {
     "8m": _battle("8m", 2400),
     "foraging": Task(
         settings=(*FORAGING, "algorithm.name=qmix", *FASTER),
-        iterations=1000,
-        goal=0.8,
-        points=10,
+        iterations=500,
+        goal=0.3,
+        episodes=30,
+        points=5,
     ),
     "warehouse": Task(
         settings=(*WAREHOUSE, "algorithm.name=qmix", *FASTER),
-        iterations=600,
+        iterations=400,
         goal=2.0,
-        points=10,
+        episodes=30,
+        points=5,
     ),
 }
 

@@ -217,5 +217,9 @@ async def test_a_run_that_is_unknown_or_has_no_controller_is_said_in_one_line(
         error
         == f"fullrank: {tmp_path} has no controller; `fullrank resume {tmp_path}` starts one\n"
     )
+    (tmp_path / "config.toml").write_text("iterations = 1\n")
+    (tmp_path / "metrics.jsonl").write_text("{}\n")
+    assert fullrank("status", str(tmp_path)) == 9
+    assert "is finished after 1 iterations and has no controller" in capsys.readouterr().err
     assert fullrank("status", "127.0.0.1:1") == 9
     assert capsys.readouterr().err.count("\n") == 1

@@ -133,8 +133,15 @@ class _GroupRow:
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
         for name, value in self.scores.items():
             shown = name if name == WINS else f"return of {name}"
-            yield [*head, shown, str(value), str(self.differences[name] or "")]
+            yield [*head, shown, _shown(value), _shown(self.differences[name])]
             head = [""] * len(head)
+
+
+def _shown(interval: Interval | None) -> str:
+    """The interval as text, its mean alone where a single run gives no bounds."""
+    if interval is None:
+        return ""
+    return str(interval) if math.isfinite(interval.low) else f"{interval.mean:.1f}"
 
 
 def _facts(interval: Interval | None) -> JSON | None:

@@ -41,7 +41,8 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     ):
         append(path, facts_of(config, policies, {"trained": greedy}, seed=SEED))
     for name, value in summary(greedy).items():
-        yield f"{name} {value} without exploration, {episodes} episodes; random play {random[name]}"
+        words = f"without exploration, {episodes} episodes; random play {random[name]}"
+        yield f"{name}: {value} {words}"
     if earlier:
         yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
     if drawable:

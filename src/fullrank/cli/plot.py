@@ -202,7 +202,7 @@ def _draw_evaluations(
             axes.errorbar(
                 [record.iteration for record in chosen],
                 mean,
-                yerr=(mean - low, high - mean),
+                yerr=np.maximum((mean - low, high - mean), 0.0),
                 fmt="o",
                 markersize=4,
                 markerfacecolor=fill,

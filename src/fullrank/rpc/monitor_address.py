@@ -10,6 +10,7 @@ from fullrank.config.tree import TlsSettings
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.identity import Role
 from fullrank.rpc.security import Security
+from fullrank.runs.record import METRICS, count_records
 
 
 def is_address(run: str) -> bool:
@@ -35,5 +36,15 @@ def monitor_of(run: str, tls: TlsSettings) -> tuple[str, Security]:
     try:
         address = resolve(config.monitor.address, Path(run), "monitor")
     except ServiceLost:
-        raise ServiceLost(f"{run} has no controller; `fullrank resume {run}` starts one") from None
+        raise ServiceLost(_why_away(Path(run), config.iterations)) from None
     return address, Security.of(tls, Role.MONITOR)
+
+
+def _why_away(run: Path, iterations: int) -> str:
+    """The reason that a run has no controller, and what to do."""
+    if count_records(run / METRICS) >= iterations:
+        return (
+            f"{run} is finished after {iterations} iterations and has no controller; "
+            f"`fullrank eval {run}` plays its policies, `fullrank plot {run}` draws its curves"
+        )
+    return f"{run} has no controller; `fullrank resume {run}` starts one"

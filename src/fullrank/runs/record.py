@@ -139,6 +139,11 @@ def read_records(path: Path) -> list[IterationRecord]:
     return records
 
 
+def count_records(path: Path) -> int:
+    """Number of whole lines of a ``metrics.jsonl``; 0 if it does not exist."""
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
 def follow(path: Path) -> Iterator[list[IterationRecord]]:
     """Yield, for ever, the records completed since the last call; none while there is no file.
 

@@ -72,4 +72,5 @@ def wilson(successes: NDArray[np.bool_], *, share: float = 0.95) -> Interval:
     n, mean, z = len(successes), float(successes.mean()), float(ndtri(0.5 + share / 2))
     centre = (mean + z**2 / (2 * n)) / (1 + z**2 / n)
     reach = z * np.sqrt(mean * (1 - mean) / n + z**2 / (4 * n**2)) / (1 + z**2 / n)
-    return Interval(mean, max(0.0, float(centre - reach)), min(1.0, float(centre + reach)))
+    low, high = max(0.0, float(centre - reach)), min(1.0, float(centre + reach))
+    return Interval(mean, min(low, mean), max(high, mean))  # rounding may leave 1e-17 between them

@@ -42,6 +42,7 @@ def test_the_return_of_one_run_is_what_eval_says_and_has_no_bounds(
     mean = json.loads(played)["trained"]["mean"]
     assert group["returns"]["team"] == {"mean": pytest.approx(mean), "low": None, "high": None}
     assert group["iterations"] == [1]
+    assert "inf" not in fullrank("compare", str(run), "--episodes", "4").output
 
 
 def test_it_prints_a_line_for_each_side(

@@ -57,7 +57,7 @@ def ended(directory: Path, return_mean: float | None) -> None:
 
 def test_a_finished_run_is_compared_with_random_play_and_can_be_watched(tmp_path: Path) -> None:
     returned, watch = outcome(tmp_path, trained_run(tmp_path))
-    assert returned.startswith("return -")
+    assert returned.startswith("return: -")
     assert f" without exploration, {EPISODES} episodes; random play -" in returned
     assert watch == f"watch an episode: fullrank render {tmp_path}"
 
@@ -83,7 +83,7 @@ def test_an_evaluation_is_recorded_once(tmp_path: Path) -> None:
 
 def test_each_side_has_its_line(tmp_path: Path) -> None:
     config = trained_run(tmp_path, "environment.name=predator_prey")
-    names = [line.split()[0] for line in outcome(tmp_path, config)]
+    names = [line.split()[0].rstrip(":") for line in outcome(tmp_path, config)]
     assert names == ["return", "predator", "prey", "watch"]
 
 

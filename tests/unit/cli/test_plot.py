@@ -144,6 +144,12 @@ def test_win_rates_have_a_panel_of_their_own_with_the_evaluations() -> None:
     assert [axes.get_ylabel() for axes in together.axes][1] == "win rate"
 
 
+def test_bounds_that_rounding_moves_beyond_the_mean_are_drawn() -> None:
+    interval = Interval(0.5, 0.5 + 1e-15, 0.5 - 1e-15)
+    played = EvaluationRecord(iteration=0, term=1, returns=interval, sides={}, win_rate=interval)
+    assert draw([record(0, win_rate=0.5)], [played], title="a run").axes
+
+
 def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
     statistics = {"loss": 0.5, "td_error_abs": 0.25, "q_taken_mean": 1.0, "target_mean": 1.5}
     records = [record(0, statistics=statistics), record(1, statistics=statistics)]

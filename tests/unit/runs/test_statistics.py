@@ -54,3 +54,7 @@ def test_the_interval_of_a_win_rate_is_sound_where_all_or_no_episodes_are_won() 
     z2 = 1.959964**2
     np.testing.assert_allclose(wilson(np.ones(10, dtype=bool)), (1, 10 / (10 + z2), 1), atol=1e-6)
     np.testing.assert_allclose(wilson(np.zeros(10, dtype=bool)), (0, 0, z2 / (10 + z2)), atol=1e-6)
+    for trials in range(1, 200):
+        for outcome in (True, False):
+            interval = wilson(np.full(trials, outcome))
+            assert interval.low <= interval.mean <= interval.high
