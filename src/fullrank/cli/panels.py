@@ -22,7 +22,7 @@ class Panel:
     curves: Callable[[Sequence[IterationRecord]], Curves]
     played: Played = lambda record: {}
     scale: str = "linear"
-    bounds: tuple[float | None, float | None] = (None, None)
+    bounds: tuple[float, float] | None = None
 
 
 def _known(series: Mapping[str, Mapping[int, float | None]]) -> Curves:

@@ -158,9 +158,11 @@ def _figure(title: str, panels: Sequence[Panel]) -> tuple[Figure, Sequence[Axes]
     for axes, panel in zip(all_axes, panels, strict=True):
         axes.set_ylabel(panel.label)
         axes.set_yscale(panel.scale)
-        axes.set_ylim(panel.bounds)
+        if panel.bounds is not None:
+            axes.set_ylim(panel.bounds)
     rounds.set_ylabel("round time (s)")
     rounds.set_xlabel("iteration")
+    rounds.xaxis.get_major_locator().set_params(integer=True)
     for axes in (*all_axes, rounds):
         axes.spines[["top", "right"]].set_visible(False)
         axes.grid(alpha=0.25, linewidth=0.6)

@@ -160,6 +160,15 @@ def test_statistics_of_learning_have_panels_where_they_are_recorded() -> None:
     assert values.get_ylabel() == "value of an action"
 
 
+def test_every_panel_shows_the_whole_of_its_curves() -> None:
+    statistics = {"loss": 500.0, "td_error_abs": 0.001, "q_taken_mean": -70.0, "target_mean": 90.0}
+    records = [record(i, statistics=statistics, win_rate=i, return_mean=-900.0) for i in (0, 1)]
+    for axes in draw(records, title="a run").axes:
+        low, high = axes.get_ylim()
+        for line in axes.lines:
+            assert low <= np.min(line.get_ydata()) <= np.max(line.get_ydata()) <= high
+
+
 def test_rounds_are_marked_by_their_late_learners() -> None:
     records = [record(iteration, late=late) for iteration, late in enumerate((0, 2, 2, 5))]
     assert legend(records, 1) == ["0 late", "2 late", "3 or more late", "median 0.25 s"]
