@@ -15,19 +15,36 @@ from fullrank.algorithms import (
     algorithms,
     environment_spec,
 )
+from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.values import ValueLearner
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.replay import Layout
 from fullrank.replay.episodes import NO_ACTION
 
+
+def scout(name: str, side: str) -> AgentSpec:
+    return AgentSpec(
+        name=name,
+        observation_size=7,
+        action=Discrete(5, relaxed=True),
+        side=side,
+        always_zero=(2, 5, 6),
+    )
+
+
 UNEQUAL = (  # of two sides, so that both kinds of critics are computed
-    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
-    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+    scout("scout", "team"),
+    AgentSpec(
+        name="gripper",
+        observation_size=13,
+        action=Continuous((-1.0, 0.0), (1.0, 3.0)),
+        always_zero=(0,),
+    ),
+    scout("scout_2", "lone"),
     AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
-    AgentSpec(name="scout_3", observation_size=7, action=Discrete(5, relaxed=True)),
-    AgentSpec(name="scout_4", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+    scout("scout_3", "team"),
+    scout("scout_4", "lone"),
 )
 WORLD = "food_collection"
 SEED = 11
@@ -132,10 +149,7 @@ def units_of(algorithm: Algorithm) -> range:
 
 
 def layout(name: str, agents: Sequence[AgentSpec] = ()) -> Layout:
-    return Layout(
-        observation_sizes=tuple(spec.observation_size for spec in agents or team(name)),
-        action_sizes=tuple(spec.action.size for spec in agents or team(name)),
-    )
+    return layout_of(agents or team(name))
 
 
 def transitions(

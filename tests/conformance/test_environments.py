@@ -105,6 +105,17 @@ def test_arrays_have_the_promised_shapes_and_types(make: Make) -> None:
         assert not (step.terminated & step.alive & ~step.ended[:, None]).any()
 
 
+def test_entries_declared_always_zero_are_zero(make: Make) -> None:
+    environment = make(3)
+    declared, start = list[int](), 0
+    for agent in environment.agents:
+        declared += [start + entry for entry in agent.always_zero]
+        start += agent.observation_size
+    assert not environment.reset([1, 2, 3], [0, 1, 2])[:, declared].any()
+    for step in play(environment, seed=7):
+        assert not step.observation[:, declared].any()
+
+
 def test_agent_names_are_unique(make: Make) -> None:
     names = [agent.name for agent in make(1).agents]
     assert len(set(names)) == len(names)

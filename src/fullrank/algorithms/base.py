@@ -348,6 +348,7 @@ def layout_of(agents: Sequence[AgentSpec], *, masked: bool = False) -> Layout:
         observation_sizes=tuple(agent.observation_size for agent in agents),
         action_sizes=tuple(agent.action.size for agent in agents),
         masked=masked,
+        always_zero=tuple(agent.always_zero for agent in agents),
     )
 
 

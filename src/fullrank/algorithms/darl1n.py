@@ -143,9 +143,7 @@ class DARL1N(ActorCritic):
             parameters=parameters,
             gradients=gradients,
             optimiser=self.optimiser(parameters, clip=self._clip if independent else None),
-            actor=FusedActor(
-                [group], layout_of(environment.agents), kernel=gradients.kernel, seed=seed
-            ),
+            actor=FusedActor([group], group.layout, kernel=gradients.kernel, seed=seed),
         )
 
     def readable(
@@ -168,11 +166,15 @@ class DARL1N(ActorCritic):
     def _group(
         self, environment: EnvironmentSpec, *, seed: int, device: str
     ) -> tuple[NetworkGroup, NeighbourSampler]:
-        """Build the group of all agents, which have one shape, and their sampler."""
+        """Build the group of all agents, which have one shape, and their sampler.
+
+        Samples hold whole observations.
+        """
         local = environment.local()
+        specs = [replace(agent, always_zero=()) for agent in environment.agents]
         (group,) = make_groups(
-            environment.agents,
-            layout_of(environment.agents),
+            specs,
+            layout_of(specs),
             critic_inputs=[CriticInput.LOCAL] * len(environment.agents),
             neighbours=local.neighbours_seen,
             hidden=self.hidden,

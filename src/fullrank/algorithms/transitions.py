@@ -44,11 +44,14 @@ class Transitions:
         device: torch.device,
     ) -> None:
         self.agents, layout = agents, layout_of(agents, masked=masked)
-        batch = torch.from_numpy(np.require(rows, requirements="W")).to(device)
+        rows = np.require(rows, requirements="W")
+        batch = torch.from_numpy(rows).to(device)
         observed, acting = list(layout.observation_sizes), list(layout.action_sizes)
-        self.observation = torch.split(batch[:, layout.observation], observed, 1)
+        self.observation, self.next_observation = (
+            torch.split(torch.from_numpy(layout.whole(rows[:, part])).to(device), observed, 1)
+            for part in (layout.observation, layout.next_observation)
+        )
         self.action = torch.split(batch[:, layout.action], acting, 1)
-        self.next_observation = torch.split(batch[:, layout.next_observation], observed, 1)
         self.available: Sequence[Tensor | None] = (None,) * len(agents)
         self.next_available: Sequence[Tensor | None] = self.available
         if masked:

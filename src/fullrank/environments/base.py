@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry
 from fullrank.common.types import BoolArray, FloatArray
 
@@ -58,6 +59,24 @@ class AgentSpec:
     observation_size: int
     action: ActionSpec
     side: str = "team"
+    always_zero: tuple[int, ...] = ()
+    """Entries of the observation that are zero in every state, ascending. Transitions leave them
+    out and products skip them; at least one entry must remain."""
+
+    def __post_init__(self) -> None:
+        if not self.always_zero:
+            return
+        if len(self.live) != self.observation_size - len(self.always_zero) or not self.live:
+            raise ConfigError(
+                f"{self.name}: always_zero must hold distinct entries of the observation, from 0 "
+                f"to {self.observation_size - 1}, and not all of them: {self.always_zero}"
+            )
+
+    @property
+    def live(self) -> tuple[int, ...]:
+        """Entries of the observation that are not always zero, ascending."""
+        zero = set(self.always_zero)
+        return tuple(entry for entry in range(self.observation_size) if entry not in zero)
 
 
 class Step(NamedTuple):

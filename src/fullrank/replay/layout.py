@@ -1,8 +1,9 @@
 """The packed row of one joint transition: one contiguous run of float32.
 
 ``[observation | action | reward | next_observation | terminated | alive]``, where the joint parts
-lie agent by agent. ``alive`` tells which agents acted in this transition; ``terminated`` and
-``alive`` are 0 or 1. Where the environment offers masks, ``[available | next_available]`` follow.
+lie agent by agent. Observations are without the entries that are always zero. ``alive`` tells which
+agents acted in this transition; ``terminated`` and ``alive`` are 0 or 1. Where the environment
+offers masks, ``[available | next_available]`` follow.
 """
 
 from collections.abc import Sequence
@@ -12,7 +13,8 @@ from itertools import accumulate, pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from fullrank.common.types import BoolArray, FloatArray
+from fullrank.common.errors import EnvironmentFailed
+from fullrank.common.types import BoolArray, FloatArray, IntArray
 
 
 def consecutive(sizes: Sequence[int]) -> list[slice]:
@@ -29,9 +31,14 @@ class Layout:
     """Columns of each part of a transition in its row."""
 
     observation_sizes: tuple[int, ...]
+    """Entries of each agent's whole observation."""
     action_sizes: tuple[int, ...]
     masked: bool = False
     """True if rows hold the masks of available actions."""
+    always_zero: tuple[tuple[int, ...], ...] = ()
+    """Entries of each agent's observation that are always zero; empty: no agent has any."""
+    live: IntArray = field(init=False, compare=False, repr=False)
+    """Entries of a whole joint observation that rows hold, ascending."""
     observation: slice = field(init=False, compare=False, repr=False)
     """Joint observation before the step."""
     action: slice = field(init=False, compare=False, repr=False)
@@ -50,7 +57,8 @@ class Layout:
     """1 where an action is available after the step; empty unless ``masked``."""
 
     def __post_init__(self) -> None:
-        observations, actions = sum(self.observation_sizes), sum(self.action_sizes)
+        object.__setattr__(self, "live", self._live_entries())
+        observations, actions = len(self.live), sum(self.action_sizes)
         sizes = {
             "observation": observations,
             "action": actions,
@@ -64,10 +72,24 @@ class Layout:
         for name, part in zip(sizes, consecutive([*sizes.values()]), strict=True):
             object.__setattr__(self, name, part)
 
+    def _live_entries(self) -> IntArray:
+        """Return the entries of a whole joint observation that are not always zero."""
+        live = np.ones(self.whole_size, dtype=bool)
+        if self.always_zero:
+            parts = consecutive(self.observation_sizes)
+            for part, zero in zip(parts, self.always_zero, strict=True):
+                live[part][list(zero)] = False
+        return np.flatnonzero(live)
+
     @property
     def agents(self) -> int:
         """Number of agents, M."""
         return len(self.observation_sizes)
+
+    @property
+    def whole_size(self) -> int:
+        """Number of entries of a whole joint observation."""
+        return sum(self.observation_sizes)
 
     @property
     def row_size(self) -> int:
@@ -75,8 +97,16 @@ class Layout:
         return int(self.next_available.stop)
 
     def observation_of(self, agent: int) -> slice:
-        """Columns of an agent within a joint observation."""
-        return consecutive(self.observation_sizes)[agent]
+        """Columns of an agent within the joint observation of a row."""
+        whole = consecutive(self.observation_sizes)[agent]
+        start, stop = np.searchsorted(self.live, [whole.start, whole.stop]).tolist()
+        return slice(start, stop)
+
+    def live_of(self, agent: int) -> IntArray:
+        """Entries of an agent's whole observation that rows hold, ascending."""
+        whole = consecutive(self.observation_sizes)[agent]
+        own: IntArray = self.live[self.observation_of(agent)] - whole.start
+        return own
 
     def action_of(self, agent: int) -> slice:
         """Columns of an agent within a joint action."""
@@ -95,12 +125,38 @@ class Layout:
         next_available: BoolArray | None = None,
         out: FloatArray,
     ) -> None:
-        """Write E transitions into ``out``, shape (E, row_size); ``masked`` ones need the masks."""
-        out[:, self.observation] = observation
+        """Write E transitions into ``out``, shape (E, row_size); ``masked`` ones need the masks.
+
+        Observations are whole.
+
+        Raises:
+            EnvironmentFailed: An entry that is always zero is not.
+        """
+        out[:, self.observation] = self._live_part(observation)
         out[:, self.action] = action
         out[:, self.reward] = reward
-        out[:, self.next_observation] = next_observation
+        out[:, self.next_observation] = self._live_part(next_observation)
         out[:, self.terminated] = terminated
         out[:, self.alive] = alive
         if self.masked:
             out[:, self.available], out[:, self.next_available] = available, next_available
+
+    def _live_part(self, observation: FloatArray) -> FloatArray:
+        """Leave the entries out that are always zero."""
+        if len(self.live) == self.whole_size:
+            return observation
+        kept = observation[:, self.live]
+        if np.count_nonzero(observation) != np.count_nonzero(kept):
+            raise EnvironmentFailed(
+                "the environment declares entries of its observations always zero that are not; "
+                "correct AgentSpec.always_zero"
+            )
+        return kept
+
+    def whole(self, observation: FloatArray) -> FloatArray:
+        """Return whole joint observations, shape (n, sum of sizes), from those of n rows."""
+        if len(self.live) == self.whole_size:
+            return observation
+        filled = np.zeros((len(observation), self.whole_size), observation.dtype)
+        filled[:, self.live] = observation
+        return filled

@@ -148,7 +148,12 @@ class Assembler:
 
 def encode_agent(spec: AgentSpec) -> pb.Agent:
     """An agent's interface as a message."""
-    agent = pb.Agent(name=spec.name, observation_size=spec.observation_size, side=spec.side)
+    agent = pb.Agent(
+        name=spec.name,
+        observation_size=spec.observation_size,
+        side=spec.side,
+        always_zero=spec.always_zero,
+    )
     if isinstance(spec.action, Discrete):
         agent.discrete.n, agent.discrete.relaxed = spec.action.n, spec.action.relaxed
     else:
@@ -165,5 +170,9 @@ def decode_agent(agent: pb.Agent) -> AgentSpec:
     else:
         action = Continuous(tuple(agent.continuous.low), tuple(agent.continuous.high))
     return AgentSpec(
-        name=agent.name, observation_size=agent.observation_size, action=action, side=agent.side
+        name=agent.name,
+        observation_size=agent.observation_size,
+        action=action,
+        side=agent.side,
+        always_zero=tuple(agent.always_zero),
     )

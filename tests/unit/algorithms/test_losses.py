@@ -19,11 +19,20 @@ from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, make_environment
 from fullrank.environments.neighbourhood import make_neighbourhood
 
+ZEROS = (2, 5, 6)
 AGENTS = (
-    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(
+        name="scout", observation_size=7, action=Discrete(5, relaxed=True), always_zero=ZEROS
+    ),
     AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
     AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
-    AgentSpec(name="scout_2", observation_size=7, action=Discrete(5, relaxed=True), side="lone"),
+    AgentSpec(
+        name="scout_2",
+        observation_size=7,
+        action=Discrete(5, relaxed=True),
+        side="lone",
+        always_zero=ZEROS,
+    ),
 )
 SEED = 11
 
@@ -61,6 +70,31 @@ def test_the_fused_kernel_computes_the_losses_that_the_algorithm_states(
         scale = np.abs(stated[agent]).max()
         assert scale > 1e-3
         np.testing.assert_allclose(fused[agent], stated[agent], rtol=0, atol=2e-5 * scale)
+
+
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_leaving_out_entries_that_are_always_zero_changes_no_update(kind: type[MADDPG]) -> None:
+    config = kind(batch_size=100, hidden=33, ddpg_sides=("lone",))
+    declared, rows = layout_of(AGENTS), minibatch(100)
+    undeclared = tuple(replace(agent, always_zero=()) for agent in AGENTS)
+    whole = np.zeros((100, layout_of(undeclared).row_size), np.float32)
+    for part in ("observation", "next_observation"):
+        stored = rows[:, getattr(declared, part)]
+        whole[:, getattr(layout_of(undeclared), part)] = declared.whole(stored)
+    for part in ("action", "reward", "terminated", "alive"):
+        whole[:, getattr(layout_of(undeclared), part)] = rows[:, getattr(declared, part)]
+    updates = [
+        dict(
+            config.make(EnvironmentSpec(agents=agents), seed=SEED, device="cpu").gradients.compute(
+                batch, range(4), iteration=3
+            )
+        )
+        for agents, batch in ((AGENTS, rows), (undeclared, whole))
+    ]
+    for agent in range(4):
+        left_out, multiplied = updates[0][agent], updates[1][agent]
+        np.testing.assert_allclose(left_out, multiplied, rtol=0, atol=1e-6)
+        assert not left_out[multiplied == 0].any()
 
 
 @pytest.mark.parametrize("samples", ["resets", "episodes"])

@@ -55,6 +55,33 @@ def test_any_number_of_agents_adversaries_and_landmarks_plays(
     assert np.isfinite(step.reward).all()
 
 
+@pytest.mark.parametrize(
+    ("name", "params"),
+    [
+        ("cooperative_navigation", {"agents": 1}),
+        ("cooperative_navigation", {"agents": 5}),
+        ("keep_away", {"agents": 5, "landmarks": 2}),
+        ("keep_away", {"agents": 5, "landmarks": 4}),
+        ("physical_deception", {"agents": 4}),
+        ("predator_prey", {"agents": 4}),
+        ("rover_tower", {"agents": 6}),
+        ("speaker_listener", {}),
+    ],
+)
+def test_every_entry_that_is_not_declared_always_zero_takes_other_values(
+    name: str, params: dict[str, Any]
+) -> None:
+    environment = make_environment(name, copies=20, **params)
+    seen = environment.reset(range(20), range(20)).any(axis=0)
+    generator = np.random.default_rng(0)
+    actions = sum(agent.action.size for agent in environment.agents)
+    for _ in range(10):
+        seen |= environment.step(generator.random((20, actions), np.float32)).observation.any(0)
+    own = np.split(seen, np.cumsum([agent.observation_size for agent in environment.agents])[:-1])
+    for agent, taken in zip(environment.agents, own, strict=True):
+        assert agent.live == tuple(np.flatnonzero(taken))
+
+
 @pytest.mark.parametrize("agents", [2, 6, 32, 64])
 def test_any_even_number_of_rovers_and_towers_plays(agents: int) -> None:
     environment = make_environment("rover_tower", agents=agents, copies=3)

@@ -154,7 +154,8 @@ numbers = st.floats(allow_nan=False, width=64)
 specs = st.builds(
     AgentSpec,
     name=st.text(max_size=10),
-    observation_size=st.integers(1, 1000),
+    observation_size=st.integers(4, 1000),
+    always_zero=st.sets(st.integers(0, 3), max_size=3).map(lambda zeros: tuple(sorted(zeros))),
     action=st.one_of(
         st.builds(Discrete, st.integers(1, 100), st.booleans()),
         st.lists(st.tuples(numbers, numbers), min_size=1, max_size=4).map(

@@ -80,7 +80,7 @@ class Learner:
             iteration: Keys the draws.
         """
         networks = self._team.networks
-        data = self._transitions(torch.from_numpy(batch), iteration)
+        data = self._transitions(batch, iteration)
         leaves = {name: own.rows.online.detach().requires_grad_() for name, own in networks.items()}
         gradients = [torch.zeros_like(leaf) for leaf in leaves.values()]
         length = self._chunk_length(data.observation)
@@ -94,16 +94,20 @@ class Learner:
         for own, gradient in zip(networks.values(), gradients, strict=True):
             own.step(gradient, self._adam, count=self._steps, clip_norm=self._config.clip_norm)
 
-    def _transitions(self, rows: Tensor, iteration: int) -> EntityTransitions:
-        layout, parser = self._layout, self._team.parser
+    def _transitions(self, batch: FloatArray, iteration: int) -> EntityTransitions:
+        layout, parser, rows = self._layout, self._team.parser, torch.from_numpy(batch)
+        observation, next_observation = (
+            parser.parse(torch.from_numpy(layout.whole(batch[:, part])))
+            for part in (layout.observation, layout.next_observation)
+        )
         action = rows[:, layout.action].view(len(rows), layout.agents, -1)
         generator = stream(self._seed, "update", iteration)
         (noise,) = self._team.head.draw([generator], (2, *action.shape))
         return EntityTransitions(
-            parser.parse(rows[:, layout.observation]),
+            observation,
             action,
             rows[:, layout.reward],
-            parser.parse(rows[:, layout.next_observation]),
+            next_observation,
             torch.from_numpy(noise),
         )
 

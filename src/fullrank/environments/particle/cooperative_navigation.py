@@ -18,6 +18,8 @@ from fullrank.environments.particle.world import Body
 
 AGENT = Body(kind="agent", size=0.15, collides=True, acceleration=5.0)
 LANDMARK = Body(kind="landmark", size=0.05)
+MESSAGE = 2
+"""Entries of a message."""
 
 
 @register("cooperative_navigation")
@@ -36,12 +38,14 @@ class Navigation(ParticleEnvironment):
     """E copies of the task."""
 
     def __init__(self, agents: int, *, copies: int, horizon: int) -> None:
-        specs = group("agent", agents, observation=6 * agents, side="team")
+        seen, silence = 4 + 2 * agents + 2 * (agents - 1), MESSAGE * (agents - 1)
+        mute = range(seen, seen + silence)
+        specs = group("agent", agents, observation=mute.stop, always_zero=mute, side="team")
         super().__init__(
             specs, [AGENT] * agents + [LANDMARK] * agents, copies=copies, horizon=horizon
         )
         self._others = others(agents)
-        self._silence = np.zeros((1, 2 * (agents - 1), copies))
+        self._silence = np.zeros((1, silence, copies))
 
     def begin(self, copy: int, generator: np.random.Generator) -> Array:
         """Place agents and landmarks uniformly."""
@@ -50,7 +54,7 @@ class Navigation(ParticleEnvironment):
     def observe(self, out: FloatArray) -> None:
         """Own velocity and position, relative positions of landmarks and others, silence.
 
-        The last 2 (M - 1) entries are the messages of the others, who are mute in this task.
+        The silence are the messages of the others, who are mute in this task.
         """
         world, m = self.world, len(self.agents)
         write(

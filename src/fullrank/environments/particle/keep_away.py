@@ -55,10 +55,12 @@ class Pushing(GoalEnvironment):
         agents = good + adversaries
         self._goal_colours, colours = _colours(landmarks)
         seen = 2 + 2 * landmarks + 2 * (agents - 1)
+        before = 2 + 2 + colours.shape[1] + 2 * landmarks
+        black = (before + np.flatnonzero(colours.ravel() == 0)).tolist()
         observed = 2 + colours.shape[1] + colours.size
         specs = [
             *group("adversary", adversaries, observation=seen),
-            *group("good", good, observation=seen + observed),
+            *group("good", good, observation=seen + observed, always_zero=black),
         ]
         bodies = [ADVERSARY] * adversaries + [AGENT] * good + [LANDMARK] * landmarks
         super().__init__(specs, bodies, landmarks=landmarks, copies=copies, horizon=horizon)

@@ -1,5 +1,7 @@
 """Sides of a team: sizes and names."""
 
+from collections.abc import Iterable
+
 from fullrank.common.errors import ConfigError
 from fullrank.environments.base import AgentSpec, Discrete
 
@@ -8,12 +10,32 @@ MOVES = Discrete(5, relaxed=True)
 
 
 def group(
-    name: str, number: int, *, observation: int, action: Discrete = MOVES, side: str | None = None
+    name: str,
+    number: int,
+    *,
+    observation: int,
+    always_zero: Iterable[int] = (),
+    action: Discrete = MOVES,
+    side: str | None = None,
 ) -> list[AgentSpec]:
-    """Agents ``name_0``, ``name_1``, ...; their side is ``name`` unless it is given."""
+    """Agents ``name_0``, ``name_1``, ...
+
+    Args:
+        name: Prefix of their names.
+        number: Number of agents.
+        observation: Number of entries of an observation.
+        always_zero: Entries of an observation that are always zero, ascending.
+        action: Action of each agent.
+        side: Side of the agents; None: ``name``.
+    """
+    zeros = tuple(always_zero)
     return [
         AgentSpec(
-            name=f"{name}_{i}", observation_size=observation, action=action, side=side or name
+            name=f"{name}_{i}",
+            observation_size=observation,
+            action=action,
+            side=side or name,
+            always_zero=zeros,
         )
         for i in range(number)
     ]

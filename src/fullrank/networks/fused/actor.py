@@ -19,7 +19,7 @@ class FusedActor(MemorylessActor):
 
     Args:
         groups: All agents, with the current parameters.
-        layout: Layout of joint observations and actions.
+        layout: Layout of joint actions.
         kernel: Kernel of the matrix products.
         seed: Keys the exploration.
     """
@@ -28,7 +28,9 @@ class FusedActor(MemorylessActor):
         self, groups: Sequence[NetworkGroup], layout: Layout, *, kernel: Kernel, seed: int
     ) -> None:
         super().__init__(layout.action_sizes, seed=seed)
-        self._groups, self._layout, self._kernel = groups, layout, kernel
+        self._groups, self._kernel = groups, kernel
+        acting = (group.action_index - layout.action.start for group in groups)
+        self._action_rows = [rows.flatten() for rows in acting]
 
     def _act(
         self, observation: FloatArray, available: BoolArray | None, choose: Choose
@@ -36,24 +38,22 @@ class FusedActor(MemorylessActor):
         with self._kernel.active():
             copies = len(observation)
             device = self._groups[0].rows.online.device
-            joint = torch.empty(self._layout.action.stop, copies, device=device)
-            seen = torch.from_numpy(np.require(observation, requirements="W"))
-            joint[: self._layout.action.start] = seen.t()
+            seen = torch.from_numpy(np.require(observation, requirements="W")).to(device).t()
+            joint = torch.empty(sum(self._action_sizes), copies, device=device)
             if available is not None:
                 allowed = torch.from_numpy(available).to(device).t()
-            for group in self._groups:
-                outputs = self._outputs(group, joint)
+            for group, rows in zip(self._groups, self._action_rows, strict=True):
+                outputs = self._outputs(group, seen)
                 if available is not None:
-                    mask = allowed[group.action_index - self._layout.action.start]
-                    outputs = group.head.mask(outputs, mask)
+                    outputs = group.head.mask(outputs, allowed[rows].view_as(outputs))
                 actions = choose(group.head, outputs)
-                joint.index_copy_(0, group.action_index.flatten(), actions.flatten(0, 1))
-            return np.ascontiguousarray(joint[self._layout.action].t().cpu().numpy())
+                joint.index_copy_(0, rows, actions.flatten(0, 1))
+            return np.ascontiguousarray(joint.t().cpu().numpy())
 
-    def _outputs(self, group: NetworkGroup, joint: Tensor) -> Tensor:
+    def _outputs(self, group: NetworkGroup, seen: Tensor) -> Tensor:
         """Compute the outputs of a group's policies, shape (agents, action size, copies)."""
-        agents, copies = len(group.agents), joint.shape[1]
-        own = joint.index_select(0, group.observation_index.flatten()).view(agents, -1, copies)
+        agents, copies = len(group.agents), seen.shape[1]
+        own = seen.index_select(0, group.whole_index.flatten()).view(agents, -1, copies)
         below = own.new_empty(agents, group.policy.hidden, copies)
         outputs = own.new_empty(agents, group.policy.outputs, copies)
         policy = group.policy.weights(group.rows.online)

@@ -21,10 +21,11 @@ class Buffers:
         value: Q, shape (units, 1, columns).
         outputs: Outputs of the policies, shape (units, action size, columns).
         action_weights: Columns of the critics' first layer that multiply the own action.
-        affine_gradient: Gradient at [W | b] of the critics' first layer; spread if mean-field.
+        affine_gradient: Gradient at [W | b] of the critics' first layer as it is multiplied.
         folded: The same gradient in the shape of the critics' parameters.
         critic_gradient: Gradients at layers 2 and 3 of the critics.
-        policy_gradient: Gradient at each layer of the policies.
+        policy_gradient: Gradient at each layer of the policies, the first as it is multiplied.
+        folded_policy: Gradient at W of the policies' first layer in the shape of the parameters.
         bias_gradient: Gradient at all biases outside ``affine_gradient``, shape (units, biases).
         gradient: Flat rows in the parameters' order, which ``clipper`` fills.
         clipper: Clips the gradients of all layers into ``gradient``.
@@ -40,11 +41,13 @@ class Buffers:
         self.value = torch.empty(units, 1, columns, device=device)
         self.outputs = torch.empty(units, actions, columns, device=device)
         self.action_weights = torch.empty(units, hidden, actions, device=device)
-        self.folded = torch.empty(units, hidden, group.critic.inputs + 1, device=device)
+        self.folded = torch.zeros(units, hidden, group.critic.inputs + 1, device=device)
         self.affine_gradient = self.folded
-        self._joint = (units, hidden, group.layout.action.stop + 1)
-        if group.critic_input is CriticInput.MEAN_FIELD:
-            self.affine_gradient = self.folded.new_empty(self._joint)
+        mean_field = group.critic_input is CriticInput.MEAN_FIELD
+        width = group.layout.action.stop + 1 if mean_field else group.critic_width
+        self._multiplied = (units, hidden, width)
+        if mean_field or group.critic_columns is not None:
+            self.affine_gradient = self.folded.new_empty(self._multiplied)
         layers = (*group.critic.layers, *group.policy.layers)
         outputs = [layer.outputs for layer in layers[1:]]
         self.bias_gradient = torch.zeros(units, sum(outputs), device=device)
@@ -54,6 +57,11 @@ class Buffers:
             for layer, bias in zip(layers[1:], biases, strict=True)
         ]
         self.critic_gradient, self.policy_gradient = upper[:2], upper[2:]
+        self.folded_policy = self.policy_gradient[0].weight
+        if group.policy_columns is not None:
+            self.folded_policy.zero_()
+            first = self.folded_policy.new_empty(units, hidden, group.policy_width)
+            self.policy_gradient[0] = self.policy_gradient[0]._replace(weight=first)
         self.gradient = torch.zeros(units, group.rows.online.shape[1], device=device)
         self.clipper = Clipper(
             (parts(self.folded), *upper),
@@ -63,15 +71,21 @@ class Buffers:
 
     @cached_property
     def spread(self) -> tuple[Tensor, Tensor]:
-        """Return buffers for the spread first layers of mean-field critics and their targets."""
-        return self.folded.new_empty(self._joint), self.folded.new_empty(self._joint)
+        """Return buffers for the first layers of critics and their targets as multiplied."""
+        shape = self._multiplied
+        return self.folded.new_empty(shape), self.folded.new_empty(shape)
+
+    @cached_property
+    def policies(self) -> tuple[Tensor, Tensor]:
+        """Return buffers for W of the first layers of policies and targets as multiplied."""
+        first = self.policy_gradient[0].weight
+        return torch.empty_like(first), torch.empty_like(first)
 
     @cached_property
     def seen(self) -> Tensor:
-        """Return a buffer for local critic inputs and ones, shape (units, inputs + 1, columns)."""
+        """Return a buffer for local critic inputs and ones, shape (columns, units x width)."""
         units, _, columns = self.value.shape
-        inputs = self.folded.shape[2]
-        return torch.empty(units, inputs, columns, device=self.value.device)
+        return self.value.new_empty(columns, units * self._multiplied[2])
 
     @cached_property
     def parameters(self) -> tuple[Tensor, Tensor]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
+from fullrank.networks.fused.gather_index import LiveColumns
 from fullrank.replay.layout import Layout
 
 
@@ -50,7 +51,7 @@ class MeanField:
     G at W T is then folded to G T', the gradient at W.
 
     Args:
-        layout: Layout of a transition.
+        layout: Layout of a transition; entries of observations that are always zero are left out.
         agents: Agents of the units; their actions have equal sizes.
         device: Device of the layers.
     """
@@ -63,7 +64,9 @@ class MeanField:
         share = 1.0 / max(layout.agents - 1, 1)
         own, self._widest = int(sizes[agents[0]]), int(sizes.max())
         self._agents, self._observed = layout.agents, layout.observation.stop
-        self._own = slice(self._observed, self._observed + own)
+        self._live = LiveColumns(layout.live.tolist())
+        first = sum(layout.observation_sizes)
+        self._own = slice(first, first + own)
         self._mean = slice(self._own.stop, self._own.stop + self._widest)
         source = torch.where(mine, self._own.start + entry, self._mean.start + entry)
         self._source = source.to(device)
@@ -74,7 +77,7 @@ class MeanField:
 
     def spread(self, first: Tensor, out: Tensor) -> None:
         """Expand the layer, (units, hidden, seen + 1), to W T for joint inputs, (.., joint + 1)."""
-        out[:, :, : self._observed] = first[:, :, : self._observed]
+        self._live.spread(first, out)
         actions = first.gather(2, self._source.expand(-1, first.shape[1], -1))
         torch.mul(actions, self._scale, out=out[:, :, self._observed : -1])
         out[:, :, -1] = first[:, :, -1]
@@ -82,7 +85,7 @@ class MeanField:
     def fold(self, gradient: Tensor, out: Tensor) -> None:
         """Reduce the gradient, (units, hidden, joint + 1), to G T' at the layer, (.., seen + 1)."""
         units, hidden, _ = gradient.shape
-        out[:, :, : self._observed] = gradient[:, :, : self._observed]
+        self._live.fold(gradient, out)
         actions = gradient[:, :, self._observed : -1]
         out[:, :, self._own] = actions.gather(2, self._own_columns.expand(-1, hidden, -1))
         by_agent = actions.new_zeros(units, hidden, self._agents * self._widest)

@@ -1,7 +1,8 @@
-"""Selection of the same rows from many tensors."""
+"""Selection of the same rows, or the same columns, from many tensors."""
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,9 +28,39 @@ class GatherIndex:
         """Return the rows of a tensor, for reading only."""
         return tensor.index_select(0, self._index) if self._span is None else tensor[self._span]
 
+    def columns_of(self, tensor: Tensor) -> Tensor:
+        """Return the columns of a matrix with these indices, for reading only."""
+        return tensor.index_select(1, self._index) if self._span is None else tensor[:, self._span]
+
     def put(self, tensor: Tensor, values: Tensor) -> None:
         """Overwrite the rows of a tensor."""
         if self._span is None:
             tensor.index_copy_(0, self._index, values)
         else:
             tensor[self._span] = values
+
+
+class LiveColumns:
+    """Columns of first layers that multiply inputs which are not always zero.
+
+    Args:
+        columns: Indices of these columns, ascending.
+    """
+
+    def __init__(self, columns: Sequence[int]) -> None:
+        starts = [i for i, c in enumerate(columns) if i == 0 or c != columns[i - 1] + 1]
+        lengths = np.diff([*starts, len(columns)]).tolist()
+        self._runs = [
+            (slice(columns[i], columns[i] + length), slice(i, i + length))
+            for i, length in zip(starts, lengths, strict=True)
+        ]
+
+    def spread(self, first: Tensor, out: Tensor) -> None:
+        """Copy the columns of layers, (units, outputs, inputs), side by side."""
+        for source, place in self._runs:
+            out[:, :, place] = first[:, :, source]
+
+    def fold(self, gradient: Tensor, out: Tensor) -> None:
+        """Copy the gradient at these columns into that at the layers; other columns stay."""
+        for place, source in self._runs:
+            out[:, :, place] = gradient[:, :, source]

@@ -112,15 +112,18 @@ def _is_steady(kernel: Kernel, outputs: int, inputs: int, columns: int) -> bool:
         torch.from_numpy(generator.standard_normal(shape)).float() for shape in shapes
     )
 
-    def product(first: int, last: int) -> Tensor:
-        out = torch.zeros(last - first, outputs, columns)
-        kernel.shared_product(weights[first:last], shared, out)
-        return out
+    def steady(right: Tensor) -> bool:
+        def product(first: int, last: int) -> Tensor:
+            out = torch.zeros(last - first, outputs, columns)
+            kernel.shared_product(weights[first:last], right, out)
+            return out
 
-    with kernel.active():
         together = product(0, units)
         companies = combinations(range(units + 1), 2)
         return all(torch.equal(product(*span), together[slice(*span)]) for span in companies)
+
+    with kernel.active():  # gradients read rows, first layers their transpose
+        return steady(shared) and steady(shared.t().contiguous().t())
 
 
 @cache

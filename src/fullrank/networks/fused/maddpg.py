@@ -101,10 +101,11 @@ class FusedMADDPG(FusedGradients):
                     unit_batch, "target_action", iteration, size=data.size, width=data.width
                 )
                 buffers = unit_batch.buffers
+                unit_batch.prepare_targets()
                 for block, part in zip(
                     data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True
                 ):
-                    own = unit_batch.own(block.next_joint)
+                    own = unit_batch.own(block.next_rows)
                     outputs = forward(
                         unit_batch.target_policy, own, buffers.policy, buffers.outputs
                     )
@@ -132,7 +133,7 @@ class FusedMADDPG(FusedGradients):
             check_cancelled()
             self._critic_gradient(unit_batch, block, expected, weight, beta=beta)
             check_cancelled()
-            own = unit_batch.own(block.joint)
+            own = unit_batch.own(block.joint_rows)
             replayed = unit_batch.action_rows.of(block.joint).view_as(unit_batch.buffers.outputs)
             self._policy_gradient(unit_batch, own, replayed, part, weight=weight, beta=beta)
         check_cancelled()
@@ -141,7 +142,7 @@ class FusedMADDPG(FusedGradients):
     def _expected_return(self, unit_batch: UnitBatch, block: ColumnBlock) -> Tensor:
         """Compute r_i + discount (1 - terminated_i) Q'_i(s', a'), shape (units, 1, columns)."""
         critic, buffers = unit_batch.target_critic, unit_batch.buffers
-        self._first_layer(unit_batch, critic.affine, block.next_joint, out=buffers.critic.h1)
+        self._first_layer(unit_batch, critic.affine, block.next_rows, out=buffers.critic.h1)
         value = upper(critic, buffers.critic.h1, buffers.critic, buffers.value)
         reward, continues = (
             unit_batch.agent_rows.of(part) for part in (block.reward, block.continues)
@@ -159,22 +160,27 @@ class FusedMADDPG(FusedGradients):
     ) -> None:
         """Accumulate the critics' gradients; leave their first pre-activation in ``first``."""
         buffers = unit_batch.buffers
-        self._first_layer(unit_batch, unit_batch.critic.affine, block.joint, out=buffers.first)
+        seen = self._first_layer(
+            unit_batch, unit_batch.critic.affine, block.joint_rows, out=buffers.first
+        )
         value = upper(unit_batch.critic, buffers.first, buffers.critic, buffers.value)
         error = value.sub_(expected).mul_(weight).mul_(2.0)
         backward(unit_batch.critic, error, buffers.critic)
         below, affine = buffers.critic.below, buffers.affine_gradient
         if unit_batch.local:
-            affine.baddbmm_(below, buffers.seen.transpose(1, 2), beta=beta)
+            affine.baddbmm_(below, seen.transpose(1, 2), beta=beta)
         else:
             self.kernel.shared_product(below, block.joint_rows, affine, beta=beta)
         buffers.critic.upper_gradients(error, *buffers.critic_gradient, beta=beta)
 
     def _first_layer(
-        self, unit_batch: UnitBatch, weights: Tensor, joint: Tensor, *, out: Tensor
-    ) -> None:
-        """Compute the pre-activation of the critics' first layer."""
+        self, unit_batch: UnitBatch, weights: Tensor, joint_rows: Tensor, *, out: Tensor
+    ) -> Tensor:
+        """Compute the pre-activation of the critics' first layer; return the critics' input."""
         if unit_batch.local:
-            torch.bmm(weights, unit_batch.seen(joint), out=out)
-        else:
-            self.kernel.shared_product(weights, joint, out)
+            seen = unit_batch.seen(joint_rows)
+            torch.bmm(weights, seen, out=out)
+            return seen
+        joint = joint_rows.t()
+        self.kernel.shared_product(weights, joint, out)
+        return joint

@@ -1,8 +1,9 @@
-"""A minibatch of packed transitions, transposed block by block so that a column is a transition.
+"""A minibatch of packed transitions in blocks, in which a column is a transition.
 
-All critics read the same joint input, so it is built once. A block is a run of transitions short
-enough that intermediate results stay in cache. Its columns are padded with zeros to a multiple of
-16; padding has weight 0.
+All critics read the same joint input, so it is built once. It lies in memory as transitions do, row
+by row; products read it transposed at no cost. A block is a run of transitions short enough that
+intermediate results stay in cache. Its columns are padded with zeros to a multiple of 16; padding
+has weight 0.
 """
 
 import numpy as np
@@ -32,9 +33,10 @@ class ColumnBlock:
     """Preallocated buffers for one block; D = entries of all observations and all actions.
 
     Attributes:
-        joint: (observations, actions, ones), shape (D + 1, columns).
-        joint_rows: Transpose of ``joint``, with aligned rows.
-        next_joint: (next observations, target actions, ones); the caller writes the actions.
+        joint_rows: (observations, actions, ones), shape (columns, D + 1), with aligned rows.
+        joint: View of its transpose, shape (D + 1, columns).
+        next_rows: (next observations, target actions, ones); the caller writes the actions.
+        next_joint: View of its transpose.
         reward: Rewards, shape (M, 1, columns), like the following attributes.
         continues: 1 where the agent did not reach a terminal state, else 0.
         weight: 1 / number of transitions in which the agent acted; 0 where it did not act.
@@ -45,23 +47,17 @@ class ColumnBlock:
         self.reward, self.continues, self.weight, self.acts_next = facts.unsqueeze(2)
         self._joint, self._next = slice(0, layout.action.stop), layout.next_observation
         inputs, columns = layout.action.stop + 1, facts.shape[2]
-        self.joint = torch.zeros(inputs, columns, device=device)
-        self.next_joint = torch.zeros(inputs, columns, device=device)
-        self.next_joint[-1] = 1.0
-        padded = torch.zeros(columns, aligned(inputs), device=device)
-        self.joint_rows = padded[:, :inputs]
-        self.joint_rows[:, -1] = 1.0
-        self._observed = self.next_joint[: layout.observation.stop]
+        padded = torch.zeros(2, columns, aligned(inputs), device=device)
+        padded[:, :, inputs - 1] = 1.0
+        self.joint_rows, self.next_rows = padded[:, :, :inputs]
+        self.joint, self.next_joint = self.joint_rows.t(), self.next_rows.t()
+        self._observed = self.next_rows[:, layout.observation]
 
     def load(self, rows: Tensor) -> None:
         """Copy the joint parts of packed transitions, shape (<= columns, row_size)."""
         size = rows.shape[0]
-        # Stage the copy in rows that are in cache, to avoid strided access.
-        staged = self.joint_rows[:, : self._observed.shape[0]]
-        staged[:size] = rows[:, self._next]
-        self._observed.copy_(staged.t())
         self.joint_rows[:size, :-1] = rows[:, self._joint]
-        self.joint.copy_(self.joint_rows.t())
+        self._observed[:size] = rows[:, self._next]
 
 
 class Minibatch:

@@ -12,6 +12,7 @@ from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec
 from fullrank.networks.fused.critic_input import CriticInput, critic_inputs
+from fullrank.networks.fused.gather_index import LiveColumns
 from fullrank.networks.fused.mlp import Mlp
 from fullrank.networks.heads import Head, make_head
 from fullrank.networks.parameters import ParameterGroup
@@ -40,7 +41,10 @@ def networks(
 
 
 class NetworkGroup(ParameterGroup):
-    """Agents with equal observation size, equal action specification and equal kind of critic.
+    """Agents with equal observations, equal action specification and equal kind of critic.
+
+    Joint inputs are without the entries of observations that are always zero; networks have weights
+    for these, which get no gradient.
 
     Attributes:
         layout: Layout of a transition.
@@ -48,7 +52,12 @@ class NetworkGroup(ParameterGroup):
         critic_input: Kind of the critics' input.
         critic: Critic, whose inputs depend on ``critic_input``.
         policy: Policy, whose input is the agent's own observation.
+        critic_columns: Columns of the critics' first layer [W | b] that are multiplied; None: all.
+        critic_width: Number of columns of the matrices that multiply the inputs of critics.
+        policy_columns: Columns of the policies' first W that are multiplied; None: all.
+        policy_width: Number of these columns.
         observation_index: Rows of each agent's own observation in a joint input.
+        whole_index: Rows of each agent's observation in a whole joint observation.
         action_index: Rows of each agent's own action in a joint input.
         critic_index: Rows of each agent's own observation, own action and ones in a joint input.
         lone: Whether each unit is computed by itself. Matrices of one column, and narrow ones whose
@@ -71,7 +80,16 @@ class NetworkGroup(ParameterGroup):
         self.critic, self.policy = networks(
             layout, agents[0], hidden=hidden, critic_input=critic_input, neighbours=neighbours
         )
-        widths = self.policy.inputs, self.policy.hidden, self.policy.outputs
+        live, local = layout.live_of(agents[0]), critic_input is CriticInput.LOCAL
+        seen, unseen = (live, self.policy.inputs) if local else (layout.live, layout.whole_size)
+        rest = range(unseen, self.critic.inputs + 1)
+        self.policy_width, self.critic_width = len(live), len(seen) + len(rest)
+        self.policy_columns = self.critic_columns = None
+        if len(live) < self.policy.inputs:
+            self.policy_columns = LiveColumns(live.tolist())
+        if len(seen) < unseen:
+            self.critic_columns = LiveColumns([*seen.tolist(), *rest])
+        widths = self.policy_width, self.policy.hidden, self.policy.outputs
         self.lone = widths[0] == 1 or (min(widths) < NARROW and hidden % NARROW > 0)
         columns = {
             role: slice(network.start, network.end)
@@ -82,6 +100,9 @@ class NetworkGroup(ParameterGroup):
         observed = torch.stack([every[layout.observation_of(agent)] for agent in agents])
         ones = every[-1:].expand(len(agents), 1)
         self.observation_index = observed
+        sizes = layout.observation_sizes
+        whole = torch.split(torch.arange(layout.whole_size, device=device), [*sizes])
+        self.whole_index = torch.stack([whole[agent] for agent in agents])
         self.action_index = torch.stack(
             [every[layout.action][layout.action_of(agent)] for agent in agents]
         )
@@ -130,7 +151,7 @@ def make_groups(
     """
     shapes: dict[object, list[int]] = {}
     for agent, spec in enumerate(specs):
-        shape = (spec.observation_size, spec.action, critic_inputs[agent])
+        shape = (spec.observation_size, spec.always_zero, spec.action, critic_inputs[agent])
         shapes.setdefault(shape, []).append(agent)
     groups = tuple(
         NetworkGroup(

@@ -7,11 +7,16 @@ from torch import Tensor
 
 from fullrank.networks.fused.buffers import Buffers
 from fullrank.networks.fused.critic_input import CriticInput, MeanField
-from fullrank.networks.fused.gather_index import GatherIndex, consecutive
+from fullrank.networks.fused.gather_index import GatherIndex, LiveColumns, consecutive
+from fullrank.networks.fused.mlp import Weights
 from fullrank.networks.fused.network_group import NetworkGroup
 
 ENTRIES = {"cpu": 280_000, "cuda": 2**25}
 """Entries of one activation, units x hidden x columns; a core's cache holds several of them."""
+
+NARROW_INPUTS = 16
+"""Inputs of a unit from which MKL gives products with its matrix and with the transpose equal bits;
+narrower matrices are few bytes to turn."""
 
 KEPT = 256
 """Maximum number of unit batches kept: learners' rows change only with the code."""
@@ -27,7 +32,7 @@ class UnitBatch:
         agents: Agents of the units; the last may be repeated.
         buffers: Buffers of this width, shared with other batches.
         critic, policy, target_critic, target_policy: Weights of the units' networks; ``prepare``
-            spreads ``affine`` of mean-field critics.
+            and ``prepare_targets`` write first layers that differ from those of the parameters.
         agent_rows: Rows of the units in tensors indexed by agent.
         action_rows: Rows of the own actions in a joint input, flat.
         action_columns: Index of the own actions among the columns of the critics' first layer.
@@ -51,24 +56,30 @@ class UnitBatch:
         self.target_critic = group.critic.weights(target)
         self.target_policy = group.policy.weights(target)
         own_rows = group.observation_index[self._index].flatten()
-        self._own_rows = GatherIndex(own_rows.tolist(), online.device)
+        self._own_columns = GatherIndex(own_rows.tolist(), online.device)
         actions = group.action_index[self._index]
         self.action_rows = GatherIndex(actions.flatten().tolist(), online.device)
         self.agent_rows = GatherIndex(self.agents, online.device)
         columns, self.local = actions, group.critic_input is CriticInput.LOCAL
         if self.local:
-            self._critic_rows = group.critic_index[self._index].flatten()
-            inputs = torch.arange(group.critic.inputs, device=online.device)
-            own = slice(group.policy.inputs, group.policy.inputs + group.policy.outputs)
+            self._critic_columns = group.critic_index[self._index].flatten()
+            inputs = torch.arange(group.critic_width, device=online.device)
+            own = slice(group.policy_width, group.policy_width + group.policy.outputs)
             columns = inputs[own].expand(len(rows), -1)
         self.action_columns = columns.unsqueeze(1).expand(-1, group.critic.hidden, -1)
-        self._mean_field: MeanField | None = None
+        self._critic_map: MeanField | LiveColumns | None = group.critic_columns
         if group.critic_input is CriticInput.MEAN_FIELD:
-            self._mean_field = MeanField(group.layout, self.agents, online.device)
-            self._tied = self.critic.affine, self.target_critic.affine
+            self._critic_map = MeanField(group.layout, self.agents, online.device)
+        self._critics = self.critic.affine, self.target_critic.affine
+        if self._critic_map is not None:
             critic, target_critic = buffers.spread
             self.critic = self.critic._replace(affine=critic)
             self.target_critic = self.target_critic._replace(affine=target_critic)
+        self._policies = self.policy.first.weight, self.target_policy.first.weight
+        if group.policy_columns is not None:
+            first, target_first = buffers.policies
+            self.policy = _with_first(self.policy, first)
+            self.target_policy = _with_first(self.target_policy, target_first)
 
     def refresh(self) -> None:
         """Copy the current parameters, unless the weights are views of them."""
@@ -77,30 +88,50 @@ class UnitBatch:
             torch.index_select(self.group.rows.online, 0, self._index, out=online)
             torch.index_select(self.group.rows.target, 0, self._index, out=target)
 
+    def prepare_targets(self) -> None:
+        """Prepare the target policies' first layers for the products."""
+        if self.group.policy_columns is not None:
+            self.group.policy_columns.spread(self._policies[1], self.buffers.policies[1])
+
     def prepare(self) -> None:
-        """Prepare the critics' first layers for the products, and zero the bias gradients."""
+        """Prepare the other first layers for the products, and zero the bias gradients."""
         self.buffers.bias_gradient.zero_()
-        if self._mean_field is not None:
-            for tied, spread in zip(self._tied, self.buffers.spread, strict=True):
-                self._mean_field.spread(tied, out=spread)
+        if self.group.policy_columns is not None:
+            self.group.policy_columns.spread(self._policies[0], self.buffers.policies[0])
+        if self._critic_map is not None:
+            for first, spread in zip(self._critics, self.buffers.spread, strict=True):
+                self._critic_map.spread(first, spread)
         torch.gather(self.critic.affine, 2, self.action_columns, out=self.buffers.action_weights)
 
     def clipped(self) -> Tensor:
         """Clip the gradients variable by variable, into flat rows in the parameters' order."""
-        if self._mean_field is not None:
-            self._mean_field.fold(self.buffers.affine_gradient, out=self.buffers.folded)
-        self.buffers.clipper.clip()
+        buffers = self.buffers
+        if self._critic_map is not None:
+            self._critic_map.fold(buffers.affine_gradient, buffers.folded)
+        if self.group.policy_columns is not None:
+            first = buffers.policy_gradient[0].weight
+            self.group.policy_columns.fold(first, buffers.folded_policy)
+        buffers.clipper.clip()
         return self.buffers.gradient
 
-    def own(self, joint: Tensor) -> Tensor:
+    def own(self, joint_rows: Tensor) -> Tensor:
         """Select the own observations from a joint input, shape (units, own, columns)."""
-        return self._own_rows.of(joint).view(len(self.agents), -1, joint.shape[1])
+        return self._by_unit(self._own_columns.columns_of(joint_rows))
 
-    def seen(self, joint: Tensor) -> Tensor:
-        """Select the input of local critics, with ones, shape (units, inputs + 1, columns)."""
-        flat = self.buffers.seen.view(-1, joint.shape[1])
-        torch.index_select(joint, 0, self._critic_rows, out=flat)
-        return self.buffers.seen
+    def seen(self, joint_rows: Tensor) -> Tensor:
+        """Select the input of local critics, with ones, shape (units, width, columns)."""
+        torch.index_select(joint_rows, 1, self._critic_columns, out=self.buffers.seen)
+        return self._by_unit(self.buffers.seen)
+
+    def _by_unit(self, rows: Tensor) -> Tensor:
+        """View rows whose columns lie unit by unit as (units, entries, rows); copy narrow ones."""
+        by_unit = torch.unflatten(rows, 1, (len(self.agents), -1)).permute(1, 2, 0)
+        return by_unit.contiguous() if by_unit.shape[1] < NARROW_INPUTS else by_unit
+
+
+def _with_first(policy: Weights, weight: Tensor) -> Weights:
+    """Replace W of the first layer."""
+    return policy._replace(first=policy.first._replace(weight=weight))
 
 
 class UnitBatches:

@@ -43,7 +43,7 @@ def learner_of(world: Environment, team: Team, *, discount: float = 0.95) -> Lea
 
 def values(team: Team, learner: Learner, rows: FloatArray) -> Tensor:
     """Values of transitions by the critics, shape (M, B)."""
-    data = learner._transitions(torch.from_numpy(rows), 0)
+    data = learner._transitions(rows, 0)
     joint = data.observation.with_actions(data.action)
     parameters = {name: own.rows.online for name, own in team.networks.items()}
     others = team.encode(parameters["encoder"], joint)
@@ -75,7 +75,7 @@ def test_what_targets_say_of_the_next_state_is_discounted() -> None:
     critics = team.networks["critic"].rows.target
     critics.zero_()
     critics[:, -1] = torch.arange(9.0)  # the bias of the value
-    expected = learner._expected(learner._transitions(torch.from_numpy(rows), 0))
+    expected = learner._expected(learner._transitions(rows, 0))
     reward = torch.from_numpy(rows[:, layout_of(world.agents).reward]).t()
     torch.testing.assert_close(expected, reward + 0.5 * torch.arange(9.0)[:, None])
 
