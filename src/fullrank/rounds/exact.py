@@ -38,7 +38,6 @@ class ExactDecoding:
     """
 
     key: int = 0
-    comparable = True
 
     def precompute(self, contributions: Contributions) -> None:
         """Decode and hash the units that rows of one unit give."""

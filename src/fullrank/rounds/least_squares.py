@@ -26,7 +26,6 @@ class LeastSquaresDecoding:
     """
 
     max_variance: float
-    comparable = False
 
     def precompute(self, contributions: Contributions) -> None:
         """Do nothing: only all vectors together give a unit."""

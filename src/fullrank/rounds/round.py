@@ -5,7 +5,7 @@ held to it by a test (docs/adr/0003). It knows no network, no clock and no threa
 ``decide`` after each offer and acts on the verdict.
 """
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Protocol
 
 from fullrank.codes.base import Code
@@ -20,10 +20,6 @@ from fullrank.rounds.reports import Reports
 
 class Decoding(Protocol):
     """A strategy that turns received rows into updates."""
-
-    @property
-    def comparable(self) -> bool:
-        """True if holders of a unit compute the same bits, so that their digests must agree."""
 
     def precompute(self, contributions: Contributions) -> None:
         """Do the part of ``decide`` that needs no further row."""
@@ -63,24 +59,18 @@ class Round:
         """Admit a further row, the unit alone; returns the row's number."""
         return self._contributions.admit(unit)
 
-    def coefficients(self, row: int) -> Vector:
-        """Coefficients of a row of C, or of one that was added; shape (M,)."""
-        return self._contributions.coefficients(row)
+    def missing(
+        self, awaited: Collection[int] = (), *, without: LearnerId | None = None
+    ) -> list[UnitIndex]:
+        """The fewest units that, each alone, complete the rows received and those awaited.
 
-    def missing(self, awaited: Collection[int] = ()) -> list[UnitIndex]:
-        """The fewest units that, each alone, complete the rows received and those awaited."""
-        return self._completing({*self._contributions.offers, *awaited})
-
-    def missing_without(self, learner: LearnerId) -> list[UnitIndex]:
-        """The fewest units that, each alone, complete the rows received from others."""
-        return self._completing(
-            row for row, sender in self._contributions.senders if sender != learner
-        )
-
-    def _completing(self, rows: Iterable[int]) -> list[UnitIndex]:
-        return completing_units(
-            self._contributions.matrix(sorted(rows)), target=self._contributions.code.target
-        )
+        Args:
+            awaited: Rows that may still come.
+            without: Learner whose rows do not count.
+        """
+        received = (row for row, sender in self._contributions.senders if sender != without)
+        rows = self._contributions.matrix(sorted({*received, *awaited}))
+        return completing_units(rows, target=self._contributions.code.target)
 
     def report(self, unit: UnitIndex, digest: bytes, *, learner: LearnerId) -> None:
         """Take the digest that a learner computed for a unit."""
@@ -117,13 +107,6 @@ class Round:
         if learner not in self.received:
             self.received.append(learner)
         return True
-
-    @property
-    def reported(self) -> Mapping[LearnerId, int]:
-        """Number of units whose comparable digest each learner has reported."""
-        if not self._decoding.comparable:
-            return {}
-        return {learner: len(digests) for learner, digests in self.reports.items()}
 
     @property
     def reports(self) -> Reports:

@@ -69,7 +69,6 @@ def test_a_decision_says_that_it_is_not_exact_and_how_noisy_it_is() -> None:
     assert decision.variance == pytest.approx(predicted(4, 1, 2))
     assert decision.error_bound == np.inf
     assert decision.rows == ((4, 4), (1, 1), (2, 2))
-    assert round_.reported == {}
 
 
 @given(order=st.permutations(range(6)), count=st.integers(3, 6))

@@ -170,7 +170,6 @@ def test_units_computed_alone_complete_whatever_came_to_the_same_bits(
     assert len(missing) == 3 - round_.rank
     for unit in missing:
         row = round_.add(unit)
-        assert round_.coefficients(row).tolist() == np.eye(3)[unit].tolist()
         round_.report(unit, unit_digest(updates[unit]), learner=row)
         round_.offer(learner=row, row=row, coded=pad(updates)[unit])
     for learner, unit in enumerate(range(3)):  # the digests of rows that never came

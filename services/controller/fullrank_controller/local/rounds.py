@@ -2,13 +2,11 @@
 
 import asyncio
 import socket
-import threading
 from collections.abc import Awaitable, Callable
 from functools import partial
 
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
-from fullrank.common.errors import Cancelled
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
 from fullrank.planning.plan import Plan
@@ -18,6 +16,7 @@ from fullrank.runs.events import Assigned, Joined
 from fullrank.runs.record import IterationRecord
 from fullrank.training.loop import CollectAhead
 from fullrank.wiring import Training
+from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
 from fullrank_controller.membership.placement import Placement
 from fullrank_controller.membership.roster import Member
@@ -55,7 +54,7 @@ class LocalRounds:
         self._config, self._run, self._training = config, run, training
         self._computation, self._pipeline, self._watchdog = computation, pipeline, watchdog
         self._member: Member | None = None
-        self._stopped = threading.Event()
+        self._cancellation = Cancellation("the run is told to stop")
 
     @property
     def plan(self) -> Plan | None:
@@ -160,19 +159,15 @@ class LocalRounds:
 
     async def _in_thread(self, sample: Sample) -> ComputedRound:
         """Compute on a thread; once cancelled, return when the thread has stopped."""
-        compute = partial(self._computation.compute, sample, self._check_cancelled)
+        compute = partial(self._computation.compute, sample, self._cancellation.check)
         computing = asyncio.create_task(asyncio.to_thread(compute))
         try:
             return await asyncio.shield(computing)
         except asyncio.CancelledError:
-            self._stopped.set()
+            self._cancellation.ask()
             await asyncio.wait({computing})
             computing.exception()  # retrieved
             raise
-
-    def _check_cancelled(self) -> None:
-        if self._stopped.is_set():
-            raise Cancelled("the run is told to stop")
 
 
 def _timeline(opened: OpenRound, computed: ComputedRound, *, began_s: float) -> Timeline:

@@ -2,13 +2,12 @@
 
 import asyncio
 import logging
-import threading
 from collections.abc import Mapping, Sequence
 
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
 from fullrank.codes import support
-from fullrank.common.errors import Cancelled, FullrankError
+from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
@@ -16,6 +15,7 @@ from fullrank.rounds.reports import reporter_of
 from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
 from fullrank.wiring import Training, audit_period
+from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
 from fullrank_controller.rounds.open_round import RoundResult
@@ -23,6 +23,8 @@ from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
 
+DECIDED = "the round is decided"
+"""Reason for which a recomputation stops."""
 TRIES = 3
 """Rounds in which the controller attempts to finish a unit before the round ends."""
 
@@ -164,7 +166,7 @@ class Recomputation:
         self.digests: Mapping[UnitIndex, bytes] = {}
         self._training, self._replay, self._seed = training, replay, seed
         self._computing: asyncio.Task[None] | None = None
-        self._stopped = threading.Event()
+        self._cancellation = Cancellation(DECIDED)
 
     def begin(self, sample: Sample, unit: UnitIndex, ahead: "asyncio.Task[object] | None") -> None:
         """Start computing a unit.
@@ -174,13 +176,13 @@ class Recomputation:
             unit: The unit.
             ahead: Concurrent collection, which goes first as both use the same kernels.
         """
-        self._stopped.clear()
+        self._cancellation = Cancellation(DECIDED)
         self._computing = asyncio.create_task(self._compute(sample, unit, ahead))
 
     async def end(self) -> None:
         """Cancel an unfinished computation before the parameters change."""
         if self._computing is not None:
-            self._stopped.set()
+            self._cancellation.ask()
             await asyncio.wait({self._computing})
             self._computing.result()
             self._computing = None
@@ -191,13 +193,13 @@ class Recomputation:
         try:
             if ahead is not None:
                 await asyncio.wait({ahead})
-            self._check_cancelled()
+            self._cancellation.check()
             problem = self._training.problem
             fetched = await self._replay.get_sample(
                 sample_message(sample), row_size=problem.row_size, items=problem.items_of([unit])
             )
             digest = await asyncio.to_thread(self._digest, fetched.rows, unit, sample.iteration)
-            self._check_cancelled()  # finished too late, it would count for the next iteration
+            self._cancellation.check()  # finished too late, it would count for the next iteration
         except FullrankError as error:
             log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
             return
@@ -206,14 +208,10 @@ class Recomputation:
 
     def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
         updates = self._training.algorithm.gradients.compute(
-            batch, [unit], iteration=iteration, check_cancelled=self._check_cancelled
+            batch, [unit], iteration=iteration, check_cancelled=self._cancellation.check
         )
         report_of = reporter_of(self._training.problem, seed=self._seed)
         return report_of(dict(updates)[unit])
-
-    def _check_cancelled(self) -> None:
-        if self._stopped.is_set():
-            raise Cancelled("the round is decided")
 
     def take(self) -> Mapping[UnitIndex, bytes]:
         """The digests computed for the open round; none are left for the next."""

@@ -115,6 +115,8 @@ class NetworkRounds:
         dispatched_at = asyncio.get_running_loop().time()
         result, evidence = await self._run_round(sample, collect_ahead)
         opened, run = result.opened, self._run
+        comparable = self._training.problem.data.exact
+        reports = opened.round.reports if comparable else {}
         return DecidedRound(
             ids=opened.ids,
             code=opened.assignment.code,
@@ -125,7 +127,7 @@ class NetworkRounds:
             received=tuple(opened.round.received),
             late=result.late,
             condition=opened.round.condition,
-            reported=opened.round.reported,
+            reported={learner: len(digests) for learner, digests in reports.items()},
             bytes_sent=run.roster.bytes_sent() - self._sent,
             bytes_received=run.reception.bytes_received - self._received,
         )

@@ -74,7 +74,7 @@ class RoundPolicy:
         self._recomputed = True
         round_ = self._opened.round
         return await self._dispatcher.assign_units(
-            {learner: round_.missing_without(learner) for learner in round_.received}
+            {learner: round_.missing(without=learner) for learner in round_.received}
         )
 
     def accept_inexact(self, decision: Decoded) -> Decoded:

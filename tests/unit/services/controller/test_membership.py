@@ -161,7 +161,7 @@ async def test_a_doubted_learner_does_not_get_the_unit_again() -> None:
     added = assign_rows(
         opened,
         members,
-        {learner: opened.round.missing_without(learner) for learner in opened.round.received},
+        {learner: opened.round.missing(without=learner) for learner in opened.round.received},
     )
     assert added == {members[1]: {3: 0, 5: 2}, members[0]: {4: 1}}
 
