@@ -6,7 +6,7 @@ With a code it simulates learners and arrivals, and commits the same bits for an
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, partial
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -218,13 +218,11 @@ class LocalRun:
         arrivals = self._arrivals(iteration)
         decision: Decision = Waiting()
         for learner in arrivals:
-            report = partial(round_.report, learner=learner)
-            computed = self._worker.compute(
-                assigned_rows(self.code, learner), batch, iteration=iteration, report=report
-            )
-            report(*computed.last)
-            for row, coded in computed.coded.items():
-                round_.offer(learner=learner, row=row, coded=coded)
+            rows = assigned_rows(self.code, learner)
+            for unit, digest, vectors in self._worker.compute(rows, batch, iteration=iteration):
+                round_.report(unit, digest, learner=learner)
+                for row, coded in vectors.items():
+                    round_.offer(learner=learner, row=row, coded=coded)
             decision = round_.decide()
             if isinstance(decision, Corrupt):
                 raise Corrupted(f"iteration {iteration}: {decision.reason}")

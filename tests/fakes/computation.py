@@ -1,17 +1,17 @@
 """The computation of an assignment, right or wrong."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from fullrank.algorithms import Gradients
-from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import batch_digest, snap
-from fullrank.replay.items import Gathered
+from fullrank.replay.items import Gathered, Items
 from fullrank.training.worker import Worker
 from fullrank.v1 import controller_pb2 as pb
-from fullrank_learner.active_assignment import Contribution, rows_of
+from fullrank_learner.active_assignment import rows_of
 from fullrank_learner.run_context import RunContext
 
 
@@ -36,20 +36,23 @@ def wrong_worker(context: RunContext) -> Worker:
     return Worker(context.problem, wrong, seed=context.config.seed)
 
 
+class Contribution(NamedTuple):
+    """Coded vectors by row, with facts of their minibatch."""
+
+    coded: dict[int, Vector]
+    batch_digest: bytes
+    batch_bytes: int
+    items: Items
+
+
 def compute(
     worker: Worker, assignment: pb.Assignment, batch: Gathered
 ) -> tuple[list[pb.UnitDone], Contribution]:
     units: list[pb.UnitDone] = []
-    computed = worker.compute(
-        rows_of(assignment),
-        batch.rows,
-        iteration=assignment.ids.iteration,
-        check_cancelled=lambda: None,
-        report=lambda unit, digest: units.append(
-            pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)
-        ),
-    )
-    unit, digest = computed.last
-    reports = [*units, pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest)]
+    coded: dict[int, Vector] = {}
+    computing = worker.compute(rows_of(assignment), batch.rows, iteration=assignment.ids.iteration)
+    for unit, digest, complete in computing:
+        units.append(pb.UnitDone(ids=assignment.ids, unit=unit, digest=digest))
+        coded |= complete
     digest = batch_digest(batch.rows)
-    return reports, Contribution(computed, digest, batch.size_bytes, batch.items, 0.0)
+    return units, Contribution(coded, digest, batch.size_bytes, batch.items)

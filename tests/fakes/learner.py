@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import numpy as np
-from tests.fakes.computation import compute, wrong_worker
+from tests.fakes.computation import Contribution, compute, wrong_worker
 from tests.fakes.faults import COMPUTED, WRONG, Fault
 from tests.fakes.messages import break_off, contribute, hear, say
 from tests.waiting import WAIT_S
@@ -19,7 +19,6 @@ from fullrank.rpc.codec import Assembler
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.active_assignment import Contribution
 from fullrank_learner.run_context import RunContext
 
 
@@ -155,7 +154,7 @@ class FakeLearner:
         if fault is Fault.GARBAGE:
             await call.write(b"\xff\xff\xff\xff")
             return
-        for row, coded in computed.computed.coded.items():
+        for row, coded in computed.coded.items():
             if fault not in (Fault.OK, Fault.STALL, *COMPUTED):
                 await self._inject_fault(call, fault, assignment, units, row, coded, computed)
             if fault in (Fault.OK, Fault.STALE, Fault.STALL, *COMPUTED):

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import google_crc32c
+from tests.fakes.computation import Contribution
 from tests.fakes.faults import Fault
 
 from fullrank.common.types import Vector
@@ -10,7 +11,6 @@ from fullrank.rpc.clients import WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids
-from fullrank_learner.active_assignment import Contribution
 
 
 async def say(

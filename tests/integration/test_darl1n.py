@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -79,12 +78,12 @@ def replayed(config: RunConfig, records: Sequence[IterationRecord]) -> list[str]
         for learner in record.received:
             row = record.rows[learner]
             assigned = AssignedRow.of(row, code.matrix[row])
-            report = partial(round_.report, learner=learner)
-            computed = worker.compute(
-                [assigned], NOTHING, iteration=record.iteration, report=report
-            )
-            report(*computed.last)
-            round_.offer(learner=learner, row=row, coded=computed.coded[row])
+            for unit, digest, complete in worker.compute(
+                [assigned], NOTHING, iteration=record.iteration
+            ):
+                round_.report(unit, digest, learner=learner)
+                for coded in complete.values():
+                    round_.offer(learner=learner, row=row, coded=coded)
         decision = round_.decide()
         assert isinstance(decision, Decoded)
         assert decision.variance == record.variance

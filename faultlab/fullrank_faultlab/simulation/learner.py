@@ -11,7 +11,7 @@ import numpy as np
 from fullrank import __version__
 from fullrank.algorithms import Algorithm
 from fullrank.common.errors import FullrankError, InvalidContribution
-from fullrank.common.types import RunTerm, UnitIndex
+from fullrank.common.types import RunTerm
 from fullrank.common.updates import DIGEST_BYTES, batch_digest
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, encode_chunks
 from fullrank.rpc.messages import run_term_message, sample_of, sent_event
@@ -137,18 +137,13 @@ class SimulatedLearner:
         """Reports, header and chunks of a contribution, one message each."""
         ids, [row] = assignment.ids, assignment.rows
         batch = self.replay.gather(sample_of(assignment.sample))
-        reports: list[pb.UnitDone] = []
-
-        def report(unit: UnitIndex, digest: bytes) -> None:
-            reports.append(pb.UnitDone(ids=ids, unit=unit, digest=digest))
-
         worker = Worker(self.algorithm.problem, self.algorithm.gradients, seed=self.seed)
         assigned = AssignedRow(
             row=row.row, units=tuple(row.units), coefficients=tuple(row.coefficients)
         )
-        computed = worker.compute([assigned], batch, iteration=ids.iteration, report=report)
-        report(*computed.last)
-        coded = computed.coded[row.row]
+        computed = list(worker.compute([assigned], batch, iteration=ids.iteration))
+        reports = [pb.UnitDone(ids=ids, unit=unit, digest=digest) for unit, digest, _ in computed]
+        coded = computed[-1].coded[row.row]
         if behaviour is Behaviour.WRONG_VECTOR:
             coded[int(self.draws.integers(len(coded)))] += 2.0 ** -int(self.draws.integers(1, 40))
         if behaviour is Behaviour.WRONG_DIGEST:

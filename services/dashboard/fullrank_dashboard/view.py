@@ -158,7 +158,7 @@ class RunView:
             "lanes": [
                 {
                     "learner": learner,
-                    "row": record.rows.get(learner),
+                    "rows": list(record.rows_of(learner)),
                     "spans": spans(record, learner),
                 }
                 for learner in sorted(record.assigned_s)

@@ -2,14 +2,13 @@
 
 import asyncio
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 from typing import NamedTuple
 
 from fullrank.common.errors import Cancelled
-from fullrank.replay.items import Gathered, Items
-from fullrank.training.worker import AssignedRow, Computed
+from fullrank.common.types import Vector
+from fullrank.replay.items import Gathered
+from fullrank.training.worker import AssignedRow
 from fullrank.v1 import controller_pb2 as pb
 
 
@@ -21,16 +20,24 @@ def rows_of(assignment: pb.Assignment) -> list[AssignedRow]:
     ]
 
 
-class Contribution(NamedTuple):
-    """Coded vectors of one assignment, with facts of its minibatch and the compute time."""
+class CodedRow(NamedTuple):
+    """A computed row, and its place in shared memory if it lies there."""
 
-    computed: Computed
-    batch_digest: bytes
-    batch_bytes: int
-    items: Items
+    row: int
+    coded: Vector
     compute_s: float
-    places: Mapping[int, tuple[int, int]] = MappingProxyType({})
-    """Offset and checksum of each row's vector in shared memory; empty if vectors are sent."""
+    """Computing time until it was complete, seconds."""
+    offset: int = 0
+    """Offset of the vector in the learner's block; 0 if it is sent."""
+    checksum: int = 0
+    """CRC-32C of the vector in the block."""
+
+
+class Progress(NamedTuple):
+    """Units that were computed, and the rows that they complete."""
+
+    reports: list[pb.UnitDone]
+    rows: list[CodedRow]
 
 
 @dataclass(slots=True)
@@ -43,8 +50,10 @@ class ActiveAssignment:
     """Sections not yet received, in order."""
     abandoned: asyncio.Event = field(default_factory=asyncio.Event)
     task: asyncio.Task[None] | None = None
-    contribution: Contribution | None = None
-    """The computed contribution."""
+    rows: list[CodedRow] = field(default_factory=list)
+    """Rows that are complete."""
+    batch_digest: bytes = b""
+    """Digest of the minibatch, once computing has begun."""
     complete_at: float = 0.0
     """Time at which all sections had arrived, in seconds of the event loop's clock."""
     started_at: float = 0.0
@@ -54,7 +63,11 @@ class ActiveAssignment:
     def check_cancelled(self) -> None:
         """Raise ``Cancelled`` if the assignment is abandoned; called by the computing thread."""
         if self._stopped.is_set():
-            raise Cancelled(f"iteration {self.message.ids.iteration} is committed")
+            raise Cancelled(f"iteration {self.message.ids.iteration} is abandoned")
+
+    def stop(self) -> None:
+        """Have the computing thread stop at its next cancellation point."""
+        self._stopped.set()
 
     async def abandon(self) -> None:
         """Stop the work; return once neither the thread nor the stream works on it.
@@ -62,7 +75,7 @@ class ActiveAssignment:
         The work ends quietly when it is cancelled. It is shielded, because a cancellation of the
         caller would otherwise be passed on to it and be lost.
         """
-        self._stopped.set()
+        self.stop()
         self.abandoned.set()
         if self.task is not None:
             await asyncio.shield(self.task)

@@ -5,12 +5,9 @@ import logging
 import socket
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 
 from fullrank import __version__
 from fullrank.common.errors import (
-    Cancelled,
-    FullrankError,
     InvalidContribution,
     NotFound,
     ServiceLost,
@@ -20,20 +17,20 @@ from fullrank.config.toml import from_toml
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import port_of
 from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
-from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, EncodedField, bundle, encode_chunks
+from fullrank.rpc.codec import Assembler
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
-from fullrank.rpc.messages import run_term_message, sent_event
+from fullrank.rpc.messages import run_term_message
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Welcomed
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.tensor_pb2 import Chunk
-from fullrank_learner.active_assignment import ActiveAssignment, Contribution
-from fullrank_learner.computation import compute
+from fullrank_learner.active_assignment import ActiveAssignment
+from fullrank_learner.contributor import Contributor
 from fullrank_learner.run_context import RunContext
-from fullrank_learner.shared_memory import SectionsUnreadable, SharedMemory
+from fullrank_learner.shared_memory import SharedMemory
 
 log = logging.getLogger(__name__)
 
@@ -140,8 +137,17 @@ class Session:
         await call.write(pb.LearnerMessage(ready=ready).SerializeToString())
         await self._health.at_work(True)
         log.info("learner_ready learner=%d run=%s", welcome.learner, welcome.run)
+        contributor = Contributor(
+            call,
+            peer=self._client.peer,
+            learner=welcome.learner,
+            context=context,
+            pool=self._pool,
+            memory=self._memory,
+            event_log=self._event_log,
+        )
         while True:
-            await self._follow(call, context, await _read(call))
+            await self._follow(await _read(call), context, contributor)
 
     def _shared_memory(self, welcome: pb.Welcome) -> SharedMemory | None:
         """Open the controller's block; None if it is on another host or behind a proxy."""
@@ -196,11 +202,11 @@ class Session:
                 log.warning("heartbeat_failed learner=%d reason=%s", welcome.learner, error)
 
     async def _follow(
-        self, call: WorkCall, context: RunContext, message: pb.ControllerMessage
+        self, message: pb.ControllerMessage, context: RunContext, contributor: Contributor
     ) -> None:
         kind = message.WhichOneof("message")
         if kind == "refused":
-            self._refused(call, message.refused)
+            self._refused(message.refused, contributor)
             return
         if kind in ("assignment", "commit") and self._assignment is not None:
             await self._assignment.abandon()
@@ -208,7 +214,7 @@ class Session:
         if kind == "assignment":
             self._assignment = self._accept(context, message.assignment)
         if self._assignment is not None and (message.chunks or message.assignment.offsets):
-            self._receive(call, context, self._assignment, message.chunks)
+            self._receive(self._assignment, message.chunks, context, contributor)
 
     def _accept(self, context: RunContext, assignment: pb.Assignment) -> ActiveAssignment:
         self._assembler = None
@@ -222,7 +228,7 @@ class Session:
         missing = [] if assignment.offsets else list(assignment.sections)
         return ActiveAssignment(assignment, fetching, missing)
 
-    def _refused(self, call: WorkCall, refused: pb.Refused) -> None:
+    def _refused(self, refused: pb.Refused, contributor: Contributor) -> None:
         """Send a vector by stream that could not be read in shared memory; ignore other refusals.
 
         The controller sends all later assignments by stream, and so are they answered.
@@ -232,10 +238,14 @@ class Session:
         if work is None or work.task is None or work.message.ids != refused.ids:
             return
         if refused.reason == pb.REFUSAL_UNREADABLE:
-            work.task = asyncio.create_task(self._send_again(call, work, work.task))
+            work.task = asyncio.create_task(contributor.send_again(work, work.task))
 
     def _receive(
-        self, call: WorkCall, context: RunContext, work: ActiveAssignment, chunks: Iterable[Chunk]
+        self,
+        work: ActiveAssignment,
+        chunks: Iterable[Chunk],
+        context: RunContext,
+        contributor: Contributor,
     ) -> None:
         """Write chunks directly into the parameters; start computing once all have arrived."""
         for chunk in chunks:
@@ -252,85 +262,7 @@ class Session:
             if not work.message.offsets:
                 context.algorithm.parameters.written()
             work.complete_at = asyncio.get_running_loop().time()
-            work.task = asyncio.create_task(self._work(call, context, work))
-
-    async def _work(self, call: WorkCall, context: RunContext, work: ActiveAssignment) -> None:
-        """Compute and send; send nothing once abandoned.
-
-        A failure half-closes the stream: the controller ends it, the row becomes vacant, and the
-        learner redials.
-        """
-        iteration = work.message.ids.iteration
-        try:
-            with translated(self._client.peer):
-                await self._contribute(call, context, work)
-        except SectionsUnreadable:
-            log.warning("sections_unreadable iteration=%d", iteration)
-            unreadable = pb.Unreadable(ids=work.message.ids)
-            await call.write(pb.LearnerMessage(unreadable=unreadable).SerializeToString())
-        except (Cancelled, asyncio.CancelledError):
-            log.debug("abandoned iteration=%d", iteration)
-        except FullrankError as error:
-            log.warning("work_failed iteration=%d reason=%s", iteration, error)
-            await call.done_writing()
-        except Exception:
-            log.exception("work_failed iteration=%d", iteration)
-            await call.done_writing()
-
-    async def _contribute(
-        self, call: WorkCall, context: RunContext, work: ActiveAssignment
-    ) -> None:
-        """Compute, report, wait for an injected delay, and send."""
-        ids = work.message.ids
-        contribution, reports = await compute(call, context, work, self._pool, self._memory)
-        delay_s = context.delay_s(ids.iteration, self._learner)
-        if delay_s > 0.0:  # report computed units even if the coded vector is never sent
-            await call.write(pb.LearnerMessage(units=reports).SerializeToString())
-            reports = []
-            await work.pause(delay_s)
-        work.contribution = contribution
-        await self._send(call, work, contribution, reports)
-
-    async def _send(
-        self,
-        call: WorkCall,
-        work: ActiveAssignment,
-        contribution: Contribution,
-        reports: Iterable[pb.UnitDone],
-    ) -> None:
-        """Send the vectors of an assignment, or their places in shared memory."""
-        clock = asyncio.get_running_loop().time
-        for row, coded in contribution.computed.coded.items():
-            offset, checksum = contribution.places.get(row, (0, 0))
-            head = pb.Coded(
-                ids=work.message.ids,
-                row=row,
-                batch_digest=contribution.batch_digest,
-                batch_bytes=contribution.batch_bytes,
-                items=contribution.items,
-                compute_s=contribution.compute_s,
-                started_s=work.started_at - work.complete_at,
-                sent_s=clock() - work.complete_at,
-                offset=offset,
-                crc32c=checksum,
-            )
-            fields = () if offset else encode_chunks(coded, array_id=row, field=LEARNER_CHUNKS)
-            opening = pb.LearnerMessage(units=reports, coded=head).SerializeToString()
-            self._event_log.append(sent_event(head, learner=self._learner))
-            reports = ()
-            for message in bundle([EncodedField(opening), *fields]):
-                work.check_cancelled()
-                await call.write(message)
-
-    async def _send_again(
-        self, call: WorkCall, work: ActiveAssignment, sending: asyncio.Task[None]
-    ) -> None:
-        """Send the vectors of an assignment by stream, after those that are being sent."""
-        await asyncio.wait({sending})
-        ended = (Cancelled, asyncio.CancelledError, FullrankError)
-        with suppress(*ended), translated(self._client.peer):
-            if (contribution := work.contribution) is not None:
-                await self._send(call, work, contribution._replace(places={}), ())
+            work.task = asyncio.create_task(contributor.contribute(work))
 
 
 async def _welcome(call: WorkCall, hello: pb.Hello, *, peer: str) -> pb.Welcome:

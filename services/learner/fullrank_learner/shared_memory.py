@@ -1,7 +1,5 @@
 """Memory that a learner shares with the controller of its host."""
 
-from collections.abc import Mapping
-
 from fullrank.algorithms.base import Parameters
 from fullrank.common.errors import NotFound
 from fullrank.common.types import Vector
@@ -24,7 +22,7 @@ class SharedMemory:
 
     def __init__(self, sections: ReadBlock, vectors: WrittenBlock) -> None:
         self._sections, self._vectors = sections, vectors
-        self._turn = 0
+        self._turn = self._rows = 0
 
     @classmethod
     def with_controller(cls, location: SharedBlock) -> "SharedMemory":
@@ -55,14 +53,15 @@ class SharedMemory:
                 raise SectionsUnreadable
         parameters.written()
 
-    def write(self, coded: Mapping[int, Vector]) -> dict[int, tuple[int, int]]:
-        """Write the vectors of an assignment by row; returns the place and checksum of each.
+    def begin(self) -> None:
+        """Write the vectors of an assignment from now on.
 
         They do not overwrite those of the assignment before, which the controller may be reading.
         """
-        self._turn = 1 - self._turn
-        return {
-            row: (offset, self._vectors.write(offset, vector))
-            for number, (row, vector) in enumerate(coded.items())
-            for offset in [START + (2 * number + self._turn) * vector.nbytes]
-        }
+        self._turn, self._rows = 1 - self._turn, 0
+
+    def write(self, coded: Vector) -> tuple[int, int]:
+        """Write the next vector of the assignment; returns its offset and checksum."""
+        offset = START + (2 * self._rows + self._turn) * coded.nbytes
+        self._rows += 1
+        return offset, self._vectors.write(offset, coded)

@@ -2,7 +2,6 @@
 
 import importlib.metadata
 import json
-import os
 import platform
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,6 +14,7 @@ from rich.console import Console
 
 from fullrank import __version__
 from fullrank.cli.options import JsonOption
+from fullrank.cli.processes import usable_cores
 from fullrank.cli.runs import RUNS
 
 _REQUIRED = (
@@ -102,8 +102,7 @@ def _guarded(name: str, examination: Callable[[], tuple[bool, str]]) -> Check:
 
 
 def _cores() -> tuple[bool, str]:
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return True, f"{usable} usable, {platform.machine()}"
+    return True, f"{usable_cores()} usable, {platform.machine()}"
 
 
 def _memory() -> tuple[bool, str]:

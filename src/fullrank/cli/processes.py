@@ -1,5 +1,6 @@
 """The services of a local run as child processes, started and stopped together."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -71,6 +72,13 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
         yield started
     finally:
         stop(started)
+
+
+def usable_cores() -> int:
+    """Cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def ensure_idle(run_dir: Path) -> None:

@@ -24,9 +24,11 @@ from fullrank.cli.options import (
     TrustOption,
     size_options,
 )
-from fullrank.cli.processes import Service, ensure_alive, services
+from fullrank.cli.processes import Service, ensure_alive, services, usable_cores
 from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
+from fullrank.codes import codes
+from fullrank.codes.dealing import tolerance_asked_of
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
 from fullrank.config.layers import Resolved, load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
@@ -103,7 +105,7 @@ def train(
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
     options = {**sizes, **names, "iterations": iterations}
     layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
-    sized = layers.size()
+    sized = without_redundancy(layers.size())
     resolved = sized.config
     _ensure_code(sized)
     if local:
@@ -118,6 +120,40 @@ def train(
     except Exception as error:
         _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
         raise
+
+
+def without_redundancy(sized: Resolved) -> Resolved:
+    """Tolerate no late learner on this host, where nobody asked for that (ADR 49).
+
+    Code, tolerance or learners of the user's choice and injected stragglers ask for it, as do
+    independent samples, which decoding averages.
+    """
+    config, code = sized.config, sized.config.code
+    asked = any(
+        key.partition(".")[0] in ("code", "learners") and not origin.startswith("default")
+        for key, origin in sized.origin.items()
+    )
+    injected = config.stragglers.name != "none"
+    if asked or injected or config.algorithm.params.get("data") == "independent":
+        return sized
+    units = len(sized.problem.units) if sized.problem else sized.agents()
+    learners = min(units, max(2, usable_cores()))  # one that dies is survived by another
+    none = replace(code, params={**code.params, **(codes.get(code.name).tolerating(0) or {})})
+    return replace(sized, config=replace(config, code=none, learners=learners))
+
+
+def redundancy(config: RunConfig) -> str:
+    """One line: learners, how many of them may be late, and how to change that."""
+    learners = f"{config.learners} learner{'s' if config.learners > 1 else ''}"
+    if config.code.name not in codes or codes.get(config.code.name).tolerating(0) is None:
+        return f"{learners}, code {config.code.name}"
+    tolerance = tolerance_asked_of(codes.build(config.code.name, **config.code.params))
+    if tolerance:
+        return f"{learners}, any {tolerance} of which may be late or lost"
+    return (
+        f"{learners} without redundancy: rounds wait for every one; --set code.tolerance=1 lets "
+        "one be late"
+    )
 
 
 def _ensure_code(sized: Resolved) -> None:
@@ -195,6 +231,7 @@ def _run_services(path: Path, config: RunConfig, console: Console) -> None:
         shown = view(console, iterations=config.iterations)
         try:
             shown.say(f"run {path}")
+            shown.say(redundancy(config))
             _follow(path, shown, watch, started)
         except KeyboardInterrupt:
             shown.say(f"stopping; continue with: fullrank resume {path}")

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
@@ -97,6 +97,13 @@ class IterationRecord:
     from replay, are not included."""
     bytes_received: Mapping[str, int]
     """Payload bytes that the controller read from learners' streams: ``coded`` and ``digests``."""
+
+    def rows_of(self, learner: LearnerId) -> Sequence[int]:
+        """The rows that a learner was assigned first: its share of C, or one that was added."""
+        first, each = self.rows.get(learner), self.rows_per_learner
+        if first is None:
+            return ()
+        return (first,) if first >= self.code_rows else range(first, (first // each + 1) * each)
 
 
 _RECORD = TypeAdapter(IterationRecord)

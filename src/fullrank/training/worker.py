@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,14 +38,13 @@ def assigned_rows(code: Code, learner: int) -> list[AssignedRow]:
     ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Computed:
-    """Coded vectors of the assigned rows, and the last report."""
+class Computed(NamedTuple):
+    """A unit that is computed, and the rows that it completes."""
 
+    unit: UnitIndex
+    digest: bytes
     coded: Mapping[int, Vector]
-    """Coded vector of each row, float64, shape (P,)."""
-    last: tuple[UnitIndex, bytes]
-    """The unit computed last and its digest, which need no separate message."""
+    """Coded vector of each completed row, float64, shape (P,)."""
 
 
 class Worker:
@@ -67,30 +67,26 @@ class Worker:
         *,
         iteration: int,
         check_cancelled: Callable[[], None] = lambda: None,
-        report: Callable[[UnitIndex, bytes], None] = lambda unit, digest: None,
-    ) -> Computed:
-        """Compute the rows' units, report the digests of all but the last, and combine.
+    ) -> Iterator[Computed]:
+        """Compute the rows' units, those of the first row first, and combine them.
+
+        Yields:
+            Each unit as soon as it is computed; the last one completes the last row.
 
         Raises:
-            Cancelled: ``check_cancelled`` raised it; no partial vector is returned.
+            Cancelled: ``check_cancelled`` raised it.
         """
+        awaited = {row.row: dict(zip(row.units, row.coefficients, strict=True)) for row in rows}
         coded = {row.row: np.zeros(self._problem.vector_size) for row in rows}
-        coefficients = {
-            (row.row, unit): coefficient
-            for row in rows
-            for unit, coefficient in zip(row.units, row.coefficients, strict=True)
-        }
-        last: tuple[UnitIndex, bytes] | None = None
         for sharing, unit, update in self._updates(rows, batch, iteration, check_cancelled):
-            if last is not None:
-                report(*last)
-            last = (unit, self._report_of(update))
+            digest, complete = self._report_of(update), {}
             for row in sharing:
-                if (coefficient := coefficients.get((row.row, unit))) is not None:
-                    add_scaled(coded[row.row], coefficient, update)
-        if last is None:
-            raise ValueError("a row without a unit has no coded vector")
-        return Computed(coded=coded, last=last)
+                coefficient = awaited[row].pop(unit, None)
+                if coefficient is not None:
+                    add_scaled(coded[row], coefficient, update)
+                    if not awaited[row]:
+                        complete[row] = coded.pop(row)
+            yield Computed(unit, digest, complete)
 
     def _updates(
         self,
@@ -98,14 +94,15 @@ class Worker:
         batch: FloatArray,
         iteration: int,
         check_cancelled: Callable[[], None],
-    ) -> Iterator[tuple[Sequence[AssignedRow], UnitIndex, FloatArray]]:
+    ) -> Iterator[tuple[Sequence[int], UnitIndex, FloatArray]]:
         """Yield every update with the rows that share it: all, unless data are independent."""
-        units = sorted({unit for row in rows for unit in row.units})
         if self._problem.data.exact:
+            sharing = [row.row for row in rows]
+            units = list(dict.fromkeys(unit for row in rows for unit in row.units))
             for unit, update in self._gradients.compute(
                 batch, units, iteration=iteration, check_cancelled=check_cancelled
             ):
-                yield rows, unit, update
+                yield sharing, unit, update
             return
         for row in rows:
             for unit, update in self._gradients.compute(
@@ -115,7 +112,7 @@ class Worker:
                 row=row.row,
                 check_cancelled=check_cancelled,
             ):
-                yield [row], unit, update
+                yield [row.row], unit, update
 
 
 class SharedGradients:

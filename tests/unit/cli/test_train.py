@@ -10,6 +10,8 @@ from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
 from fullrank.cli import train
+from fullrank.config import RunConfig
+from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
 from fullrank.rpc.run_status import RunState
 from fullrank_faultlab.simulation import toy_algorithm
@@ -77,6 +79,42 @@ def test_a_code_is_refused_unless_it_keeps_its_tolerance(
     assert (outcome.code == 0) is begins, outcome
     assert begun == [tmp_path / "run"] * begins
     assert (tmp_path / "run").exists() is begins
+
+
+@pytest.mark.parametrize(
+    ("words", "learners", "said"),
+    [
+        (("--agents", "8"), 3, "3 learners without redundancy: rounds wait for every one; "),
+        (("--agents", "2"), 2, "2 learners without redundancy: rounds wait for every one; "),
+        (("--set", "algorithm.name=summed_toy"), 3, "3 learners without redundancy: "),
+        (("--stragglers", "1"), 4, "4 learners, any 1 of which may be late or lost"),
+        (("--set", "code.tolerance=2"), 5, "5 learners, any 2 of which may be late or lost"),
+        (("--code", "cyclic"), 4, "4 learners, any 1 of which may be late or lost"),
+        (("--learners", "2"), 2, "2 learners, any 1 of which may be late or lost"),
+        (("--code", "uncoded"), 3, "3 learners, code uncoded"),
+    ],
+)
+def test_redundancy_is_for_those_who_ask_for_it_or_inject_stragglers(
+    words: tuple[str, ...],
+    learners: int,
+    said: str,
+    tmp_path: Path,
+    fullrank: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun: list[RunConfig] = []
+    monkeypatch.setattr(train, "usable_cores", lambda: 3)
+    monkeypatch.setattr(train, "_run", lambda path, config, local: begun.append(config))
+    assert fullrank("train", "--run-dir", str(tmp_path / "run"), *words).code == 0
+    assert [config.learners for config in begun] == [learners]
+    assert train.redundancy(begun[0]).startswith(said)
+
+
+def test_one_core_has_two_learners_so_that_the_run_outlives_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(train, "usable_cores", lambda: 1)
+    assert train.without_redundancy(load().size()).config.learners == 2
 
 
 class Heard:

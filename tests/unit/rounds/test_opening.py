@@ -86,13 +86,10 @@ def committed(code: Code, worker: Worker, iteration: int, order: Sequence[int]) 
     round_ = open_round(problem(code.target), iteration, code, seed=SEED)
     for learner in order:
         assigned = AssignedRow.of(learner, code.matrix[learner])
-        reports: dict[UnitIndex, bytes] = {}
-        computed = worker.compute(
-            [assigned], BATCH, iteration=iteration, report=reports.__setitem__
-        )
-        for unit, report in (reports | dict([computed.last])).items():
+        for unit, report, complete in worker.compute([assigned], BATCH, iteration=iteration):
             round_.report(unit, report, learner=learner)
-        round_.offer(learner=learner, row=learner, coded=computed.coded[learner])
+            for row, coded in complete.items():
+                round_.offer(learner=learner, row=row, coded=coded)
         decision = round_.decide()
         if decision.verdict is Verdict.COMMIT:
             assert isinstance(decision, Decoded)

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -103,17 +102,16 @@ class Computation:
     ) -> tuple[Decoded, float]:
         """Compute, offer and decode all rows, each with samples of its own."""
         round_ = open_round(self._problem, iteration, self.code, seed=self._seed)
-        report = partial(round_.report, learner=LEARNER)
-        for row in self.rows:
-            computed = self._worker.compute(
-                [AssignedRow.of(row, self.code.matrix[row])],
-                batch,
-                iteration=iteration,
-                check_cancelled=check_cancelled,
-                report=report,
-            )
-            report(*computed.last)
-            round_.offer(learner=LEARNER, row=row, coded=computed.coded[row])
+        computing = self._worker.compute(
+            [AssignedRow.of(row, self.code.matrix[row]) for row in self.rows],
+            batch,
+            iteration=iteration,
+            check_cancelled=check_cancelled,
+        )
+        for unit, digest, complete in computing:
+            round_.report(unit, digest, learner=LEARNER)
+            for row, coded in complete.items():
+                round_.offer(learner=LEARNER, row=row, coded=coded)
         decision = round_.decide()
         if not isinstance(decision, Decoded):
             raise NotDecodable(

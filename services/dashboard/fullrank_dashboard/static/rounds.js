@@ -24,7 +24,7 @@ function sentence(round, units) {
   return [...parts, `, at least${times >= 1.5 ? `: a round ${number(Number(times.toPrecision(2)))} times as long` : ""}.`];
 }
 
-function drawLane({ learner, row, spans }, round) {
+function drawLane({ learner, rows, spans }, round) {
   const track = h("span", { className: "track" });
   const place = (name, start_s, end_s) => {
     const mark = h("i", { className: name });
@@ -38,7 +38,7 @@ function drawLane({ learner, row, spans }, round) {
   const arrived = late ? "late" : seconds(spans.at(-1)[2]);
   const words = spans.map(([phase, start_s, end_s]) => `${phase} ${seconds(end_s - start_s)}`).join(", ");
   return h(
-    "li", { title: `learner ${learner}, row ${row ?? "–"}: ${words}` },
+    "li", { title: `learner ${learner}, ${rows.length > 1 ? "rows" : "row"} ${rows.join(", ") || "–"}: ${words}` },
     h("span", {}, `L${learner}`), track, h("span", { className: late ? "when warn" : "when" }, arrived),
   );
 }

@@ -67,7 +67,8 @@ class FusedMADDPG(FusedGradients):
             data = self._load(batch)
             self._target_actions(self._asked(units), data, iteration, check_cancelled)
         for group, batches in zip(self._groups, self._batches, strict=True):
-            wanted = [row for row, agent in enumerate(group.agents) if agent in units]
+            row_of = {agent: row for row, agent in enumerate(group.agents)}
+            wanted = [row_of[agent] for agent in units if agent in row_of]
             for rows in batches.split(wanted, data.columns):
                 with self.kernel.active():
                     unit_batch = batches.take(rows, data.columns)

@@ -1,0 +1,136 @@
+"""Contributions of one stream: each row is sent as soon as it is computed."""
+
+import asyncio
+import logging
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, suppress
+
+from fullrank.common.errors import Cancelled, FullrankError
+from fullrank.common.types import LearnerId
+from fullrank.rpc.clients import WorkCall
+from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
+from fullrank.rpc.errors import translated
+from fullrank.rpc.messages import sent_event
+from fullrank.runs.event_log import EventLog
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_learner.active_assignment import ActiveAssignment, CodedRow
+from fullrank_learner.computation import compute
+from fullrank_learner.run_context import RunContext
+from fullrank_learner.shared_memory import SectionsUnreadable, SharedMemory
+
+log = logging.getLogger(__name__)
+
+
+class Contributor:
+    """Computes assignments and sends their rows.
+
+    Args:
+        call: The stream.
+        peer: The controller, for messages.
+        learner: Index of this learner.
+        context: Computes units, and knows injected delays.
+        pool: Executor with the one computing thread.
+        memory: Memory shared with the controller, if there is any.
+        event_log: Records sent vectors.
+    """
+
+    def __init__(
+        self,
+        call: WorkCall,
+        *,
+        peer: str,
+        learner: LearnerId,
+        context: RunContext,
+        pool: ThreadPoolExecutor,
+        memory: SharedMemory | None,
+        event_log: EventLog,
+    ) -> None:
+        self._call, self._peer, self._learner = call, peer, learner
+        self._context, self._pool, self._memory = context, pool, memory
+        self._event_log = event_log
+
+    async def contribute(self, work: ActiveAssignment) -> None:
+        """Compute and send; send no vector once abandoned.
+
+        A failure half-closes the stream: the controller ends it, the row becomes vacant, and the
+        learner redials.
+        """
+        iteration = work.message.ids.iteration
+        try:
+            with translated(self._peer):
+                await self._contribute(work)
+        except SectionsUnreadable:
+            log.warning("sections_unreadable iteration=%d", iteration)
+            await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
+        except (Cancelled, asyncio.CancelledError):
+            log.debug("abandoned iteration=%d", iteration)
+        except FullrankError as error:
+            log.warning("work_failed iteration=%d reason=%s", iteration, error)
+            await self._call.done_writing()
+        except Exception:
+            log.exception("work_failed iteration=%d", iteration)
+            await self._call.done_writing()
+
+    async def _contribute(self, work: ActiveAssignment) -> None:
+        """Send each row as soon as it is computed, or all of them after an injected delay."""
+        clock, unit_s = asyncio.get_running_loop().time, self._context.config.compute.emulate_unit_s
+        delay_s = self._context.delay_s(work.message.ids.iteration, self._learner)
+        units = 0
+        async with aclosing(compute(self._context, work, self._pool, self._memory)) as computing:
+            async for reports, rows in computing:
+                units += len(reports)
+                if rows:
+                    await work.pause(work.complete_at + unit_s * units - clock())
+                rows = [row._replace(compute_s=max(row.compute_s, unit_s * units)) for row in rows]
+                work.rows += rows
+                if rows and not delay_s:
+                    await self._send(work, rows, reports)
+                else:  # report computed units even if no coded vector is ever sent
+                    await self._write(pb.LearnerMessage(units=reports))
+        if delay_s:
+            await work.pause(delay_s)
+            await self._send(work, work.rows)
+
+    async def _write(self, message: pb.LearnerMessage) -> None:
+        await self._call.write(message.SerializeToString())
+
+    async def _send(
+        self,
+        work: ActiveAssignment,
+        rows: Iterable[CodedRow],
+        reports: Iterable[pb.UnitDone] = (),
+    ) -> None:
+        """Send the vectors of rows, or their places in shared memory."""
+        clock, batch = asyncio.get_running_loop().time, work.batch.result()
+        for row in rows:
+            head = pb.Coded(
+                ids=work.message.ids,
+                row=row.row,
+                batch_digest=work.batch_digest,
+                batch_bytes=batch.size_bytes,
+                items=batch.items,
+                compute_s=row.compute_s,
+                started_s=work.started_at - work.complete_at,
+                sent_s=clock() - work.complete_at,
+                offset=row.offset,
+                crc32c=row.checksum,
+            )
+            self._event_log.append(sent_event(head, learner=self._learner))
+            fields = [
+                EncodedField(pb.LearnerMessage(units=reports, coded=head).SerializeToString())
+            ]
+            if not row.offset:
+                fields += encode_chunks(row.coded, array_id=row.row, field=LEARNER_CHUNKS)
+            reports = ()
+            for message in bundle(fields):
+                work.check_cancelled()
+                await self._call.write(message)
+
+    async def send_again(self, work: ActiveAssignment, sending: asyncio.Task[None]) -> None:
+        """Send the vectors of an assignment by stream, after those that are being sent."""
+        await asyncio.wait({sending})
+        rows = [row._replace(offset=0, checksum=0) for row in work.rows]
+        ended = (Cancelled, asyncio.CancelledError, FullrankError)
+        with suppress(*ended), translated(self._peer):
+            await self._send(work, rows)
