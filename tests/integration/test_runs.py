@@ -14,8 +14,10 @@ from tests.waiting import WAIT_S
 from fullrank.common.errors import NotFound
 from fullrank.common.types import FloatArray
 from fullrank.config import load, read_config
+from fullrank.replay import MappedTable, Sample
 from fullrank.rpc import clients
 from fullrank.rpc.codec import EncodedField, encode_chunks
+from fullrank.rpc.messages import sample_of
 from fullrank.rpc.shared_memory import ReadBlock
 from fullrank_learner.server import attach
 
@@ -72,6 +74,40 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
         assert [learner.maps_table for learner in status.learners] == [mapped] * 4
     assert cluster.digests() == reference_digests(cluster.config)
     assert encoded == ([] if mapped else [16] * cluster.config.iterations)
+
+
+async def test_replay_is_told_of_a_minibatch_once_that_all_learners_gather_themselves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+
+    def heard(message: Any) -> Sample:
+        asked.append(message.iteration)
+        return sample_of(message)
+
+    monkeypatch.setattr("fullrank_replay.servicer.sample_of", heard)
+    config = resolved("code.name=cyclic", "learners=4", "audit.every=0")
+    async with Cluster(tmp_path, config) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        await cluster.finished()
+    assert cluster.digests() == reference_digests(cluster.config)
+    assert asked
+    assert len(set(asked)) == len(asked)
+
+
+async def test_a_minibatch_that_cannot_be_gathered_from_the_file_is_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(MappedTable, "gather", lambda *_: None)
+    async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(4)
+        status = await cluster.finished()
+        assert all(learner.maps_table for learner in status.learners)
+    assert cluster.digests() == reference_digests(cluster.config)
 
 
 @pytest.mark.parametrize("torn", ["nothing", "sections", "vectors"])

@@ -136,6 +136,7 @@ def make_driver(
         config,
         run,
         training,
+        replay,
         pipeline=pipeline,
         auditor=auditor,
         auto_code=_auto_code(config, training, run),

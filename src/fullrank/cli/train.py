@@ -136,7 +136,8 @@ def without_redundancy(sized: Resolved) -> Resolved:
     injected = config.stragglers.name != "none"
     if asked or injected or config.algorithm.params.get("data") == "independent":
         return sized
-    units = len(sized.problem.units) if sized.problem else sized.agents()
+    counted = config.algorithm.name in PER_AGENT
+    units = sized.agents() if counted else len(sized.problem().units)
     learners = min(units, max(2, usable_cores()))  # one that dies is survived by another
     none = replace(code, params={**code.params, **(codes.get(code.name).tolerating(0) or {})})
     return replace(sized, config=replace(config, code=none, learners=learners))

@@ -45,14 +45,19 @@ class MappedTable:
         self._reader = TableReader(self._slots, capacity=mapping.capacity)
 
     def gather(self, sample: Sample, items: Items = None) -> Gathered | None:
-        """Return the rows of these items; None if a row was evicted meanwhile or is damaged."""
+        """Return the rows of these items.
+
+        None if a row is not written yet, was evicted meanwhile or is damaged, or if the service has
+        opened the file anew.
+        """
         try:
             runs = self._reader.runs(sample)
             positions = runs.positions(items)
             rows = self._reader.gather(positions)
             checks = self._checks[positions % len(self._checks)]
             intact = np.array_equal(checks, checksums(positions, rows))
-            if not intact or self._slots.tail > sample.tail:
+            opened = self._slots.instance == self.instance
+            if not (intact and opened) or self._slots.tail > sample.tail:
                 return None
         except (Corrupted, OutOfRange):
             return None
@@ -66,6 +71,10 @@ class _MappedSlots:
 
     def __init__(self, path: Path, mapping: Mapping) -> None:
         self._path, self._mapping, self.rows = path, mapping, mapping.rows
+
+    @property
+    def instance(self) -> bytes:
+        return self._mapping.instance
 
     @property
     def tail(self) -> int:

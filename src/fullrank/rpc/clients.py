@@ -16,6 +16,7 @@ from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
+from fullrank.replay.samplers import Sample
 from fullrank.replay.table import TABLE
 from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler, chunks
@@ -42,6 +43,9 @@ CALL_S = 10.0
 AGAIN_S = 0.1
 """Pause before a failed call is repeated."""
 
+FEW_BYTES = 2**18
+"""Bytes of drawn rows that are gathered in less time than a change of threads takes."""
+
 
 class ReplayClient:
     """Appends to and samples from one table of a replay service.
@@ -64,21 +68,26 @@ class ReplayClient:
         self._samples: SamplesCall | None = None
         self._run_term = common_pb2.RunTerm()
         self._mapped: MappedTable | None = None
+        self._instance = b""
+        """Id of the table's file where minibatches are held for others."""
 
     async def map_table(self) -> None:
-        """Map the table's file; samples are then gathered from it instead of being sent.
+        """Map the table's file; samples of acknowledged rows are then gathered from it.
 
         Raises:
             NotFound: This process cannot read the file, or the table is not in one.
             ServiceLost: The service does not answer.
         """
         self._mapped = None
+        located = await self._locate()
+        self._mapped = MappedTable(Path(located.path), located.instance)
+
+    async def _locate(self) -> replay_pb2.LocateTableResponse:
         request = replay_pb2.LocateTableRequest(table=TABLE)
         with translated(self._peer):
-            located = await self._stub.LocateTable(
+            return await self._stub.LocateTable(
                 request, timeout=self._deadline_s, wait_for_ready=True
             )
-        self._mapped = MappedTable(Path(located.path), located.instance)
 
     async def open_table(
         self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
@@ -165,12 +174,12 @@ class ReplayClient:
         if not sample.size or items == ():
             return Gathered(np.empty((0, row_size), np.float32), 0, items)
         async with self._sampling:
-            return await self._insist(lambda: self._sampled(sample, row_size, items))
+            return await self._insist(lambda: self._on_stream(self._fetch(sample, row_size, items)))
 
-    async def _sampled(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
-        """Fetch a minibatch; after any error the next sample opens a new stream."""
+    async def _on_stream(self, call: Awaitable[T]) -> T:
+        """Await a call; after any error the next sample opens a new stream."""
         try:
-            return await self._fetch(sample, row_size, items)
+            return await call
         except BaseException:
             if self._samples is not None:
                 self._samples.cancel()
@@ -178,22 +187,46 @@ class ReplayClient:
             raise
 
     async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
-        request = replay_pb2.GetSamplesRequest(sample=sample, items=items)
+        """Gather a minibatch from the mapped file; ask the service if that is not possible."""
         mapped = self._mapped
-        if mapped is None:
-            return await self._receive(request, row_size, await self._ask(request))
-        request.mapped = mapped.instance
-        response = await self._ask(request)
-        if response.HasField("chunk"):  # the service has opened the file anew
-            batch = await self._receive(request, row_size, response)
+        if mapped is not None:
+            gathered = await self._gather(mapped, sample_of(sample), items, row_size)
+            if gathered is not None:
+                return gathered
+        request = replay_pb2.GetSamplesRequest(sample=sample, items=items)
+        batch = await self._receive(request, row_size, await self._ask(request))
+        if mapped is not None:  # the service may have opened the file anew
             with suppress(NotFound):
                 await self.map_table()
-            return batch
-        gathered = await asyncio.to_thread(mapped.gather, sample_of(sample), items)
-        if gathered is None:
-            request.mapped = b""
-            gathered = await self._receive(request, row_size, await self._ask(request))
-        return gathered
+        return batch
+
+    async def _gather(
+        self, mapped: MappedTable, sample: Sample, items: Items, row_size: int
+    ) -> Gathered | None:
+        """Gather few rows at once, many or those that are searched for on a thread."""
+        found = sample.episodes is None and sample.priority is None
+        if found and 4 * row_size * sample.size <= FEW_BYTES:
+            return mapped.gather(sample, items)
+        return await asyncio.to_thread(mapped.gather, sample, items)
+
+    async def hold(self, sample: common_pb2.Sample, *, row_size: int) -> None:
+        """Have the service gather a minibatch that learners gather from the mapped file.
+
+        It keeps the rows for those of them who come when rows are evicted already, and paces its
+        appends by the samples that it knows of.
+        """
+        if sample.size:
+            async with self._sampling:
+                await self._insist(lambda: self._on_stream(self._held(sample, row_size)))
+
+    async def _held(self, sample: common_pb2.Sample, row_size: int) -> None:
+        if not self._instance:
+            self._instance = (await self._locate()).instance
+        request = replay_pb2.GetSamplesRequest(sample=sample, mapped=self._instance)
+        response = await self._ask(request)
+        if response.HasField("chunk"):  # the service has opened the file anew
+            await self._receive(request, row_size, response)
+            self._instance = b""
 
     async def _ask(self, request: replay_pb2.GetSamplesRequest) -> replay_pb2.GetSamplesResponse:
         """Request a minibatch; returns the first response."""

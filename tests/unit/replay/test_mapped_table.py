@@ -105,6 +105,14 @@ def test_only_the_file_that_the_service_has_opened_is_mapped(storage: RingFile) 
     MappedTable(storage.path, reopened.instance)
 
 
+def test_a_file_that_was_opened_anew_is_not_read(storage: RingFile, table: Table) -> None:
+    append(table, 10)
+    mapped = MappedTable(storage.path, storage.instance)
+    assert mapped.gather(sample_of(table)) is not None
+    RingFile(storage.path, sync=False)
+    assert mapped.gather(sample_of(table)) is None
+
+
 @pytest.mark.parametrize("content", [None, b"", bytes(100_000), b"FRTABLE2" + bytes(100_000)])
 def test_what_is_not_a_table_is_not_mapped(tmp_path: Path, content: bytes | None) -> None:
     path = tmp_path / "transitions.table"

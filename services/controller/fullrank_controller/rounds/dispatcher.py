@@ -128,11 +128,13 @@ class Dispatcher:
 
     async def _send(self, member: Member, row: int, encode: Encode) -> None:
         self._latest[member.learner] = member, row, encode
-        encoded = encode(shared=member.vectors is not None)
+        shared = member.vectors is not None
+        encoded = encode(shared=shared)
         member.outbox.assign(encoded, deadline_s=self._deadline_s)
         self._timeline.assigned(member.learner, row)
         reach("row.assigned")
-        await asyncio.sleep(0)  # let the stream write before the next row is encoded
+        if not shared:
+            await asyncio.sleep(0)  # let the stream write before the next row is encoded
 
 
 def assign_rows(

@@ -1,15 +1,19 @@
 """Rounds by learners over the network."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
 
 from fullrank.audit.proof import Evidence
+from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
 from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
+from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.messages import sample_message
 from fullrank.runs.record import IterationRecord
 from fullrank.training.loop import CollectAhead
 from fullrank.v1 import controller_pb2 as pb
@@ -26,6 +30,8 @@ from fullrank_controller.rounds.timeline import RoundTimes
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
 
+log = logging.getLogger(__name__)
+
 
 class NetworkRounds:
     """Has each round computed by the attached learners, under the assignment of its epoch.
@@ -34,6 +40,7 @@ class NetworkRounds:
         config: The resolved configuration.
         run: Parts shared with the servicers.
         training: Parameters that are broadcast.
+        replay: Holds the minibatches.
         pipeline: Plays beside the rounds.
         auditor: Checks committed units.
         auto_code: Requests codes; None unless the code is ``auto``.
@@ -45,6 +52,7 @@ class NetworkRounds:
         config: RunConfig,
         run: Run,
         training: Training,
+        replay: ReplayClient,
         *,
         pipeline: ReplayPipeline,
         auditor: Auditor,
@@ -52,6 +60,7 @@ class NetworkRounds:
         watchdog: Watchdog,
     ) -> None:
         self._config, self._run, self._training = config, run, training
+        self._replay = replay
         self._pipeline, self._auditor, self._auto_code = pipeline, auditor, auto_code
         self._watchdog = watchdog
         self._broadcaster = Broadcaster(training.algorithm, roster=run.roster, block=run.block)
@@ -140,12 +149,16 @@ class NetworkRounds:
         runner = await self._open(sample)
         collect_ahead()
         self._auditor.begin(sample, self._pipeline.ahead)
+        mapped = any(member.maps_table for member in run.roster.members)
+        holding = asyncio.create_task(self._hold(sample)) if mapped else None
         try:
             result = await runner.run()
             evidence = self._auditor.committed(result, sample)
             unanswered = result.opened.unanswered()
         finally:
             run.reception.close()
+            if holding is not None:
+                holding.cancel()
             await self._auditor.end()
         reach("round.decided")
         run.progress.run()
@@ -155,6 +168,14 @@ class NetworkRounds:
             for member in unanswered:
                 member.outbox.commit(notice)
         return result, evidence
+
+    async def _hold(self, sample: Sample) -> None:
+        """Tell replay of a sample that learners gather themselves."""
+        row_size = self._training.problem.row_size
+        try:
+            await self._replay.hold(sample_message(sample), row_size=row_size)
+        except FullrankError as error:
+            log.debug("not_held iteration=%d reason=%s", sample.iteration, error)
 
     async def _open(self, sample: Sample) -> RoundRunner:
         """Open the reception to a round of the sample."""
