@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from fullrank.cli.say import say
 from fullrank.common.errors import InvariantBroken
 from fullrank.local import LocalRun
 from fullrank_faultlab import simulation
@@ -52,7 +53,7 @@ def chaos(
         runs += 1
         faults += len(outcome.faults)
         if services or outcome.violations:
-            print(f"seed {outcome.seed}:", *outcome.faults, sep="\n  ", flush=True)
+            say(f"seed {outcome.seed}:", *(f"  {fault}" for fault in outcome.faults))
         if outcome.violations:
             raise InvariantBroken(
                 f"run {outcome.seed} of {schedules} from {seed}: {'; '.join(outcome.violations)}; "
@@ -60,7 +61,7 @@ def chaos(
                 f"--seed {outcome.seed}`"
             )
     took_s = time.monotonic() - started
-    print(f"{runs} runs, {faults} faults, no violation, {took_s:.0f} s")
+    say(f"{runs} runs, {faults} faults, no violation, {took_s:.0f} s")
 
 
 def _outcomes(

@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
 
 from fullrank.cli.processes import ensure_alive, services
 from fullrank.cli.runs import make_directory
+from fullrank.cli.terminal import Terminal
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.run_status import RunState
@@ -80,7 +80,7 @@ def _directory(name: str, scale: ScaleName, output: Path | None) -> Path:
 @contextmanager
 def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]:
     """Show a progress bar, and a line for each computed cell; yields the callback."""
-    console = Console()
+    console = Terminal()
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -108,7 +108,7 @@ def _shown(title: str, total: float) -> Iterator[Callable[[Cell, Origin], None]]
 
 
 def _tell(page: Path) -> None:
-    Console().print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
+    Terminal().print(f"claims, tables and pictures: {page}", soft_wrap=True, highlight=False)
 
 
 _SAID = {

@@ -8,7 +8,6 @@ thread cannot be ended; the journal makes that as harmless as any crash.
 import faulthandler
 import logging
 import os
-import sys
 import threading
 import time
 from collections import defaultdict, deque
@@ -19,6 +18,7 @@ from typing import Self
 
 from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import Stuck
+from fullrank.rpc.process import print_error
 
 log = logging.getLogger(__name__)
 
@@ -105,5 +105,5 @@ class Watchdog:
             "doing, and resume the run"
         )
         log.critical("stuck %s", error)
-        print(f"fullrank: {error}", file=sys.stderr, flush=True)
+        print_error(error)
         self._end(error.exit_code)

@@ -28,6 +28,7 @@ from fullrank.rpc.process import (
     STOPPING,
     Launch,
     ignore_signals,
+    print_error,
     signals_held,
     stop_event,
     tune_process,
@@ -105,7 +106,7 @@ def _replica(launch: Launch, prepared: RunContext | None = None) -> int:
         asyncio.run(attach(launch, prepared=prepared))
     except FullrankError as error:
         log.error("learner_failed reason=%s", error)
-        print(f"fullrank: {error}", file=sys.stderr)
+        print_error(error)
         return error.exit_code
     return 0
 

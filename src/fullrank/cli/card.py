@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from fullrank import __version__
 from fullrank.cli.policies import summary
 from fullrank.cli.runs import named
+from fullrank.common.text import markdown
 from fullrank.config.tree import RunConfig
 from fullrank.environments import AgentSpec, Discrete, variant_of
 from fullrank.training.evaluation import Evaluation
@@ -34,7 +35,7 @@ class Card:
     def markdown(self) -> str:
         """The card as a page."""
         parts = self._about(), self._returns(), self._files()
-        return f"# Policies of {self.run}\n\n" + "\n\n".join(parts) + "\n"
+        return f"# Policies of {markdown(self.run)}\n\n" + "\n\n".join(parts) + "\n"
 
     def _about(self) -> str:
         config = self.config
@@ -49,10 +50,10 @@ class Card:
             "iterations": self.iterations,
             "Fullrank": __version__,
         }
-        return _table(["", ""], *([name, str(fact)] for name, fact in facts.items()))
+        return _table(["", ""], *([name, markdown(fact)] for name, fact in facts.items()))
 
     def _returns(self) -> str:
-        _, *columns = summary(self.played["trained"])
+        _, *columns = map(markdown, summary(self.played["trained"]))
         rows = ([name, *summary(evaluation).values()] for name, evaluation in self.played.items())
         episodes = len(self.played["trained"].returns)
         return (
@@ -64,7 +65,11 @@ class Card:
 
     def _files(self) -> str:
         rows = (
-            [file, agent.name, agent.side, str(agent.observation_size), _actions(agent)]
+            [
+                file,
+                *map(markdown, (agent.name, agent.side, agent.observation_size)),
+                _actions(agent),
+            ]
             for file, agent in zip(self.files, self.agents, strict=True)
         )
         return (

@@ -8,6 +8,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from fullrank.cli.options import JsonOption
+from fullrank.cli.say import say, say_json
 from fullrank.rpc.certificates import examine, initialise, parts, rotate, today
 from fullrank.rpc.identity import Role
 
@@ -51,17 +52,18 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
         facts = examine(folder / role)
         rows.append({"name": facts.identity.uri, "until": f"{facts.not_after:%FT%TZ}"})
     if as_json:
-        print(json.dumps(rows))
+        say(json.dumps(rows))
         return
     for row in rows:
-        print(f"{row['name']:40} until {row['until']}")
+        say(f"{row['name']:40} until {row['until']}")
 
 
 @app.command()
 def secrets(folder: Folder) -> None:
     """Print Kubernetes Secrets for the services, for ``kubectl apply --filename -``."""
     for role in DEPLOYED:
-        print("---", json.dumps(_secret(role, parts(folder / role)), indent=2), sep="\n")
+        say("---")
+        say_json(_secret(role, parts(folder / role)))
 
 
 def _secret(role: Role, files: dict[str, bytes]) -> dict[str, object]:
@@ -75,4 +77,4 @@ def _secret(role: Role, files: dict[str, bytes]) -> dict[str, object]:
 
 
 def _say(folder: Path, roles: list[Role], what: str) -> None:
-    print(f"{folder}: {what} {', '.join(roles) or 'nothing'}")
+    say(f"{folder}: {what} {', '.join(roles) or 'nothing'}")

@@ -1,16 +1,16 @@
 """``fullrank checkpoint``: list, verify and compare the state from which a run resumes."""
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption, RunArgument
 from fullrank.cli.runs import find_run
+from fullrank.cli.say import say, say_json
+from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import JSON
 from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
@@ -41,16 +41,16 @@ def ls(run: RunArgument, as_json: JsonOption = False) -> None:
         if segment.records
     ]
     if as_json:
-        print(json.dumps({"checkpoints": checkpoints, "journal": segments}, indent=2))
+        say_json({"checkpoints": checkpoints, "journal": segments})
         return
     table = Table("iteration", "bytes", "term", "state")
     for entry in checkpoints:
         table.add_row(*(str(entry[key]) for key in ("iteration", "bytes", "term", "fault")))
-    Console().print(table)
+    Terminal().print(table)
     for segment in segments:
         last = segment["first"] + segment["records"] - 1
         fault = f", then {segment['fault']}" if segment["fault"] else ""
-        print(f"journal: iterations {segment['first']} to {last} of term {segment['term']}{fault}")
+        say(f"journal: iterations {segment['first']} to {last} of term {segment['term']}{fault}")
 
 
 @app.command()
@@ -65,9 +65,9 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     records = read_records(metrics) if metrics.exists() else []
     recovery = examine(path, published=records[-1].iteration + 1 if records else 0)
     if as_json:
-        print(json.dumps(asdict(recovery), indent=2))
+        say_json(asdict(recovery))
     else:
-        print(f"{path}: a resumed run continues from {recovery.committed} committed iterations")
+        say(f"{path}: a resumed run continues from {recovery.committed} committed iterations")
     if recovery.faults:
         raise CheckpointUnusable("; ".join(recovery.faults))
 
@@ -78,11 +78,11 @@ def diff(one: SideArgument, other: SideArgument, as_json: JsonOption = False) ->
     first, second = _checkpoint_of(one), _checkpoint_of(other)
     differing = differences(first, second)
     if as_json:
-        print(json.dumps([asdict(difference) for difference in differing], indent=2))
+        say_json([asdict(difference) for difference in differing])
     else:
         for difference in differing:
-            print(f"{difference.name}: {difference.reason}")
-        print(
+            say(f"{difference.name}: {difference.reason}")
+        say(
             f"{first.path} (iteration {first.iteration}) and {second.path} (iteration "
             f"{second.iteration}): {len(differing)} of {len(first.arrays)} arrays differ"
         )
@@ -107,5 +107,5 @@ def _entry(path: Path) -> JSON:
 
 def _checkpoint_of(side: Path) -> Checkpoint:
     if (side / MANIFEST).exists():
-        return load(side)
+        return load(find_run(side))
     return newest(find_run(side) / CHECKPOINTS)

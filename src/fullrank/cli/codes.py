@@ -8,11 +8,12 @@ from dataclasses import asdict, fields
 from typing import Annotated, Any, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.plan import plan
+from fullrank.cli.say import say, say_json
+from fullrank.cli.terminal import Terminal
 from fullrank.codes import Code, codes, make_code
 from fullrank.codes.analysis import (
     caught_given_losses,
@@ -59,13 +60,13 @@ def list_(as_json: JsonOption = False) -> None:
     """List the registered codes and their parameters."""
     families = [_family(name) for name in code_choices]
     if as_json:
-        print(json.dumps(families, indent=2))
+        say_json(families)
         return
     table = Table("code", "parameters", "summary")
     for family in families:
         parameters = ", ".join(f"{key} = {value}" for key, value in family["parameters"].items())
         table.add_row(family["name"], parameters, family["summary"])
-    Console().print(table)
+    Terminal().print(table)
 
 
 @app.command()
@@ -81,9 +82,9 @@ def show(
     """Print a code's matrix, load and tolerance."""
     code = _make(name, learners, units, seed, parameters)
     if as_json:
-        print(json.dumps(_facts(code) | {"matrix": code.matrix.tolist()}, indent=2))
+        say_json(_facts(code) | {"matrix": code.matrix.tolist()})
         return
-    console = Console()
+    console = Terminal()
     console.print(_matrix_table(code))
     _print_facts(console, code)
 
@@ -106,9 +107,9 @@ def check(
     code = _make(name, learners, units, seed, parameters)
     outcomes = [_after(code, losses) for losses in range(_most_losses(code) + 1)]
     if as_json:
-        print(json.dumps(_facts(code) | {"losses": outcomes}, indent=2))
+        say_json(_facts(code) | {"losses": outcomes})
         return
-    console = Console()
+    console = Terminal()
     _print_facts(console, code)
     table = Table(
         "learners lost", "P(decodable)", "median kappa", "p99", "worst", "caught", "patterns"
@@ -132,7 +133,7 @@ def _make(name: str, learners: int, units: int, seed: int, parameters: list[str]
             family = codes.build(name, **params)
             code = deal_code(family, learners=learners, units=units, seed=seed)
     for warning in caught:
-        typer.echo(f"fullrank: {warning.message}", err=True)
+        say(f"fullrank: {warning.message}", error=True)
     return code
 
 
@@ -181,21 +182,21 @@ def _caught(code: Code, losses: int) -> float | None:
     return share if math.isfinite(share) else None
 
 
-def _print_facts(console: Console, code: Code) -> None:
+def _print_facts(console: Terminal, code: Code) -> None:
     facts = _facts(code)
     lost = facts["tolerance"]
-    console.print(
+    for line in (
         f"{code.name}: {code.learners} learners with {_rows_each(code)}, {code.units} units, "
-        f"recovers {described(code.target)}, redundancy {code.redundancy:.3g}\n"
+        f"recovers {described(code.target)}, redundancy {code.redundancy:.3g}",
         f"tolerance {lost} ({facts['certificate']}): any {lost} of {code.learners} learners may be "
-        "lost\n"
+        "lost",
         f"load {code.load.min()} to {code.load.max()} units a learner, computation overhead "
-        f"{facts['computation_overhead']:.3g}\n"
+        f"{facts['computation_overhead']:.3g}",
         f"a wrong computation with a matching digest is caught before the commit for "
         f"{_percent(facts['caught'])} of units and sets J if {lost} are late, "
         f"for {_percent(facts['caught_in_audits'])} if every learner reports",
-        highlight=False,
-    )
+    ):
+        console.print(line, highlight=False)
 
 
 def _matrix_table(code: Code) -> Table:

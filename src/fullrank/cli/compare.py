@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Self
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import (
@@ -19,6 +18,8 @@ from fullrank.cli.options import (
 )
 from fullrank.cli.policies import play, trained
 from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.say import say
+from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig, as_tables
@@ -63,7 +64,7 @@ def compare(
     ]
     if as_json:
         facts = [row.facts() for row in rows]
-        print(json.dumps({"episodes": episodes, "seed": seed, "groups": facts}))
+        say(json.dumps({"episodes": episodes, "seed": seed, "groups": facts}))
     else:
         _show(rows, title=f"Greedy policies, {episodes} episodes a run [95 % interval over runs]")
 
@@ -159,4 +160,4 @@ def _show(rows: Sequence[_GroupRow], *, title: str) -> None:
     for row in rows:
         for line in row.lines():
             table.add_row(*line)
-    Console().print(table)
+    Terminal().print(table)

@@ -4,6 +4,8 @@ from typing import Annotated
 
 import typer
 
+from fullrank.cli.say import say
+
 app = typer.Typer(no_args_is_help=True)
 
 
@@ -50,4 +52,4 @@ def render(
     ] = "docker-compose.yml",
 ) -> None:
     """Print an override file that gives every learner a straggler sidecar."""
-    print(rendered(learners=learners, base=base), end="")
+    say(*rendered(learners=learners, base=base).splitlines())

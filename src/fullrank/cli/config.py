@@ -1,12 +1,12 @@
 """``fullrank config``: the effective configuration."""
 
-import json
 from collections.abc import Iterator
 from typing import Annotated
 
 import typer
 
 from fullrank.cli.options import ConfigOption, JsonOption, SetOption, resolve
+from fullrank.cli.say import say, say_json
 from fullrank.config.layers import Resolved
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import as_tables
@@ -32,11 +32,11 @@ def show(
     resolved = resolve(config, overrides)
     if as_json:
         facts = {"config": as_tables(resolved.config), "origin": dict(resolved.origin)}
-        print(json.dumps(facts, indent=2))
+        say_json(facts)
     elif origin:
-        print("\n".join(_annotated(resolved)))
+        say(*_annotated(resolved))
     else:
-        print(to_toml(resolved.config), end="")
+        say(*to_toml(resolved.config).splitlines())
 
 
 def _annotated(resolved: Resolved) -> Iterator[str]:

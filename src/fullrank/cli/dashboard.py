@@ -8,7 +8,7 @@ import typer
 
 from fullrank.cli.locate import meant
 from fullrank.cli.options import CertificatesOption, SetOption
-from fullrank.cli.serve import find
+from fullrank.cli.serve import find, start_log
 from fullrank.common.errors import FullrankError
 from fullrank.config.layers import load
 from fullrank.rpc.process import Launch
@@ -34,7 +34,7 @@ def dashboard(
     overrides: SetOption = None,
 ) -> None:
     """Serve the page until Ctrl-C, waiting for controllers that cannot be reached."""
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    start_log(logging.StreamHandler(), form="%(message)s")
     options = {
         "dashboard.runs": [_known(run) for run in runs] if runs else [meant(None)],
         "dashboard.address": None if port is None else f"127.0.0.1:{port}",

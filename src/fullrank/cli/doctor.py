@@ -10,12 +10,13 @@ from pathlib import Path
 
 import psutil
 import typer
-from rich.console import Console
 
 from fullrank import __version__
 from fullrank.cli.options import JsonOption
 from fullrank.cli.processes import usable_cores
 from fullrank.cli.runs import RUNS
+from fullrank.cli.say import say
+from fullrank.cli.terminal import Terminal
 
 _REQUIRED = (
     "numpy",
@@ -57,7 +58,7 @@ def doctor(as_json: JsonOption = False) -> None:
     checks = list(examine(RUNS))
     usable = all(check.ok for check in checks if check.required)
     if as_json:
-        print(json.dumps({"usable": usable, "checks": [asdict(check) for check in checks]}))
+        say(json.dumps({"usable": usable, "checks": [asdict(check) for check in checks]}))
     else:
         _show(checks, usable=usable)
     if not usable:
@@ -147,11 +148,15 @@ def _writable(runs: Path) -> tuple[bool, str]:
     return True, f"{runs}/ can be written, {free:.1f} GiB free"
 
 
+_OK, _MISSING, _ABSENT = ("ok", "green"), ("no", "red"), ("--", "yellow")
+"""Marks of a check and their colours."""
+
+
 def _show(checks: list[Check], *, usable: bool) -> None:
-    console = Console(highlight=False)
+    console = Terminal(highlight=False)
     width = max(len(check.name) for check in checks)
     for check in checks:
-        mark = "[green]ok[/]" if check.ok else "[red]no[/]" if check.required else "[yellow]--[/]"
-        console.print(f"{mark}  {check.name:{width}}  ", end="")
-        console.print(check.detail, markup=False, soft_wrap=True)
+        mark, colour = _OK if check.ok else _MISSING if check.required else _ABSENT
+        console.print(mark, style=colour, end="")
+        console.print(f"  {check.name:{width}}  {check.detail}", soft_wrap=True)
     console.print("ready" if usable else "not usable: see the lines that say no", style="bold")

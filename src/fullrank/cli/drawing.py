@@ -15,6 +15,7 @@ from matplotlib.patches import Circle, Patch, Rectangle
 from numpy.typing import NDArray
 from PIL import Image
 
+from fullrank.common.text import drawn
 from fullrank.environments.particle.scene import Scene
 
 
@@ -64,7 +65,7 @@ def frames(moments: Sequence[Moment], *, title: str) -> list[Image.Image]:
     """One picture per moment, all of the same part of the plane."""
     half = _half_width([moment.scene for moment in moments])
     return [
-        _frame(moments[max(0, step - TRAIL) : step + 1], half, f"{title} · step {step}")
+        _frame(moments[max(0, step - TRAIL) : step + 1], half, drawn(f"{title} · step {step}"))
         for step in range(len(moments))
     ]
 
@@ -96,7 +97,7 @@ def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
     now = recent[-1]
     first, second = (1.0 - inches / height for inches in (0.154, 0.343))
     figure.text(0.02, first, title, fontsize=8.5, color="#222222", va="center")
-    earned = "   ".join(f"{side} {value:.1f}" for side, value in now.earned.items())
+    earned = drawn("   ".join(f"{side} {value:.1f}" for side, value in now.earned.items()))
     figure.text(0.02, second, f"return   {earned}", fontsize=8, color="#555555", va="center")
     _draw_ground(axes, now.scene)
     _draw_trails(axes, [moment.scene for moment in recent])
@@ -105,9 +106,9 @@ def _frame(recent: Sequence[Moment], half: float, title: str) -> Image.Image:
     _draw_bars(axes, now.scene, half)
     if now.scene.key:
         _draw_key(figure, now.scene)
-    drawn = BytesIO()
-    figure.savefig(drawn, format="png")
-    return Image.open(drawn).convert("RGB")
+    png = BytesIO()
+    figure.savefig(png, format="png")
+    return Image.open(png).convert("RGB")
 
 
 def _draw_ground(axes: Axes, scene: Scene) -> None:

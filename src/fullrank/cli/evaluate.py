@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import (
@@ -17,8 +16,10 @@ from fullrank.cli.options import (
     TrustOption,
 )
 from fullrank.cli.policies import Version, facts_of, play, summary
+from fullrank.cli.say import say
 from fullrank.cli.sources import Source, source_of
 from fullrank.cli.sources import follow as newer_policies
+from fullrank.cli.terminal import Terminal
 from fullrank.config.tree import as_tables
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, append, from_facts, read_evaluations
@@ -79,7 +80,7 @@ def evaluate(
         for name, act in policies.items()
     }
     if as_json:
-        print(json.dumps(facts_of(source.config, newest, played, seed=seed)))
+        say(json.dumps(facts_of(source.config, newest, played, seed=seed)))
     else:
         variant = variant_of(source.config.environment.name, source.config.environment.params)
         title = f"{source.name} ({variant}) after iteration {newest.iteration}, {episodes} episodes"
@@ -99,9 +100,9 @@ def _follow(source: Source, *, episodes: int, seed: int, patience_s: float, as_j
                 append(source.directory, facts)
                 sinks.write(from_facts(facts))
             if as_json:
-                print(json.dumps(facts), flush=True)
+                say(json.dumps(facts))
             else:
-                print(f"iteration {newer.iteration}: {_in_words(played)}", flush=True)
+                say(f"iteration {newer.iteration}: {_in_words(played)}")
     finally:
         sinks.close()
 
@@ -140,4 +141,4 @@ def _show(played: Mapping[str, Evaluation], *, title: str) -> None:
     table = Table("policy", f"{first} [95 % interval]", *columns, title=title)
     for name, evaluation in played.items():
         table.add_row(name, *summary(evaluation).values())
-    Console().print(table)
+    Terminal().print(table)

@@ -16,6 +16,7 @@ from fullrank.cli.card import Card
 from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import Trained, play, trained
 from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
 from fullrank.config.tree import RunConfig
 from fullrank.export import graph, parity, recurrent_graph, recurrent_tensors, tensors
@@ -82,7 +83,7 @@ def export(
             seed=seed,
         )
         (partial / CARD).write_text(card.markdown(), encoding="utf-8")
-    print(folder)
+    say(folder)
 
 
 def _about(policies: Trained, directory: Path, config: RunConfig) -> Mapping[str, str]:

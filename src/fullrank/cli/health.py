@@ -4,6 +4,7 @@ from typing import Annotated
 
 import typer
 
+from fullrank.cli.say import say
 from fullrank.rpc.health import check
 
 
@@ -19,4 +20,4 @@ def health(
 ) -> None:
     """Print SERVING, or end with exit code 9 and the reason."""
     check(address, service=service, timeout_s=timeout)
-    print("SERVING")
+    say("SERVING")

@@ -5,11 +5,10 @@ import os
 import time
 from pathlib import Path
 
-from rich.console import Console
-
 from fullrank.cli.processes import ensure_idle
 from fullrank.cli.progress import ProgressView, view
-from fullrank.cli.serve import LOG_FORMAT, find
+from fullrank.cli.serve import find, start_log
+from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import ConfigError
 from fullrank.config import RunConfig, load
 from fullrank.rpc.process import Launch
@@ -32,7 +31,7 @@ def refuse_stragglers(config: RunConfig) -> None:
         )
 
 
-def run_in_process(path: Path, config: RunConfig, console: Console) -> None:
+def run_in_process(path: Path, config: RunConfig, console: Terminal) -> None:
     """Run, or continue, the run in ``path`` to its end.
 
     Raises:
@@ -59,7 +58,7 @@ def run_in_process(path: Path, config: RunConfig, console: Console) -> None:
 
 def _log_to(path: Path) -> None:
     path.parent.mkdir(exist_ok=True)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, filename=path, filemode="w")
+    start_log(logging.FileHandler(path, mode="w", delay=True))
 
 
 class _Batches:

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from fullrank import __version__
+from fullrank.cli.say import say
 from fullrank.cli.verb import Verb
 from fullrank.common.errors import FullrankError
 
@@ -60,11 +61,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
         build(known, mounted=known if completing else words[:1])(args=words, prog_name="fullrank")
     except KeyboardInterrupt:
         raise SystemExit(130) from None
+    except MemoryError as error:
+        say(f"fullrank: more memory is needed than there is: {error}", error=True)
+        raise SystemExit(FullrankError.exit_code) from None
     except Exception as error:
         expected = _expected(error)
         if expected is None:
             raise
-        print("fullrank:", " ".join(str(expected).split()), file=sys.stderr)
+        say(f"fullrank: {' '.join(str(expected).split())}", error=True)
         raise SystemExit(expected.exit_code) from None
 
 
@@ -117,7 +121,7 @@ def _expected(error: BaseException) -> FullrankError | None:
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"fullrank {__version__}")
+        say(f"fullrank {__version__}")
         raise typer.Exit
 
 

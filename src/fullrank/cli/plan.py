@@ -1,16 +1,16 @@
 """``fullrank codes plan``: the code that suits a run or a regime, and the reason."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.options import JsonOption, TrustOption
 from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.say import say_json
+from fullrank.cli.terminal import Terminal
 from fullrank.codes import Code
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON
@@ -51,7 +51,7 @@ def plan(
         assert regime is not None
         chosen, changes = _of_regime(regime, iterations=iterations, seed=seed)
     if as_json:
-        print(json.dumps(_facts(chosen, changes), indent=2))
+        say_json(_facts(chosen, changes))
     else:
         _show(chosen, changes)
 
@@ -125,7 +125,7 @@ def _facts(plan: Plan, changes: list[tuple[int, str]]) -> JSON:
 
 
 def _show(plan: Plan, changes: list[tuple[int, str]]) -> None:
-    console = Console()
+    console = Terminal()
     for iteration, label in changes:
         console.print(f"from iteration {iteration}: {label}", highlight=False)
     console.print(f"next: {plan.candidate.label}, since {plan.reason}", highlight=False)

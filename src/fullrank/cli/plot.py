@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 
 from fullrank.cli.panels import PANELS, RETURNS, Curves, Panel, Played
 from fullrank.cli.runs import find_run, named
+from fullrank.cli.say import say
 from fullrank.common.errors import FullrankError
+from fullrank.common.text import drawn
 from fullrank.config.toml import read_config
 from fullrank.config.tree import RunConfig
 from fullrank.environments import variant_of
@@ -58,7 +60,7 @@ def plot(
         figure.savefig(picture, dpi=150)
     except (OSError, ValueError) as error:
         raise FullrankError(f"cannot write {picture}: {error}") from error
-    print(picture)
+    say(picture)
 
 
 Looks: TypeAlias = Sequence[tuple[str, str]]
@@ -176,7 +178,7 @@ def _draw_curves(axes: Axes, curves: Curves, looks: Looks, *, window: int, name:
         raw = np.array([values[iteration] for iteration in sorted(values)])
         axes.plot(iterations, raw, color=colour, alpha=0.25 if not name else 0.1, linewidth=0.8)
         called = f"{name} {side if len(curves) > 1 else ''}".strip() if name else side
-        label = f"{called}, mean of {window}" if window > 1 else called
+        label = drawn(f"{called}, mean of {window}" if window > 1 else called)
         smooth = _moving_mean(raw, window)
         axes.plot(iterations, smooth, color=colour, linestyle=style, linewidth=1.8, label=label)
 
@@ -210,7 +212,7 @@ def _draw_evaluations(
                 markerfacecolor=fill,
                 color=colour,
                 capsize=2,
-                label=" ".join(filter(None, (name, side, what))),
+                label=drawn(" ".join(filter(None, (name, side, what)))),
             )
 
 
@@ -258,12 +260,12 @@ def _title(config: RunConfig) -> str:
     units = f", M = {config.environment.agents}" if config.environment.agents else ""
     return (
         f"{_task(config)}, seed {config.seed}\n"
-        f"code: {named(config.code)} · N = {config.learners}{units} · "
-        f"stragglers: {named(config.stragglers)}"
+        f"code: {drawn(named(config.code))} · N = {config.learners}{units} · "
+        f"stragglers: {drawn(named(config.stragglers))}"
     )
 
 
 def _task(config: RunConfig) -> str:
     """Algorithm and environment."""
     variant = variant_of(config.environment.name, config.environment.params)
-    return f"{config.algorithm.name} on {config.environment.name} ({variant})"
+    return drawn(f"{config.algorithm.name} on {config.environment.name} ({variant})")

@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Protocol
 
-from rich.console import Console, Group
+from rich.console import Group
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from fullrank.cli.terminal import Terminal
 from fullrank.runs.progress import HEADERS, Cells, Lines
 from fullrank.runs.record import IterationRecord
 
@@ -31,7 +32,7 @@ class ProgressView(Protocol):
         """Finish the display."""
 
 
-def view(console: Console, *, iterations: int) -> ProgressView:
+def view(console: Terminal, *, iterations: int) -> ProgressView:
     """A live view for a terminal, lines otherwise."""
     if console.is_terminal:
         return LiveView(console, iterations=iterations)
@@ -41,7 +42,7 @@ def view(console: Console, *, iterations: int) -> ProgressView:
 class LineView:
     """A line every few seconds, for logs and pipes."""
 
-    def __init__(self, console: Console, *, iterations: int) -> None:
+    def __init__(self, console: Terminal, *, iterations: int) -> None:
         self._console = console
         self._lines = Lines(self.say, iterations=iterations, clock=time.monotonic)
 
@@ -62,7 +63,7 @@ class LineView:
 class LiveView:
     """A progress bar over a table of the last iterations."""
 
-    def __init__(self, console: Console, *, iterations: int) -> None:
+    def __init__(self, console: Terminal, *, iterations: int) -> None:
         self._cells = Cells()
         self._rows: deque[tuple[str, ...]] = deque(maxlen=SHOWN)
         self._rounds: deque[float] = deque(maxlen=100)

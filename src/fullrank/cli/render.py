@@ -13,6 +13,7 @@ from fullrank.cli.drawing import Moment, as_gif, frames
 from fullrank.cli.options import InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import trained
 from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.say import say
 from fullrank.common.errors import ConfigError, FullrankError
 from fullrank.common.seeding import derive
 from fullrank.config.tree import RunConfig
@@ -58,7 +59,7 @@ def render(
     variant = variant_of(config.environment.name, config.environment.params)
     title = f"{config.environment.name} ({variant}) · {who}"
     save(frames(moments, title=title), picture)
-    print(picture)
+    say(picture)
 
 
 def _environment(config: RunConfig) -> Drawable:

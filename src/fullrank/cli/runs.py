@@ -1,6 +1,8 @@
 """Run directories: making new ones and finding existing ones."""
 
+import os
 import re
+import stat
 from collections.abc import Collection
 from pathlib import Path
 
@@ -9,6 +11,7 @@ from fullrank.common.registry import nearest
 from fullrank.config.toml import read_config
 from fullrank.config.tree import EnvironmentSettings, PluginSettings, RunConfig
 from fullrank.config.trust import check_trusted
+from fullrank.replay.store import SUFFIX
 
 RUNS = Path("runs")
 
@@ -49,10 +52,12 @@ def find_run(run: Path, *, root: Path = RUNS) -> Path:
     """The directory of a run that is given by path or by name below ``root``.
 
     Raises:
-        FullrankError: There is no such run; the message has the nearest name.
+        FullrankError: There is no such run, and the message has the nearest name; or something in
+            it leads outside or takes more memory than there is.
     """
     for path in (run, root / run):
         if path.is_dir():
+            _check_contents(path)
             return path
     known = sorted(path.name for path in root.iterdir() if path.is_dir()) if root.is_dir() else []
     hint = nearest(run.name, known) if known else f"; there are no runs in {root}/"
@@ -86,7 +91,37 @@ def newest_run(*, root: Path = RUNS) -> Path:
         raise FullrankError(
             f"there are no runs in {root}/; name a run, or host:port of its monitor"
         )
-    return max(configurations, key=lambda path: path.stat().st_mtime).parent
+    newest = max(configurations, key=lambda path: path.stat().st_mtime).parent
+    _check_contents(newest)
+    return newest
+
+
+def _check_contents(directory: Path) -> None:
+    """Refuse what an archive may put into a run directory to reach other files or never to end.
+
+    Raises:
+        FullrankError: A link leads outside, an entry is no file, or a file with holes claims more
+            bytes than this machine has memory.
+    """
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    inside = directory.resolve()
+    for folder, folders, files in os.walk(directory):
+        for path in (Path(folder, name) for name in (*folders, *files)):
+            try:
+                found = path.lstat()
+            except FileNotFoundError:  # its service has removed it
+                continue
+            kind = found.st_mode
+            if stat.S_ISLNK(kind):
+                if not path.resolve().is_relative_to(inside):
+                    raise FullrankError(f"{path} is a link that leads outside the run; remove it")
+            elif not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
+                raise FullrankError(f"{path} is neither a file nor a directory; remove it")
+            elif found.st_size > max(memory, 512 * found.st_blocks) and path.suffix != SUFFIX:
+                raise FullrankError(
+                    f"{path} claims {found.st_size} bytes, more than the memory of this machine, "
+                    "and has fewer; remove it"
+                )
 
 
 def named(chosen: PluginSettings | EnvironmentSettings) -> str:

@@ -5,13 +5,14 @@ import os
 from collections.abc import Callable
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Annotated, TypeAlias, cast
+from typing import Annotated, Any, TypeAlias, cast
 
 import typer
 
 from fullrank.cli.options import ConfigOption, SetOption
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest
+from fullrank.common.text import plain
 from fullrank.config.layers import load
 from fullrank.rpc.process import Launch
 
@@ -46,7 +47,7 @@ def serve(
 ) -> None:
     """Run a service until SIGTERM; docs/exit-codes.md lists the exit codes."""
     main = find(name)
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    start_log(logging.StreamHandler())
     launch = Launch(
         resolved=load(config, environ=os.environ, overrides=overrides or ()),
         run_dir=run_dir,
@@ -55,6 +56,23 @@ def serve(
         stop_with_stdin=stop_with_stdin,
     )
     raise typer.Exit(main(launch))
+
+
+class _PlainFormatter(logging.Formatter):
+    """Formats records as plain lines, since reasons and names come from other processes."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        record.message = plain(record.message)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        return "\n".join(map(plain, super().formatException(ei).split("\n")))
+
+
+def start_log(handler: logging.Handler, *, form: str = LOG_FORMAT) -> None:
+    """Send what this process logs to a handler."""
+    handler.setFormatter(_PlainFormatter(form))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
 
 
 def find(name: str) -> Main:

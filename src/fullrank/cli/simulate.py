@@ -12,7 +12,6 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 import typer
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.algorithms import Problem
@@ -28,6 +27,8 @@ from fullrank.cli.options import (
     resolve,
     size_options,
 )
+from fullrank.cli.say import say, say_json
+from fullrank.cli.terminal import Terminal
 from fullrank.codes import Code, codes
 from fullrank.common.errors import CodeError, ConfigError, NotDecodable
 from fullrank.common.types import JSON
@@ -144,7 +145,7 @@ def _compare(
     )
     results = {label: _facts(code, rounds(code)) for label, code in named}
     if as_json:
-        print(json.dumps(results, indent=2))
+        say_json(results)
         return
     sizes = f"{config.learners} learners, {_work(config, problem)}, {iterations} rounds"
     _show(results, title=sizes + _noise(limit))
@@ -188,7 +189,7 @@ def _sweep(
         f"{cluster.bandwidth:.3g} bytes/s"
     )
     sweep.save(sweep.draw(curves, title=title + _noise(limit)), picture)
-    print(picture)
+    say(picture)
 
 
 def _codes_for(
@@ -290,4 +291,4 @@ def _show(results: dict[str, JSON], *, title: str) -> None:
             f"{facts['received_mean']:.1f}",
             load,
         )
-    Console().print(table)
+    Terminal().print(table)

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from statistics import mean, median
 
-from rich.console import Console
 from rich.table import Table
 
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
+from fullrank.cli.say import say
+from fullrank.cli.terminal import Terminal
 from fullrank.common.types import JSON
 from fullrank.rpc.run_status import RunStatus
 from fullrank.runs.progress import SMOOTHED
@@ -27,9 +28,9 @@ def status(
         first = max(0, now.committed - SMOOTHED)
         records = list(monitor.watch(first, until_now=True))
     if as_json:
-        print(json.dumps(facts(now, records)))
+        say(json.dumps(facts(now, records)))
         return
-    console = Console()
+    console = Terminal()
     for line in headline(now, records):
         console.print(line, highlight=False, soft_wrap=True)
     console.print(learners(now))

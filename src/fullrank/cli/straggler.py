@@ -6,6 +6,7 @@ from typing import Annotated, TypeAlias
 import typer
 
 from fullrank.cli.options import CertificatesOption, JsonOption, security_of
+from fullrank.cli.say import say
 from fullrank.common.errors import ConfigError
 from fullrank.config.faults import Fault
 from fullrank.config.layers import load
@@ -93,11 +94,11 @@ def _show(injected: Injected, *, as_json: bool) -> None:
     model = as_tables(injected.model)
     faults = [as_tables(fault) for fault in injected.faults]
     if as_json:
-        print(json.dumps({"model": model, "faults": faults}))
+        say(json.dumps({"model": model, "faults": faults}))
         return
-    print("model ", _words(model.pop("name"), model))
+    say(f"model  {_words(model.pop('name'), model)}")
     for fault in faults:
-        print("fault ", _words(fault.pop("kind"), fault))
+        say(f"fault  {_words(fault.pop('kind'), fault)}")
 
 
 def _words(name: str, keys: dict[str, object]) -> str:

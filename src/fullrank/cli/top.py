@@ -1,6 +1,5 @@
 """``fullrank top``: a live view of a run, in a terminal, a pipe, or as JSON."""
 
-import sys
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -8,7 +7,7 @@ from statistics import mean
 from typing import Protocol
 
 import numpy as np
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -17,8 +16,11 @@ from tenacity import RetryCallState, Retrying, retry_if_exception_type, wait_ran
 from fullrank.cli.locate import RunOption, locate
 from fullrank.cli.options import CertificatesOption, JsonOption
 from fullrank.cli.progress import LineView
+from fullrank.cli.say import say
 from fullrank.cli.status import headline
+from fullrank.cli.terminal import Terminal
 from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.text import plain
 from fullrank.common.types import LearnerId
 from fullrank.rpc.monitor import Monitor
 from fullrank.rpc.run_status import RunState, RunStatus
@@ -83,7 +85,7 @@ def top(
 ) -> None:
     """Show a run until it is finished; retry while the controller cannot be reached."""
     follower = Follower(locate(run, certificates))
-    console = Console()
+    console = Terminal()
     shown: Shown = Screen(console) if console.is_terminal else Plain(console)
     if as_json:
         shown = Json()
@@ -180,12 +182,12 @@ class Json:
 
     def say(self, message: str) -> None:
         """Print the message to standard error."""
-        print(message, file=sys.stderr)
+        say(message, error=True)
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
         """Print the iterations."""
         for record in new:
-            print(to_line(record), flush=True)
+            say(to_line(record))
 
     def close(self) -> None:
         """Do nothing: every line is printed at once."""
@@ -194,7 +196,7 @@ class Json:
 class Plain:
     """A line every few seconds."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self._console = console
         self._lines: LineView | None = None
         self._said = ""
@@ -221,7 +223,7 @@ class Plain:
 class Screen:
     """The full view, drawn again at each poll."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Terminal) -> None:
         self._records: deque[IterationRecord] = deque(maxlen=KEPT)
         self._live = Live(Text("looking for the controller"), console=console, auto_refresh=False)
         self._live.start()
@@ -229,7 +231,9 @@ class Screen:
 
     def say(self, message: str) -> None:
         """Show the message above the last view."""
-        self._live.update(Group(Text(message, style="bold red"), self._picture), refresh=True)
+        self._live.update(
+            Group(Text(plain(message), style="bold red"), self._picture), refresh=True
+        )
 
     def show(self, now: RunStatus, new: list[IterationRecord]) -> None:
         """Draw the view."""
@@ -254,7 +258,9 @@ def picture(now: RunStatus, records: list[IterationRecord]) -> RenderableType:
     phases = spent(records[-SMOOTHED:])
     if whole := sum(phases.values()):
         lines.append("  ".join(f"{phase} {part / whole:.0%}" for phase, part in phases.items()))
-    return Group(*map(Text, lines), _table(now, records), Text(LEGEND, style="dim"))
+    return Group(
+        *(Text(plain(line)) for line in lines), _table(now, records), Text(LEGEND, style="dim")
+    )
 
 
 def _table(now: RunStatus, records: list[IterationRecord]) -> Table:

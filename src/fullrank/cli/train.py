@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Annotated, TypeAlias
 
 import typer
-from rich.console import Console
 
 from fullrank.cli.local import refuse_stragglers, run_in_process
 from fullrank.cli.options import (
@@ -27,6 +26,7 @@ from fullrank.cli.options import (
 from fullrank.cli.processes import Service, ensure_alive, services, usable_cores
 from fullrank.cli.progress import ProgressView, view
 from fullrank.cli.runs import default_run_dir, find_run, make_directory, runnable_config
+from fullrank.cli.terminal import Terminal
 from fullrank.codes import codes
 from fullrank.codes.dealing import tolerance_asked_of
 from fullrank.common.errors import ConfigError, RunDirectoryInUse, ServiceLost
@@ -217,7 +217,7 @@ def _discard_if_unused(path: Path, *, keep: Collection[str]) -> None:
 
 
 def _run(path: Path, config: RunConfig, *, local: bool) -> None:
-    console = Console()
+    console = Terminal()
     run = run_in_process if local else _run_services
     run(path, config, console)
     from fullrank.cli.outcome import outcome  # imports torch, which the services need first
@@ -227,7 +227,7 @@ def _run(path: Path, config: RunConfig, *, local: bool) -> None:
         console.print(line, soft_wrap=True, highlight=False)
 
 
-def _run_services(path: Path, config: RunConfig, console: Console) -> None:
+def _run_services(path: Path, config: RunConfig, console: Terminal) -> None:
     with services(path, learners=config.learners) as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)
         try:

@@ -140,6 +140,8 @@ def read_header(path: Path, page: bytes) -> tuple[int, int, int]:
     if header is None or mark + version != prefix:
         raise damaged(path, "its header is not that of a table")
     _, row_size, capacity, slots = HEADER.unpack(header)
+    if not (row_size and 0 < capacity < slots):
+        raise damaged(path, f"{slots} slots of {row_size} entries hold no {capacity} rows")
     return row_size, capacity, slots
 
 

@@ -5,6 +5,8 @@ cursor has evicted it. A minibatch is therefore intact if its range is still rea
 were gathered; each row is held to its checksum besides.
 """
 
+import os
+import stat
 from pathlib import Path
 
 import numpy as np
@@ -35,7 +37,7 @@ class MappedTable:
         if path == Path():
             raise NotFound("the table is in the memory of the replay service")
         try:
-            with path.open("rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=_regular) as file:
                 mapping = Mapping(path, file.fileno())
         except (OSError, Corrupted, VersionMismatch) as error:
             raise NotFound(f"the table cannot be mapped: {error}") from None
@@ -64,6 +66,19 @@ class MappedTable:
         if items is None:
             return Gathered(rows, rows.nbytes)
         return spread(rows, runs.lengths, items, length_column=sample.length_column)
+
+
+def _regular(path: str, flags: int) -> int:
+    """Open a regular file; anything else, at the path that another process names, might block.
+
+    Raises:
+        OSError: It cannot be opened, or is of another kind.
+    """
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(f"{path} is no regular file")
+    return descriptor
 
 
 class _MappedSlots:

@@ -16,6 +16,8 @@ from typing import TypeVar
 
 from threadpoolctl import threadpool_limits
 
+from fullrank.common.errors import FullrankError
+from fullrank.common.text import plain
 from fullrank.config.layers import Resolved
 from fullrank.config.tree import RunConfig
 from fullrank.sinks import MetricsSink
@@ -72,6 +74,11 @@ def tune_process(launch: Launch) -> None:
         mallopt(M_MMAP_THRESHOLD, 2**30)
         mallopt(M_TRIM_THRESHOLD, 2**31 - 1)
         mallopt(M_TOP_PAD, 2**26)
+
+
+def print_error(error: FullrankError) -> None:
+    """Print why this process ends, as a plain line that its parent repeats."""
+    print(f"fullrank: {plain(error)}", file=sys.stderr, flush=True)  # noqa: T201
 
 
 def run(serving: Coroutine[object, object, Result]) -> Result:

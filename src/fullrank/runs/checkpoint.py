@@ -134,7 +134,7 @@ def saved(directory: Path) -> list[Path]:
     """Directories of checkpoints, newest first; ``load`` tells whether they are usable."""
     if not directory.is_dir():
         return []
-    numbered = [path for path in directory.iterdir() if path.name.isdigit()]
+    numbered = [path for path in directory.iterdir() if path.name.isdecimal()]
     return sorted(numbered, key=lambda path: int(path.name), reverse=True)
 
 

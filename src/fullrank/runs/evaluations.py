@@ -64,7 +64,7 @@ def read_evaluations(directory: Path) -> list[EvaluationRecord]:
     lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
     try:
         return [from_facts(json.loads(line)) for line in lines[:-1]]
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise FullrankError(f"{path} is damaged ({error}); remove it") from error
 
 
@@ -72,16 +72,20 @@ def from_facts(facts: JSON) -> EvaluationRecord:
     """The record of a line.
 
     Raises:
-        KeyError, TypeError: The line is no evaluation.
+        KeyError, TypeError, ValueError, AttributeError: The line is no evaluation.
     """
     trained = dict(facts["trained"])
-    sides = {side: Interval(**interval) for side, interval in trained.pop("sides").items()}
+    sides = {side: _interval(interval) for side, interval in trained.pop("sides").items()}
     win_rate = trained.pop("win_rate", None)
     return EvaluationRecord(
-        iteration=facts["iteration"],
-        term=facts.get("term", 0),
-        returns=Interval(**trained),
+        iteration=int(facts["iteration"]),
+        term=int(facts.get("term", 0)),
+        returns=_interval(trained),
         sides=sides,
-        win_rate=None if win_rate is None else Interval(**win_rate),
-        statistics=facts.get("statistics", {}),
+        win_rate=None if win_rate is None else _interval(win_rate),
+        statistics=dict(facts.get("statistics", {})),
     )
+
+
+def _interval(facts: Mapping[str, float]) -> Interval:
+    return Interval(**{name: float(value) for name, value in facts.items()})

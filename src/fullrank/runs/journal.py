@@ -10,6 +10,7 @@ stored at any size: they depend on the received rows and cannot be computed agai
 import json
 import mmap
 import os
+import re
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -33,6 +34,7 @@ _HEADER = struct.Struct("<4sIQII")
 _KIND, _VERSION = b"FRJ", b"1"
 _MARK = _KIND + _VERSION
 _SUFFIX = ".journal"
+_NAME = re.compile(rf"(?P<first>\d+)-(?P<term>\d+){re.escape(_SUFFIX)}", re.ASCII)
 
 CUT_SHORT = "cut short"
 """Fault of a segment whose last record was being written when its controller was killed."""
@@ -185,11 +187,10 @@ class _Segment:
 
 
 def _segments(directory: Path) -> list[_Segment]:
-    segments = []
-    for path in directory.glob(f"*{_SUFFIX}"):
-        first, _, term = path.stem.partition("-")
-        segments.append(_Segment(int(term), int(first), path))
-    return sorted(segments)
+    named = ((_NAME.fullmatch(path.name), path) for path in directory.glob(f"*{_SUFFIX}"))
+    return sorted(
+        _Segment(int(name["term"]), int(name["first"]), path) for name, path in named if name
+    )
 
 
 def _encode(
@@ -263,7 +264,10 @@ def _decode(content: mmap.mmap, start: int) -> tuple[Entry, int]:
         updates = None
         if data_size:
             updates = np.frombuffer(content, "<f4", data_size // 4, data).reshape(units, -1)
-        return Entry(iteration=facts.pop("iteration"), facts=facts, updates=updates), end
+        iteration = facts.pop("iteration")
+        if type(iteration) is not int:
+            raise TypeError("its iteration is no number")
+        return Entry(iteration=iteration, facts=facts, updates=updates), end
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
         raise _NotWhole(f"not a journal ({error})") from error
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fullrank.common.errors import NotFound
+from fullrank.common.errors import Corrupted, NotFound
 from fullrank.replay import TABLE, MappedTable, Priority, RingFile, Sample, Table, file_format
 
 CAPACITY, ROW_SIZE, SIZE = 50, 4, 64
@@ -120,3 +120,18 @@ def test_what_is_not_a_table_is_not_mapped(tmp_path: Path, content: bytes | None
         path.write_bytes(content)
     with pytest.raises(NotFound, match="the table cannot be mapped"):
         MappedTable(path, bytes(16))
+
+
+@pytest.mark.parametrize(("row_size", "capacity", "slots"), [(0, 5, 9), (4, 0, 9), (4, 9, 9)])
+def test_a_header_of_a_table_that_holds_nothing_is_damage(
+    tmp_path: Path, row_size: int, capacity: int, slots: int
+) -> None:
+    header = file_format.HEADER.pack(b"FRTABLE1", row_size, capacity, slots)
+    with pytest.raises(Corrupted, match="hold no"):
+        file_format.read_header(tmp_path, file_format.sealed(header))
+
+
+def test_a_path_that_would_block_is_not_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "transitions.table")
+    with pytest.raises(NotFound, match="is no regular file"):
+        MappedTable(tmp_path / "transitions.table", b"x" * 16)

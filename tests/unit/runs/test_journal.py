@@ -165,7 +165,7 @@ def test_an_update_that_nobody_can_compute_again_is_stored_whatever_its_size(
     assert entry.updates.tobytes() == updates(0).tobytes()
 
 
-@pytest.mark.parametrize("facts", [b"[]", b"{}", b"[" * 10**5, b"\xff"])
+@pytest.mark.parametrize("facts", [b"[]", b"{}", b'{"iteration": "0"}', b"[" * 10**5, b"\xff"])
 def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
     header = journal._HEADER.pack(journal._MARK, len(facts), 0, 0, 0)
     checksum = google_crc32c.value(header + facts)
@@ -173,6 +173,14 @@ def test_a_hostile_record_is_damage(tmp_path: Path, facts: bytes) -> None:
     (tmp_path / "000000-000001.journal").write_bytes(record)
     assert read(tmp_path, first=0) == []
     assert "not a journal" in journal.survey(tmp_path)[0].fault
+
+
+def test_a_record_that_claims_more_than_its_file_holds_is_cut_short(tmp_path: Path) -> None:
+    header = journal._HEADER.pack(journal._MARK, 2**31, 2**60, 2**31, 0)
+    (tmp_path / "000000-000001.journal").write_bytes(header + b"{}")
+    (tmp_path / "theirs-x.journal").write_bytes(header)
+    assert read(tmp_path, first=0) == []
+    assert [segment.fault for segment in journal.survey(tmp_path)] == [journal.CUT_SHORT]
 
 
 def test_a_superseded_controller_writes_nothing(tmp_path: Path) -> None:

@@ -1,0 +1,90 @@
+"""Names and reasons of others are printed as text, wherever they are printed."""
+
+import io
+import logging
+import sys
+from typing import Any
+
+import pytest
+from rich.live import Live
+from rich.table import Table
+
+from fullrank.cli.drawing import Moment, frames
+from fullrank.cli.progress import LineView
+from fullrank.cli.serve import start_log
+from fullrank.cli.status import headline, learners
+from fullrank.cli.terminal import Terminal
+from fullrank.cli.top import picture
+from fullrank.environments import make_environment
+from fullrank.rpc.run_status import LearnerStatus, RunStatus
+
+EVIL = "\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
+SHOWN = r"\x1b]0;owned\x07[bold red]x[/] :skull: \u202e"
+
+
+@pytest.fixture
+def printed(monkeypatch: pytest.MonkeyPatch) -> tuple[Terminal, io.StringIO]:
+    """A terminal of 300 columns, and all that it was sent."""
+    file = io.StringIO()
+    return Terminal(file=file, width=300, force_terminal=False), file
+
+
+def hostile() -> RunStatus:
+    learner = LearnerStatus(
+        learner=0, host=EVIL, rows=(0,), fingerprint=EVIL, quarantined=EVIL,
+        answered=False, silent_s=0.0, maps_table=False, batch_bytes=0, shares_memory=False,
+    )  # fmt: skip
+    return RunStatus(run=EVIL, message=EVIL, caveats=(EVIL,), learners=(learner,))
+
+
+def test_lines_and_tables_of_a_status(printed: tuple[Terminal, io.StringIO]) -> None:
+    terminal, file = printed
+    for line in headline(hostile(), []):
+        terminal.print(line, highlight=False)
+    terminal.print(learners(hostile()))
+    terminal.print(picture(hostile(), []))
+    assert "\x1b" not in file.getvalue()
+    assert file.getvalue().count(SHOWN) >= 7
+
+
+def test_titles_lines_and_live_views(printed: tuple[Terminal, io.StringIO]) -> None:
+    terminal, file = printed
+    table = Table(EVIL, title=EVIL, caption=EVIL)
+    table.add_row(EVIL)
+    LineView(terminal, iterations=1).say(f"{EVIL}\nfullrank: all is well")
+    with Live(table, console=terminal):
+        pass
+    said = file.getvalue()
+    assert "\x1b" not in said
+    assert said.count(SHOWN) == 5
+    assert r"\nfullrank: all is well" in said
+
+
+def test_an_error_is_one_plain_line(fullrank: Any) -> None:
+    outcome = fullrank("eval", f"runs/{EVIL}\nfullrank: all is well")
+    assert outcome.code == 1
+    assert "\x1b" not in outcome.error
+    assert outcome.error.count("\n") == 1
+
+
+def test_a_log_holds_plain_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    file = io.StringIO()
+    handler = logging.StreamHandler(file)
+    monkeypatch.setattr(logging, "basicConfig", lambda **_: None)
+    start_log(handler)
+    try:
+        raise ValueError(EVIL)
+    except ValueError:
+        record = logging.LogRecord("x", 20, "", 1, "reason=%s", (f"{EVIL}\n",), sys.exc_info())
+    handler.handle(record)
+    first, *rest = file.getvalue().splitlines()
+    assert first.endswith(rf"reason={SHOWN}\n")
+    assert rest[0].startswith("Traceback")
+    assert "\x1b" not in file.getvalue()
+
+
+def test_a_picture_s_title_is_no_formula() -> None:
+    environment: Any = make_environment("cooperative_navigation", copies=1)
+    environment.reset([0], [0])
+    moment = Moment(environment.scene(0), {r"$\nothing{$": 1.0})
+    assert len(frames([moment], title=rf"{EVIL} $\frac{{$")) == 1
