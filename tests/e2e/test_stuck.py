@@ -5,8 +5,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.e2e.commands import kill_all, settings, start
-from tests.waiting import WAIT_S
+from tests.e2e.commands import kill_all, processes_of, settings, start
+from tests.waiting import WAIT_S, wait_until
 
 pytestmark = pytest.mark.e2e
 
@@ -58,3 +58,31 @@ def test_an_environment_that_hangs_ends_the_controller_with_its_stacks(
     assert f"fullrank: {phase} has taken" in said
     assert "iteration 0 of" in said
     assert "hanging.py" in (tmp_path / "stacks-1.txt").read_text()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("killed", ["train", "controller"])
+def test_nothing_is_left_of_a_train_whose_environment_hangs_when_it_or_its_controller_is_killed(
+    tmp_path: Path, killed: str
+) -> None:
+    (tmp_path / "hanging.py").write_text(
+        HANGING.replace("time.sleep", "print('hung', flush=True); time.sleep")
+    )
+    path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+    run_dir = tmp_path / "run"
+    words = ["train", "--env", "hanging:parallel_env", "--learners", "3", "--code", "uncoded"]
+    train = start(
+        *words, *settings(), "--run-dir", str(run_dir), env={"PYTHONPATH": path, "STEPS": "0"}
+    )
+    try:
+        log = run_dir / "logs" / "controller.log"
+        wait_until(lambda: log.exists() and "hung" in log.read_text(), what="the environment hangs")
+        victims = [each for each in processes_of(run_dir) if killed in each.cmdline()]
+        assert victims
+        for victim in victims:
+            victim.kill()
+        wait_until(lambda: not processes_of(run_dir), what="every process has ended")
+    finally:
+        train.kill()
+        kill_all(tmp_path)
+        train.communicate()

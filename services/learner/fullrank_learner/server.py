@@ -177,6 +177,13 @@ def _say_why(state: RetryCallState) -> None:
         log.info("dialling_again reason=%s", state.outcome.exception())
 
 
+def _check_cancelled() -> None:
+    """Raise ``CancelledError`` if this task was cancelled and what it awaited has not heeded it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
 async def _dial_for_ever(launch: Launch, health: Health, prepared: RunContext | None) -> None:
     context: RunContext | None = None
     process = uuid.uuid4().bytes
@@ -192,6 +199,7 @@ async def _dial_for_ever(launch: Launch, health: Health, prepared: RunContext | 
     ):
         async for attempt in retries:
             with attempt:
+                _check_cancelled()
                 config = launch.config.controller
                 address = resolve(config.address, launch.run_dir, "controller")
                 session = Session(

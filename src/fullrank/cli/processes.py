@@ -1,6 +1,7 @@
 """The services of a local run as child processes, started and stopped together."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -13,9 +14,7 @@ from typing import IO
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
-
-STOP_S = 15.0
-"""Grace for a service to checkpoint and drain before it is killed."""
+from fullrank.rpc.process import GRACE_S
 
 STOP_ORDER = ("controller", "learner", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
@@ -132,7 +131,7 @@ def stop(started: list[Service]) -> None:
         if service.process.poll() is None:
             service.process.terminate()
         try:
-            service.process.wait(STOP_S)
+            service.process.wait(GRACE_S)
         except subprocess.TimeoutExpired:
-            service.process.kill()
+            os.killpg(service.process.pid, signal.SIGKILL)  # with the replicas that it supervises
             service.process.wait()

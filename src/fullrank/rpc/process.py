@@ -4,11 +4,15 @@ import asyncio
 import atexit
 import ctypes
 import gc
+import os
+import select
 import signal
 import sys
-from collections.abc import Coroutine, Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Barrier
@@ -29,6 +33,11 @@ Result = TypeVar("Result")
 
 STOPPING = (signal.SIGTERM, signal.SIGINT)
 """Signals that stop a service."""
+
+GRACE_S = 15.0
+"""Time for a service to checkpoint and drain before it is killed."""
+ORPHANED = 9
+"""Exit code of a process that has not stopped in time after its parent; that of ServiceLost."""
 
 THREADS = 8
 """Threads of a service for disks, other event loops and long computations."""
@@ -125,25 +134,30 @@ def signals_held() -> Iterator[None]:
 def stop_event(launch: Launch) -> asyncio.Event:
     """An event set by SIGTERM, SIGINT or, if asked for, by the end of a pipe that another holds.
 
-    Signals that were held back take effect now. Further signals are ignored once it is set.
+    Signals that were held back take effect now. Further signals are ignored once it is set. A
+    process whose pipe has ended has ``GRACE_S`` to end, as a parent that lives would give it, even
+    if its event loop is stuck.
     """
     event, loop = asyncio.Event(), asyncio.get_running_loop()
     pipes = [sys.stdin.fileno()] if launch.stop_with_stdin else []
     pipes += [] if launch.supervisor is None else [launch.supervisor]
 
-    def stop() -> None:
-        event.set()
-        for pipe in pipes:
-            loop.remove_reader(pipe)
-
     def on_signal(*_: object) -> None:
         ignore_signals()
-        if not loop.is_closed():
-            loop.call_soon_threadsafe(stop)
+        with suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(event.set)
 
     for number in STOPPING:
         signal.signal(number, on_signal)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, STOPPING)
     for pipe in pipes:
-        loop.add_reader(pipe, on_signal)
+        threading.Thread(target=_end_with, args=(pipe, on_signal), daemon=True).start()
     return event
+
+
+def _end_with(pipe: int, stop: Callable[[], None]) -> None:
+    """Tell this process to stop when a pipe ends, and end it if it has not stopped in time."""
+    select.select([pipe], [], [])
+    stop()
+    time.sleep(GRACE_S)
+    os._exit(ORPHANED)

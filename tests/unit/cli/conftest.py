@@ -8,6 +8,7 @@ import pytest
 
 from fullrank.cli import main
 from fullrank.config import load, to_toml
+from fullrank.config.trust import remember
 from fullrank.local import LocalRun
 from fullrank.runs.checkpoint import save
 
@@ -47,13 +48,14 @@ SMALL: dict[str, Any] = {
 
 
 def finished(directory: Path, **options: Any) -> Path:
-    """A run of one iteration."""
+    """A run of one iteration that this user has trained."""
     keys = {key.replace("__", "."): value for key, value in options.items()}
     config = load(options=SMALL | keys).check().config
     run = LocalRun(config, coded=False)
     run.train()
     directory.mkdir(exist_ok=True)
     (directory / "config.toml").write_text(to_toml(config))
+    remember(config.environment)
     state = run.training.state(resume_at=1)
     save(directory / "checkpoints", iteration=0, arrays=state, facts={}, keep=1)
     return directory

@@ -66,7 +66,7 @@ def test_links_within_a_run_and_links_to_a_run_are_followed(tmp_path: Path) -> N
 
 def test_what_is_no_file_or_claims_more_than_the_memory_is_refused_by_name(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "state.safetensors")
-    with pytest.raises(FullrankError, match="state.safetensors is neither a file nor a directory"):
+    with pytest.raises(FullrankError, match="is neither a file nor a directory"):
         find_run(tmp_path)
     (tmp_path / "state.safetensors").unlink()
     for name in ("metrics.jsonl", "transitions.table"):

@@ -2,6 +2,7 @@
 
 import asyncio
 import atexit
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -9,7 +10,10 @@ from functools import partial
 
 import pytest
 from tests.signals import holds
+from tests.waiting import WAIT_S
 
+from fullrank.config import load
+from fullrank.rpc import process
 from fullrank.rpc.process import STOPPING, THREADS, ignore_signals, run
 
 
@@ -53,3 +57,21 @@ def test_ignored_signals_are_not_delivered_and_earlier_ones_are_handled(
     for call in ending:
         call()
     assert [signal.getsignal(number) for number in STOPPING] == [signal.SIG_IGN] * 2
+
+
+@pytest.mark.usefixtures("restored_handlers")
+async def test_a_process_whose_parent_has_died_ends_even_if_its_event_loop_is_stuck(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told, ended, given = threading.Event(), threading.Event(), []
+    monkeypatch.setattr(process, "ignore_signals", told.set)
+    monkeypatch.setattr(process.time, "sleep", given.append)
+    monkeypatch.setattr(process.os, "_exit", lambda code: given.append(code) or ended.set())
+    pipe, held = os.pipe()
+    event = process.stop_event(process.Launch(resolved=load(), supervisor=pipe))
+    os.close(held)
+    assert ended.wait(WAIT_S)  # this coroutine does not give way to the event loop meanwhile
+    assert told.is_set()
+    assert given == [process.GRACE_S, process.ORPHANED]
+    await event.wait()
+    os.close(pipe)
