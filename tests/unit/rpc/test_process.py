@@ -63,10 +63,16 @@ def test_ignored_signals_are_not_delivered_and_earlier_ones_are_handled(
 async def test_a_process_whose_parent_has_died_ends_even_if_its_event_loop_is_stuck(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    told, ended, given = threading.Event(), threading.Event(), []
+    told, ended = threading.Event(), threading.Event()
+    given: list[float] = []
+
+    def end(code: int) -> None:
+        given.append(code)
+        ended.set()
+
     monkeypatch.setattr(process, "ignore_signals", told.set)
-    monkeypatch.setattr(process.time, "sleep", given.append)
-    monkeypatch.setattr(process.os, "_exit", lambda code: given.append(code) or ended.set())
+    monkeypatch.setattr("fullrank.rpc.process.time.sleep", given.append)
+    monkeypatch.setattr("fullrank.rpc.process.os._exit", end)
     pipe, held = os.pipe()
     event = process.stop_event(process.Launch(resolved=load(), supervisor=pipe))
     os.close(held)
