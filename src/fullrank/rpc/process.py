@@ -9,7 +9,6 @@ import select
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -159,5 +158,5 @@ def _end_with(pipe: int, stop: Callable[[], None]) -> None:
     """Tell this process to stop when a pipe ends, and end it if it has not stopped in time."""
     select.select([pipe], [], [])
     stop()
-    time.sleep(GRACE_S)
+    threading.Event().wait(GRACE_S)
     os._exit(ORPHANED)

@@ -64,20 +64,20 @@ async def test_a_process_whose_parent_has_died_ends_even_if_its_event_loop_is_st
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     told, ended = threading.Event(), threading.Event()
-    given: list[float] = []
+    given: list[int] = []
 
     def end(code: int) -> None:
         given.append(code)
         ended.set()
 
     monkeypatch.setattr(process, "ignore_signals", told.set)
-    monkeypatch.setattr("fullrank.rpc.process.time.sleep", given.append)
+    monkeypatch.setattr(process, "GRACE_S", 0.0)
     monkeypatch.setattr("fullrank.rpc.process.os._exit", end)
     pipe, held = os.pipe()
     event = process.stop_event(process.Launch(resolved=load(), supervisor=pipe))
     os.close(held)
     assert ended.wait(WAIT_S)  # this coroutine does not give way to the event loop meanwhile
     assert told.is_set()
-    assert given == [process.GRACE_S, process.ORPHANED]
+    assert given == [process.ORPHANED]
     await event.wait()
     os.close(pipe)
