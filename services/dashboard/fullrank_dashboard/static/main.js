@@ -109,6 +109,7 @@ function offerColumns() {
     select.value = names.includes(chosen) ? chosen : names[0];
   }
   select.hidden = names.length < 2;
+  $("#returns h2").textContent = select.hidden ? "Returns" : "Learning";
   return select.value || "return";
 }
 
