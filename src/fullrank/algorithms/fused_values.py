@@ -212,16 +212,15 @@ class _Passes:
         updates = self._packing.unpack([part[: len(episodes)] for part in gradients])
         limit = self._settings.limit
         updates.mul_(self._settings.scale).clamp_(-limit, limit)
+        arrays = [part.cpu().numpy() for part in (value, expected, batch.valid)]
         return updates, [
-            shares_of(*own, steps=steps, agents=self._layout.agents)
-            for own in self._of_units(lengths[: len(episodes)], value, expected, batch.valid)
+            shares_of(
+                *(array[:length, unit * self._episodes :][:, : self._episodes] for array in arrays),
+                steps=steps,
+                agents=self._layout.agents,
+            )
+            for unit, length in enumerate(lengths[: len(episodes)])
         ]
-
-    def _of_units(self, lengths: Sequence[int], *parts: Tensor) -> Iterator[list[Tensor]]:
-        """Yield each unit's own part of (steps, episodes, ...), as long as its longest episode."""
-        for unit, length in enumerate(lengths):
-            own = slice(unit * self._episodes, (unit + 1) * self._episodes)
-            yield [part[:length, own] for part in parts]
 
     def _load(self, episodes: Sequence[Sequence[FloatArray]], units: int) -> Trajectories:
         """Load the episodes of all units, each filled up with empty ones to K."""

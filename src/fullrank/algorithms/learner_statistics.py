@@ -8,7 +8,6 @@ gradient is (docs/adr/0047); the optimiser takes the sums off again.
 from collections.abc import Mapping
 
 import numpy as np
-from torch import Tensor
 
 from fullrank.common.types import Array, FloatArray
 
@@ -24,7 +23,7 @@ and to 2^-46 on the grid of updates."""
 
 
 def shares_of(
-    value: Tensor, expected: Tensor, valid: Tensor, *, steps: int, agents: int
+    value: FloatArray, expected: FloatArray, valid: FloatArray, *, steps: int, agents: int
 ) -> FloatArray:
     """Return a unit's share of the statistics as entries of an update, shape (STATISTICS_SIZE,).
 
@@ -37,11 +36,12 @@ def shares_of(
         steps: Number of steps of all episodes of the sample.
         agents: Number of agents.
     """
-    chosen = valid.cpu().numpy() > 0
-    own, aim = (part.detach().cpu().numpy()[chosen].astype(float) for part in (value, expected))
+    chosen = valid > 0
+    own, aim = (part[chosen].astype(np.float64) for part in (value, expected))
     with np.errstate(all="ignore"):  # values that are not finite are refused with the gradient
         error, count = aim - own, steps * own.shape[1]
-        sums = [np.square(error).sum(), np.abs(error).sum(), own.sum() / agents, aim.sum() / agents]
+        own_sum, aim_sum = own.sum() / agents, aim.sum() / agents
+        sums = [np.square(error).sum(), np.abs(error).sum(), own_sum, aim_sum]
         return _entries(np.array(sums) / count)
 
 

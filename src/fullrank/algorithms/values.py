@@ -153,8 +153,8 @@ class ValueLearner(ABC):
         chosen = chosen_values(values[:-1], batch.action)
         value = self.mix(nets, chosen, batch.state[:-1], target=False)
         error = (expected - value) * batch.valid[..., None]
-        agents = batch.action.shape[2]
-        shares = shares_of(value, expected, batch.valid, steps=steps, agents=agents)
+        parts = (part.detach().cpu().numpy() for part in (value, expected, batch.valid))
+        shares = shares_of(*parts, steps=steps, agents=batch.action.shape[2])
         return error.square().sum() / (steps * value.shape[2]), shares
 
     def values(self, network: nn.Module, batch: Trajectories) -> Tensor:

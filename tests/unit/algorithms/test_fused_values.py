@@ -126,7 +126,8 @@ def test_statistics_of_any_size_survive_the_grid_and_the_sum_of_units(
 ) -> None:
     value = torch.randn((5, 2, 1), generator=torch.Generator().manual_seed(seed)) * 2.0**scale
     expected, valid = value.square() - 0.5, torch.ones(5, 2)
-    share = snap(shares_of(value, expected, valid, steps=10 * units, agents=3))
+    parts = (value.numpy(), expected.numpy(), valid.numpy())
+    share = snap(shares_of(*parts, steps=10 * units, agents=3))
     assert np.abs(share).max() <= 0.5
     statistics = statistics_of((share.astype(float) * units).astype(np.float32))
     own, aim = value.double(), expected.double()
