@@ -15,6 +15,7 @@ import os
 import statistics
 import sys
 import time
+from contextlib import redirect_stdout
 from importlib.metadata import version
 from importlib.util import find_spec
 from typing import Any
@@ -84,8 +85,9 @@ class Smax:
         os.environ["XLA_FLAGS"] = (
             "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
         )
-        import jax
-        from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
+        with redirect_stdout(sys.stderr):  # its import prints
+            import jax
+            from jaxmarl.environments.smax import HeuristicEnemySMAX, map_name_to_scenario
 
         environment = HeuristicEnemySMAX(scenario=map_name_to_scenario(task))
         self._jax, agents = jax, environment.agents

@@ -57,14 +57,15 @@ FASTER = (
 """Settings of PyMARL2."""
 FORAGING = (
     "environment.name=gymnasium",
-    "environment.id=lbforaging:Foraging-5x5-2p-1f-coop-v3",
-    "algorithm.exploration_steps=20000",
+    "environment.id=lbforaging:Foraging-5x5-2p-1f-v3",
+    "environment.arguments={max_episode_steps=25}",
+    "algorithm.exploration_steps=8000",
 )
 WAREHOUSE = (
     "environment.name=gymnasium",
     "environment.id=rware:rware-tiny-2ag-easy-v2",
-    'environment.arguments={layout="xxxx\\ngggg", request_queue_size=3, max_steps=50}',
-    "algorithm.exploration_steps=20000",
+    'environment.arguments={layout="xxxx\\ngggg", request_queue_size=3, max_steps=25}',
+    "algorithm.exploration_steps=8000",
 )
 """A warehouse with one row of shelves before one row of goals: random play delivers at times."""
 TASKS = {
@@ -73,15 +74,15 @@ TASKS = {
     "8m": _battle("8m", 2400),
     "foraging": Task(
         settings=(*FORAGING, "algorithm.name=qmix", *FASTER),
-        iterations=500,
-        goal=0.3,
+        iterations=300,
+        goal=0.6,
         episodes=30,
         points=5,
     ),
     "warehouse": Task(
         settings=(*WAREHOUSE, "algorithm.name=qmix", *FASTER),
-        iterations=400,
-        goal=2.0,
+        iterations=300,
+        goal=1.0,
         episodes=30,
         points=5,
     ),
