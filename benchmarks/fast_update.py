@@ -2,13 +2,17 @@
 
 One thread, process CPU time, alternating with the peer, so that ratios survive a busy machine.
 
-1. All 8 agents at the sizes of cooperative navigation, sampling from 10^6 transitions and optimiser
-   included, as a share of the float32 peak: products needed over the time of the best of four
-   updates, divided by the rate of a large product in the same round; the median of the rounds
-   counts. Beside it TorchRL's DDPG loss wired as BenchMARL wires it (``torchrl_maddpg.py``; skipped
-   if ``torchrl`` cannot be imported), and the bound: how many times as fast as the peer an update
-   at the peak would be.
-2. 32 agents of hidden width 1024 against the float32 GEMM peak, measured in the same run.
+1. All 8 agents of cooperative navigation, sampling from 10^6 transitions and optimiser included, as
+   a share of the float32 peak: multiplications over the time of the best of four updates, divided
+   by the rate of a large product in the same round; the median of the rounds counts. Two shares are
+   printed. That of *whole products* counts every entry of the observations, so that it compares
+   times of one problem, as TorchRL computes it; the claim is judged by it. That of *products done*
+   leaves out the entries that are always zero, which Fullrank skips (ADR 48): it says how busy the
+   processor is. Beside them TorchRL's DDPG loss wired as BenchMARL wires it
+   (``torchrl_maddpg.py``; skipped if ``torchrl`` cannot be imported), and the bound on this
+   processor: how many times as fast as the peer either would be at the peak.
+2. 32 agents of hidden width 1024, without entries that are always zero, against the float32 GEMM
+   peak, measured in the same run.
 3. The time for k of 8 units.
 """
 
@@ -26,6 +30,7 @@ import torch
 
 from fullrank.algorithms import EnvironmentSpec
 from fullrank.algorithms.maddpg import MADDPG
+from fullrank.environments import make_environment
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.networks.fused.kernels import Kernel, is_float32
 from fullrank.replay import Layout, MemoryStorage, Sample, Table
@@ -39,15 +44,28 @@ LEAST_FIT = 0.98
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """M agents of equal shape."""
+    """M agents of equal shape; the last entries of an observation may be always zero."""
 
     agents: int
     observation: int
     hidden: int
     batch: int
     capacity: int
+    zeros: int = 0
 
-    def gflop(self) -> float:
+    def specs(self) -> tuple[AgentSpec, ...]:
+        """Return the agents."""
+        return tuple(
+            AgentSpec(
+                name=f"agent_{index}",
+                observation_size=self.observation,
+                action=Discrete(ACTIONS, relaxed=True),
+                always_zero=tuple(range(self.observation - self.zeros, self.observation)),
+            )
+            for index in range(self.agents)
+        )
+
+    def gflop(self, *, zeros: bool) -> float:
         """Work of one update of all agents in GFLOP, 2 m n k a product, simultaneous semantics.
 
         Per transition and agent: target policy, target critic and critic forward; the critic's
@@ -55,8 +73,11 @@ class Workload:
         the critic forward once more with its first layer only for the own action; input gradients
         down to the own action alone; the policy's weight gradients and its input gradients except
         into the observation.
+
+        Args:
+            zeros: True to count multiplications by entries that are always zero.
         """
-        own, h, a = self.observation, self.hidden, ACTIONS
+        own, h, a = self.observation - self.zeros * (not zeros), self.hidden, ACTIONS
         joint = self.agents * (own + a)
         policy, critic = own * h + h * h + h * a, joint * h + h * h + h
         critic_step = critic + critic + (critic + h * h + h)
@@ -64,7 +85,15 @@ class Workload:
         return 2e-9 * self.batch * self.agents * (policy + critic_step + policy_step)
 
 
-COOPERATIVE = Workload(agents=8, observation=48, hidden=64, batch=1024, capacity=1_000_000)
+NAVIGATOR = make_environment("cooperative_navigation", agents=8, copies=1).agents[0]
+COOPERATIVE = Workload(
+    agents=8,
+    observation=NAVIGATOR.observation_size,
+    zeros=len(NAVIGATOR.always_zero),
+    hidden=64,
+    batch=1024,
+    capacity=1_000_000,
+)
 WIDE = Workload(agents=32, observation=192, hidden=1024, batch=512, capacity=2_000)
 
 
@@ -72,17 +101,12 @@ class Fullrank:
     """An algorithm, a replay table, and the two halves of an iteration."""
 
     def __init__(self, load: Workload) -> None:
-        specs = [
-            AgentSpec(
-                name=f"agent_{index}",
-                observation_size=load.observation,
-                action=Discrete(ACTIONS, relaxed=True),
-            )
-            for index in range(load.agents)
-        ]
-        config = MADDPG(batch_size=load.batch, hidden=load.hidden)
-        self.algorithm = config.make(EnvironmentSpec(agents=tuple(specs)), seed=0, device="cpu")
-        self._table = _table(load)
+        config, environment = (
+            MADDPG(batch_size=load.batch, hidden=load.hidden),
+            EnvironmentSpec(agents=load.specs()),
+        )
+        self.algorithm = config.make(environment, seed=0, device="cpu")
+        self._table = _table(load, environment.layout)
         self._decoded = np.zeros((load.agents, self.algorithm.problem.vector_size), np.float32)
         self._batch = np.empty((load.batch, self._table.row_size), np.float32)
         self._load, self._iteration = load, 0
@@ -114,11 +138,7 @@ class Fullrank:
         self.apply()
 
 
-def _table(load: Workload) -> Table:
-    layout = Layout(
-        observation_sizes=(load.observation,) * load.agents,
-        action_sizes=(ACTIONS,) * load.agents,
-    )
+def _table(load: Workload, layout: Layout) -> Table:
     generator = np.random.default_rng(0)
     storage = MemoryStorage(load.capacity, layout.row_size)
     for block in np.array_split(storage.rows, max(1, load.capacity // 10_000)):
@@ -168,6 +188,8 @@ def all_agents(rounds: int) -> bool:
             batch=load.batch,
             capacity=load.capacity,
         )
+    whole, done = load.gflop(zeros=True), load.gflop(zeros=False)
+    gflop = {name: whole if name == "TorchRL" else done for name in players}
     peaks, times = list[float](), {name: list[float]() for name in players}
     shares = {name: list[float]() for name in players}
     for number in range(rounds + 1):
@@ -176,28 +198,32 @@ def all_agents(rounds: int) -> bool:
             several = [cpu_time_s(update) for _ in range(4)]
             if number:  # after a round to warm up
                 times[name] += several
-                shares[name].append(load.gflop() / min(several) / peak)
+                shares[name].append(whole / min(several) / peak)
         peaks += [peak] * bool(number)
     instructions, peak = torch.backends.cpu.get_cpu_capability(), statistics.median(peaks)
     print(f"{instructions}, float32 peak {peak:.0f} GFLOP/s ({min(peaks):.0f} to {max(peaks):.0f})")
-    print(f"{load.gflop():.2f} GFLOP an update\n")
-    print("| all 8 agents | ms, median | spread | agent-updates/s | share of the peak |")
+    print(f"{whole:.2f} GFLOP an update, {done:.2f} without entries that are always zero\n")
+    print("| all 8 agents | ms, median | spread | share of the peak, whole | products done |")
     print("| --- | --- | --- | --- | --- |")
     for name, values in times.items():
         median = statistics.median(values)
         spread = f"{min(values) * 1e3:.1f} to {max(values) * 1e3:.1f}"
-        rate = f"{load.agents * load.batch / median:,.0f}"
         share = statistics.median(shares[name])
-        print(f"| {name} | {median * 1e3:.1f} | {spread} | {rate} | {share:.2f} |")
+        busy = share * gflop[name] / whole
+        print(f"| {name} | {median * 1e3:.1f} | {spread} | {share:.2f} | {busy:.2f} |")
     if "TorchRL" in times:
         ratio = statistics.median(times["TorchRL"]) / statistics.median(times["fullrank"])
         bound = 1.0 / statistics.median(shares["TorchRL"])
-        print(f"\nTorchRL takes {ratio:.2f} times as long, {bound:.1f} times as long as the peak")
+        print(
+            f"\nTorchRL takes {ratio:.2f} times as long; the bound on this processor is "
+            f"{bound:.1f} with whole products, {bound * whole / done:.1f} with those done"
+        )
     else:
         print("\nno peer: `pip install torchrl tensordict` to compare")
     least, share = LEAST_SHARES["AVX512" in instructions], statistics.median(shares["fullrank"])
     return claim(
-        f"all agents reach {least:.0%} of the peak, measured {share:.0%}", holds=share >= least
+        f"all agents reach {least:.0%} of the peak, whole products counted, measured {share:.0%}",
+        holds=share >= least,
     )
 
 
@@ -210,7 +236,7 @@ def against_peak(rounds: int) -> bool:
         peaks.append(gemm_peak())
         units.append(cpu_time_s(lambda: team.learn(range(WIDE.agents))))
         optimiser.append(cpu_time_s(team.apply))
-    peak, gflop = max(peaks), WIDE.gflop()
+    peak, gflop = max(peaks), WIDE.gflop(zeros=False)
     print("| 32 agents, hidden 1024, batch 512 | s, median | GFLOP/s | of peak |")
     print("| --- | --- | --- | --- |")
     print(f"| float32 GEMM peak | | {peak:.0f} | 1.00 |")
