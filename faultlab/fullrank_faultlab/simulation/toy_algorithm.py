@@ -20,6 +20,7 @@ from fullrank.algorithms.base import (
     Problem,
     Section,
     Unit,
+    layout_of,
     register,
 )
 from fullrank.codes.targets import sums_of_groups
@@ -130,8 +131,6 @@ class ToyConfig:
     def problem(self, environment: EnvironmentSpec) -> Problem:
         """One unit an agent, each larger than the one before."""
         count = len(environment.agents)
-        actions = sum(agent.action.size for agent in environment.agents)
-        observations = sum(agent.observation_size for agent in environment.agents)
         return Problem(
             units=tuple(Unit(agent) for agent in range(count)),
             unit_sizes=tuple(SIZE + unit for unit in range(count)),
@@ -139,7 +138,7 @@ class ToyConfig:
                 Section(id=unit, role="policy", owner=unit, size=SIZE) for unit in range(count)
             ),
             reads=(tuple(range(count)),) * count,
-            row_size=2 * observations + actions + 3 * count,
+            row_size=layout_of(environment.agents).row_size,
             data=self.data_mode(),
         )
 
