@@ -38,7 +38,7 @@ test-all: setup ## Run all tests but those that need Docker or a GPU
 	$(BIN)/python $(PYTEST) -m "not slow and not gpu and not docker" $(ARGS)
 
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
-	$(BIN)/python -m pytest -m docker $(ARGS)
+	$(BIN)/python -m pytest -m docker tests/e2e $(ARGS)
 
 check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fresh stubs: the gate
 	$(BIN)/ruff format --check .

@@ -106,27 +106,19 @@ def test_one_process_ends_in_the_bytes_of_the_services(service_run: Path, run_di
     assert all(record.received == (0,) and not record.late for record in records(run_dir))
 
 
-@pytest.mark.parametrize(
-    "first",
-    [
-        pytest.param("--local", id="local first"),
-        pytest.param("", id="services first", marks=pytest.mark.thorough),
-    ],
-)
 def test_a_run_that_is_killed_and_moved_twice_ends_in_the_same_bytes(
-    service_run: Path, run_dir: Path, first: str
+    service_run: Path, run_dir: Path
 ) -> None:
-    here, there = (["--local"], []) if first else ([], ["--local"])
-    killed = {"--local": -signal.SIGKILL, "": ServiceLost.exit_code}
+    """From one process to services, and back."""
     outcome = fullrank(
-        "train", *here, "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:3"}
+        "train", "--local", "--run-dir", str(run_dir), *RUN, env={VARIABLE: "journal.synced:3"}
     )
-    assert outcome.code == killed[first], outcome.error
+    assert outcome.code == -signal.SIGKILL, outcome.error
     wait_until(lambda: not processes_of(run_dir), what="no process is left")
-    outcome = fullrank("resume", *there, str(run_dir), env={VARIABLE: "journal.synced:4"})
-    assert outcome.code == killed["".join(there)], outcome.error
+    outcome = fullrank("resume", str(run_dir), env={VARIABLE: "journal.synced:4"})
+    assert outcome.code == ServiceLost.exit_code, outcome.error
     wait_until(lambda: not processes_of(run_dir), what="no process is left")
-    outcome = fullrank("resume", *here, str(run_dir))
+    outcome = fullrank("resume", "--local", str(run_dir))
     assert (outcome.code, outcome.error) == (0, "")
     assert [record.term for record in records(run_dir)] == [1] * 3 + [2] * 4 + [3] * 4
     assert_same_run(run_dir, service_run)

@@ -47,36 +47,41 @@ def test_an_algorithm_of_one_s_own_is_one_short_file() -> None:
     assert len((EXAMPLE / "matd3.py").read_text().splitlines()) <= LINES
 
 
+@pytest.fixture(scope="module")
+def trained(installed: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """An uninterrupted run by services with a straggler."""
+    path = tmp_path_factory.mktemp("trained") / "run"
+    words = ("--stragglers", "1", "--delay", "0.05", *matd3("iterations=6"))
+    environ = {"PYTHONPATH": str(installed)}
+    outcome = fullrank("train", "--run-dir", str(path), *words, env=environ)
+    assert (outcome.code, outcome.error) == (0, "")
+    return path
+
+
 @pytest.mark.e2e
 def test_services_train_it_with_stragglers_to_the_bits_of_the_centralised_run(
-    installed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    installed: Path, trained: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    environ = {"PYTHONPATH": str(installed)}
-    words = ("--stragglers", "1", "--delay", "0.05", *matd3("iterations=6"))
-    outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words, env=environ)
-    assert (outcome.code, outcome.error) == (0, "")
     monkeypatch.syspath_prepend(str(installed))
     import_module("matd3")
     overrides = [word for word in matd3("iterations=6") if word != "--set"]
     config = load(environ={}, overrides=overrides).check().config
     run = LocalRun(config, coded=False)
-    assert digests(tmp_path / "run") == [each.update_digest for each in run.train()]
+    assert digests(trained) == [each.update_digest for each in run.train()]
 
 
 @pytest.mark.e2e
 def test_a_resumed_run_of_it_ends_with_the_bytes_of_the_uninterrupted_one(
-    installed: Path, tmp_path: Path
+    installed: Path, trained: Path, tmp_path: Path
 ) -> None:
     environ = {"PYTHONPATH": str(installed)}
-    whole, killed = tmp_path / "whole", tmp_path / "killed"
-    words = matd3("iterations=6")
-    assert fullrank("train", "--run-dir", str(whole), *words, env=environ).code == 0
+    killed, words = tmp_path / "killed", matd3("iterations=6")
     failpoint = environ | {VARIABLE: "iteration.published:3"}
     assert fullrank("train", "--run-dir", str(killed), *words, env=failpoint).code != 0
     resumed = fullrank("resume", str(killed), env=environ)
     assert resumed.code == 0, resumed.error
-    assert digests(killed) == digests(whole)
-    assert final_state(killed) == final_state(whole)
+    assert digests(killed) == digests(trained)
+    assert final_state(killed) == final_state(trained)
 
 
 @pytest.mark.parametrize("code", [code for code in shipped(codes) if code not in SUMS])
