@@ -13,7 +13,7 @@ from fullrank.v1.common_pb2 import Ids
 from fullrank.v1.tensor_pb2 import Chunk
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.roster import Member
-from fullrank_controller.rounds.events import Arrived
+from fullrank_controller.rounds.events import Arrived, SectionsUnreadable
 from fullrank_controller.rounds.reception import Reception
 
 
@@ -47,7 +47,8 @@ class ContributionParser:
         if kind == "coded":
             refused = self._announce(message.coded)
         elif kind == "unreadable":
-            self._reception.unreadable(self._learner, message.unreadable.ids)
+            ids = message.unreadable.ids
+            self._reception.notify(SectionsUnreadable(ids=ids, learner=self._learner))
         elif kind is not None:
             raise InvalidContribution(f"{kind} was not expected here; it opens the stream")
         self._fill(message.chunks)

@@ -21,6 +21,7 @@ from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.contributions import ContributionParser
 from fullrank_controller.membership.roster import Member
+from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,7 @@ class ControllerServicer:
             finally:
                 run.roster.leave(member)
                 run.event_log.append(Left(term=term, learner=member.learner, reason=reason))
-                run.reception.membership_changed()
+                run.reception.notify(MembershipChanged())
                 log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
     async def _greet(self, requests: LearnerMessages) -> pb.Hello:
@@ -112,7 +113,7 @@ class ControllerServicer:
             maps_table=ready.maps_table,
             vectors=_opened(ready),
         )
-        self._run.reception.membership_changed()
+        self._run.reception.notify(MembershipChanged())
         log.info(
             "learner_joined learner=%d domain=%s host=%s",
             member.learner,

@@ -102,13 +102,9 @@ class Reception:
             digests = {done.unit: done.digest for done in reports}
             self._late_reports.file(reports[-1].ids, learner, digests)
 
-    def unreadable(self, learner: LearnerId, ids: Ids) -> None:
-        """Queue the news that a learner could not read the sections of its assignment."""
-        self._events.put_nowait(SectionsUnreadable(ids=ids, learner=learner))
-
-    def membership_changed(self) -> None:
-        """Queue the news that a learner became ready or left."""
-        self._events.put_nowait(MembershipChanged())
+    def notify(self, event: SectionsUnreadable | MembershipChanged) -> None:
+        """Queue news that carry no contribution."""
+        self._events.put_nowait(event)
 
     @property
     def idle(self) -> bool:
