@@ -1,5 +1,6 @@
 """Services that wake after others took over: a stale controller ends, a learner rejoins."""
 
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -49,7 +50,8 @@ def wait_for(run_dir: Path, state: RunState) -> None:
 def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothing(
     tmp_path: Path,
 ) -> None:
-    run_dir = tmp_path
+    run_dir = tmp_path / "run"
+    run_dir.mkdir()
     try:
         serve("replay", run_dir)
         zombie = serve("controller", run_dir)
@@ -60,7 +62,9 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
         wait_for(run_dir, RunState.STALLED)
         zombie.send_signal(signal.SIGSTOP)
         before = committed(run_dir)
-        (run_dir / "lock").unlink()  # as a shared disk may lose the lock
+        shutil.copytree(run_dir, tmp_path / "backup")  # as on a disk that was restored
+        run_dir.rename(tmp_path / "lost")
+        (tmp_path / "backup").rename(run_dir)
 
         serve("controller", run_dir)
         serve("learner", run_dir, "--replicas", "3")

@@ -3,9 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
-from typing import TextIO
 
 from fullrank.common.errors import RunDirectoryInUse
 from fullrank.replay.fence import Fence
@@ -51,7 +50,7 @@ async def serve(launch: Launch, stop: asyncio.Event | None = None) -> None:
         await _serve(launch, directory, stop)
 
 
-async def _locked(directory: Path, stop: asyncio.Event, *, within_s: float) -> TextIO:
+async def _locked(directory: Path, stop: asyncio.Event, *, within_s: float) -> ExitStack:
     """Lock the directory of the tables, once a predecessor that still drains has left it."""
     clock = asyncio.get_running_loop().time
     deadline = clock() + within_s

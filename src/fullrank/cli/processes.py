@@ -82,8 +82,7 @@ def usable_cores() -> int:
 
 def ensure_idle(run_dir: Path) -> None:
     """Refuse a run that has a controller; withdraw addresses that a killed one announced."""
-    if (run_dir / "lock").exists():
-        lock_run(run_dir).close()
+    lock_run(run_dir).close()
     for name in STOP_ORDER:
         withdraw(run_dir, name)
 

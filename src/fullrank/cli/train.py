@@ -36,6 +36,7 @@ from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.config.trust import remember
 from fullrank.rpc.certificates import initialise, today
+from fullrank.rpc.lock import lock_launch
 from fullrank.rpc.run_status import RunState
 from fullrank.rpc.status_poller import StatusPoller
 from fullrank.runs.record import METRICS, follow
@@ -111,15 +112,16 @@ def train(
     if local:
         refuse_stragglers(resolved)
     path = _claim(resolved, run_dir)
-    if tls:
-        resolved = _certified(resolved, path / "certificates")
-    (path / "config.toml").write_text(to_toml(resolved))
-    remember(resolved.environment)
-    try:
-        _run(path, resolved, local=local)
-    except Exception as error:
-        _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
-        raise
+    with lock_launch(path):
+        if tls:
+            resolved = _certified(resolved, path / "certificates")
+        (path / "config.toml").write_text(to_toml(resolved))
+        remember(resolved.environment)
+        try:
+            _run(path, resolved, local=local)
+        except Exception as error:
+            _discard_if_unused(path, keep=("logs",) if isinstance(error, ServiceLost) else ())
+            raise
 
 
 def without_redundancy(sized: Resolved) -> Resolved:
@@ -178,7 +180,9 @@ def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = No
     configuration = path / "config.toml"
     if not configuration.exists():
         raise ConfigError(f"{path} holds no config.toml; it is not a run directory")
-    _run(path, runnable_config(path, trust), local=local)
+    config = runnable_config(path, trust)
+    with lock_launch(path):
+        _run(path, config, local=local)
 
 
 def _claim(config: RunConfig, run_dir: Path | None) -> Path:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import ConfigError, ServiceLost
+from fullrank.common.types import JSON
 
 
 def port_of(address: str) -> int:
@@ -22,8 +23,8 @@ def announce(run_dir: Path | None, service: str, address: str) -> None:
     """Write a service's address (and process id) into the run directory, atomically."""
     if run_dir is None:
         return
-    announcement = json.dumps({"address": address, "pid": os.getpid()})
-    replace_text(_path(run_dir, service), announcement)
+    facts = {"address": address, "pid": os.getpid(), **_place(run_dir)}
+    replace_text(_path(run_dir, service), json.dumps(facts))
 
 
 def withdraw(run_dir: Path | None, service: str) -> None:
@@ -46,9 +47,23 @@ def resolve(configured: str, run_dir: Path | None, service: str) -> str:
             f"{service}.address is {configured}: give --run-dir to find its port, or a fixed port"
         )
     try:
-        return str(json.loads(_path(run_dir, service).read_text())["address"])
-    except FileNotFoundError:
-        raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet") from None
+        announced = json.loads(_path(run_dir, service).read_text())
+        if not _was_copied(run_dir, announced):
+            return str(announced["address"])
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
+
+
+def _place(run_dir: Path) -> JSON:
+    """Path and inode of a directory: a moved one keeps its inode, a restored one its path."""
+    return {"directory": str(run_dir.resolve()), "inode": run_dir.stat().st_ino}
+
+
+def _was_copied(run_dir: Path, announced: JSON) -> bool:
+    """Return whether an announcement was copied with its directory, and is of another run."""
+    here = _place(run_dir)
+    return all(announced.get(name, place) != place for name, place in here.items())
 
 
 def _path(run_dir: Path, service: str) -> Path:

@@ -10,9 +10,11 @@ from tests.registries import shipped
 
 from fullrank.algorithms import algorithms
 from fullrank.cli import train
+from fullrank.common.errors import RunDirectoryInUse
 from fullrank.config import RunConfig
 from fullrank.config.layers import load
 from fullrank.config.plugins import EPISODIC, PER_AGENT
+from fullrank.rpc.lock import lock_launch
 from fullrank.rpc.run_status import RunState
 from fullrank_faultlab.simulation import toy_algorithm
 
@@ -52,6 +54,22 @@ def test_impossible_sizes_are_one_line_and_leave_nothing(
     outcome = fullrank("train", "--run-dir", str(tmp_path / "run"), *words)
     assert outcome == (2, "", f"fullrank: {complaint}\n")
     assert not (tmp_path / "run").exists()
+
+
+def test_a_second_train_on_one_directory_is_refused_and_removes_nothing(
+    tmp_path: Path, fullrank: Any
+) -> None:
+    """The first has made its directory, and has not written anything yet."""
+    with lock_launch(tmp_path):
+        for words in (["train", "--run-dir", str(tmp_path)], ["resume", str(tmp_path)]):
+            outcome = fullrank(*words)
+            assert outcome.code == RunDirectoryInUse.exit_code
+            assert f"{tmp_path} is held by another `fullrank train` or `resume`" in outcome.error
+            assert sorted(path.name for path in tmp_path.rglob("*")) == EXPECTED[words[0]]
+            (tmp_path / "config.toml").write_text("")  # the first has begun to write
+
+
+EXPECTED = {"train": ["lock", "logs"], "resume": ["config.toml", "lock", "logs"]}
 
 
 SUM = ("--set", "algorithm.name=summed_toy", "--agents", "4", "--code", "fractional")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -28,7 +29,26 @@ def test_a_new_announcement_replaces_the_old(tmp_path: Path) -> None:
     assert resolve("127.0.0.1:0", tmp_path, "replay") == "127.0.0.1:2"
     assert [path.name for path in (tmp_path / "services").iterdir()] == ["replay.json"]
     facts = json.loads((tmp_path / "services" / "replay.json").read_text())
-    assert facts == {"address": "127.0.0.1:2", "pid": os.getpid()}
+    assert (facts["address"], facts["pid"]) == ("127.0.0.1:2", os.getpid())
+
+
+def test_the_services_of_a_run_are_not_found_by_a_copy_of_its_directory(tmp_path: Path) -> None:
+    one, copy, moved = tmp_path / "one", tmp_path / "copy", tmp_path / "moved"
+    one.mkdir()
+    announce(one, "replay", "127.0.0.1:1")
+    shutil.copytree(one, copy)
+    one.rename(moved)
+    assert resolve("127.0.0.1:0", moved, "replay") == "127.0.0.1:1"
+    with pytest.raises(ServiceLost, match="has not announced"):
+        resolve("127.0.0.1:0", copy, "replay")
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[1"])
+def test_a_damaged_announcement_is_none(tmp_path: Path, text: str) -> None:
+    announce(tmp_path, "replay", "127.0.0.1:1")
+    (tmp_path / "services" / "replay.json").write_text(text)
+    with pytest.raises(ServiceLost, match="has not announced"):
+        resolve("127.0.0.1:0", tmp_path, "replay")
 
 
 def test_before_and_after_its_announcement_a_service_is_lost(tmp_path: Path) -> None:

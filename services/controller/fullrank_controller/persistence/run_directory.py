@@ -2,10 +2,9 @@
 
 import json
 import uuid
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TextIO
 
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import RunDirectoryInUse, StaleTerm
@@ -29,7 +28,7 @@ class RunDirectory:
     path: Path
     run: str
     term: int
-    lock: TextIO
+    lock: ExitStack
 
     @property
     def run_term(self) -> RunTerm:
