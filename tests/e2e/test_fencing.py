@@ -80,7 +80,8 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
         ITERATIONS - before
     )
     assert digests(run_dir) == centralised(run_dir)
-    assert "is in term 2, this controller in term 1" in (run_dir / "controller.log").read_text()
+    said = (tmp_path / "lost" / "controller.log").read_text()
+    assert "is in term 2, this controller in term 1" in said
 
 
 def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_path: Path) -> None:
