@@ -108,7 +108,8 @@ class Smax:
         shape = (STEPS, COPIES, len(agents))
         self._drawn = jax.random.randint(key, shape, 0, choices)
         self._loop = jax.jit(lambda carry, drawn: jax.lax.scan(step, carry, drawn))
-        self.speed()  # compiles
+        for _ in range(2):  # compiles, and again for the types of its own results
+            self.speed()
 
     def speed(self) -> float:
         """Environment steps per CPU second."""
