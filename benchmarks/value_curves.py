@@ -61,37 +61,23 @@ VDN = (
     "environment.copies=8",
     *FASTER,
 )
-"""Settings of the grids: QMIX's mixing of coordinates starts far above every return there."""
+"""Settings of grids: QMIX's mixing of coordinates starts far above every return there."""
 FORAGING = (
     "environment.name=gymnasium",
     "environment.id=lbforaging:Foraging-5x5-2p-1f-v3",
     "environment.arguments={max_episode_steps=25}",
     *VDN,
 )
-WAREHOUSE = (
-    "environment.name=gymnasium",
-    "environment.id=rware:rware-tiny-2ag-easy-v2",
-    'environment.arguments={layout="xxxx\\ngggg", request_queue_size=3, max_steps=25}',
-    *VDN,
-)
-"""A warehouse with one row of shelves before one row of goals: random play delivers at times."""
 TASKS = {
     "3m": _battle("3m", 1200),
     "2s3z": _battle("2s3z", 2400),
     "8m": _battle("8m", 2400),
     "foraging": Task(
         settings=FORAGING,
-        iterations=200,
+        iterations=1000,
         goal=0.6,
-        episodes=30,
-        points=5,
-    ),
-    "warehouse": Task(
-        settings=WAREHOUSE,
-        iterations=48,
-        goal=1.0,
-        episodes=30,
-        points=6,
+        episodes=40,
+        points=10,
     ),
 }
 
