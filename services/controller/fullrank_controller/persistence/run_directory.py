@@ -78,20 +78,20 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
         VersionMismatch: A later version of Fullrank wrote it.
     """
     path.mkdir(parents=True, exist_ok=True)
-    lock = lock_run(path)
-    facts = _facts(path / IDENTITY)
-    check_format(facts.get("format", 1), where=str(path / IDENTITY))
-    digest = config_digest(config)
-    if facts.get("config_digest", digest) != digest:
-        stored = path / "config.toml"
-        text = stored.read_text(encoding="utf-8") if stored.exists() else ""
-        raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
-    run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
-    replace_text(path / "config.toml", to_toml(config))
-    identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
-    replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
-    reach("term.raised")
-    return RunDirectory(path=path, run=run, term=term, lock=lock)
+    with lock_run(path) as lock:
+        facts = _facts(path / IDENTITY)
+        check_format(facts.get("format", 1), where=str(path / IDENTITY))
+        digest = config_digest(config)
+        if facts.get("config_digest", digest) != digest:
+            stored = path / "config.toml"
+            text = stored.read_text(encoding="utf-8") if stored.exists() else ""
+            raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
+        run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
+        replace_text(path / "config.toml", to_toml(config))
+        identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
+        replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
+        reach("term.raised")
+        return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all())
 
 
 def _facts(path: Path) -> JSON:
