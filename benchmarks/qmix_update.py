@@ -1,11 +1,13 @@
-"""Claim: QMIX's gradient in one unit costs what TorchRL's does, and 8 units cost what one does.
+"""Claim: QMIX's gradient in one unit costs less than peers', and 8 units cost what one does.
 
-One thread, process CPU time, alternating with the peer, so that ratios survive a busy machine. A
+One thread, process CPU time, alternating with the peers, so that ratios survive a busy machine. A
 batch has 32 episodes of random data at the sizes of two SMAC maps.
 
-1. One update, the gradient of one unit and the optimiser, against TorchRL's ``QMixerLoss`` with a
-   recurrent agent (``torchrl_qmix.py``; skipped if ``torchrl`` cannot be imported), which learns
-   without double Q-learning and without masks.
+1. One update, the gradient of one unit and the optimiser, against two peers on 3m:
+   TorchRL's ``QMixerLoss`` with a recurrent agent (``torchrl_qmix.py``; skipped if ``torchrl``
+   cannot be imported), which learns without double Q-learning and without masks; and the learner of
+   the PyMARL lineage (``pymarl_qmix.py``), which computes the same update. Peers read padded
+   tensors; Fullrank's time includes padding packed rows and snapping to the grid.
 2. The price of units: 8 units computed together against one.
 3. Episodes of 15 to 60 steps against episodes of 60 steps alone: peers pad to the longest.
 """
@@ -26,10 +28,12 @@ from fullrank.algorithms.qmix import QMIX
 from fullrank.common.types import FloatArray
 from fullrank.environments.base import AgentSpec, Discrete
 from fullrank.replay import EpisodeLayout
+from pymarl_qmix import make_update as make_pymarl_update
 
 EPISODES, HIDDEN, UNITS = 32, 64, 8
-LEAST_RATIO = 0.9
 MOST_PRICE = 1.15
+LEAST_RATIOS = {"torchrl": 1.5, "pymarl": 2.5}
+"""Least speed relative to each peer, on the first workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,36 +118,33 @@ def measure(load: Workload, rounds: int) -> bool:
         "1 unit": make_update(load, units=1, lengths=full),
         "8 units, lengths 1:4": make_update(load, units=UNITS, lengths=sorted(spread)),
     }
+    sizes = {"agents": load.agents, "state": load.state, "actions": load.actions}
+    sizes |= {"episodes": EPISODES, "steps": load.steps, "hidden": HIDDEN}
+    updates["pymarl"] = make_pymarl_update(observation=load.observation, **sizes)
     if importlib.util.find_spec("torchrl"):
-        from torchrl_qmix import make_update as make_peer_update
+        from torchrl_qmix import make_update as make_torchrl_update
 
-        updates["torchrl"] = make_peer_update(
-            agents=load.agents,
-            inputs=load.inputs,
-            state=load.state,
-            actions=load.actions,
-            episodes=EPISODES,
-            steps=load.steps,
-            hidden=HIDDEN,
-        )
+        updates["torchrl"] = make_torchrl_update(inputs=load.inputs, **sizes)
+    else:
+        print("torchrl cannot be imported: the comparison is skipped")
     seconds = medians(updates, rounds)
     for name, own in seconds.items():
         print(f"{load.name}: {name}: {1e3 * own:.0f} ms")
     price = seconds["8 units"] / seconds["1 unit"]
     print(f"{load.name}: 8 units cost {price:.2f} times one unit (at most {MOST_PRICE})")
     holds = price <= MOST_PRICE
-    if "torchrl" in seconds:
-        ratio = seconds["torchrl"] / seconds["1 unit"]
-        faster = f"{ratio:.2f} times as fast as TorchRL in one unit"
-        print(f"{load.name}: {faster} (at least {LEAST_RATIO})")
-        holds &= ratio >= LEAST_RATIO
-    else:
-        print("torchrl cannot be imported: the comparison is skipped")
+    for peer, least in LEAST_RATIOS.items():
+        if peer in seconds:
+            ratio = seconds[peer] / seconds["1 unit"]
+            claimed = load is WORKLOADS[0]
+            claim = f" (at least {least})" if claimed else ""
+            print(f"{load.name}: {ratio:.2f} times as fast as {peer} in one unit{claim}")
+            holds &= not claimed or ratio >= least
     return holds
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="The update of QMIX against TorchRL.")
+    parser = argparse.ArgumentParser(description="The update of QMIX against peers.")
     parser.add_argument("--rounds", type=int, default=5, help="alternations, the median counts")
     chosen = parser.parse_args()
     torch.set_num_threads(1)

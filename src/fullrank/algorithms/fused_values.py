@@ -190,17 +190,17 @@ class _Passes:
         rows = self._group.rows
         packed = self._packing.pack(torch.cat([rows.online, rows.target]))
         cut = len(self._agents.blocks)
-        self._agents.begin(packed[:cut], -(-(lengths[0] + 1) // CHUNK))
-        self._mixing.begin(packed[cut:])
         active = [
-            max(sum(length > start for length in lengths), threads)
-            for start in range(0, lengths[0], CHUNK)
+            max(sum(length >= start for length in lengths), threads)
+            for start in range(0, lengths[0] + 1, CHUNK)
         ]
-        online, target = self._values(batch, lengths, threads, check_cancelled)
-        chosen, expected = self._targets(batch, online, target, active, check_cancelled)
+        self._agents.begin(packed[:cut], len(active))
+        self._mixing.begin(packed[cut:])
+        chosen, best = self._values(batch, active, check_cancelled)
+        expected = self._targets(batch, best, active, check_cancelled)
         weight = 2.0 * batch.valid[..., None] / (steps * expected.shape[2])
         value = torch.zeros_like(expected)
-        for chunk in reversed(range(len(active))):
+        for chunk in reversed(range(-(-lengths[0] // CHUNK))):
             check_cancelled()
             gradient = self._error(
                 batch, chosen, expected, weight, chunk, value=value, units=active[chunk]
@@ -233,80 +233,82 @@ class _Passes:
     def _values(
         self,
         batch: Trajectories,
-        lengths: Sequence[int],
-        threads: int,
+        active: Sequence[int],
         check_cancelled: Callable[[], None],
     ) -> tuple[Tensor, Tensor]:
-        """Compute the values of all actions by both networks, shape (L + 1, episodes, n, A)."""
+        """Compute the values of the chosen and of the best actions, shape (L + 1, episodes, n)."""
         total, count, agents, choices = batch.available.shape
         parts = [batch.observation]
         if self._settings.last_action:
             parts.append(batch.last_action)
-        values = batch.observation.new_zeros(2, total, count, agents, choices)
-        for chunk, start in enumerate(range(0, total, CHUNK)):
+        chosen, best = batch.observation.new_zeros(2, total, count, agents)
+        for chunk, units in enumerate(active):
             check_cancelled()
-            units = max(sum(length >= start for length in lengths), threads)
+            start, own = chunk * CHUNK, units * self._episodes
             span = slice(start, min(start + CHUNK, total))
-            inputs = torch.unflatten(self._agents.inputs_of(chunk, units), 2, self._team)
-            inputs[:, total - start :] = 0.0
-            inputs = inputs[:, : total - start]
+            steps = span.stop - start
+            inputs = torch.unflatten(self._agents.inputs_of(chunk, units), 2, (-1, agents))
+            inputs[:, steps:] = 0.0
+            inputs = inputs[:, :steps]
             first = 0
             for part in parts:
                 last = first + part.shape[3]
-                inputs[..., first:last] = self._by_unit(part[span], units)
+                inputs[..., first:last] = self._by_unit(part[span, :own], units)
                 first = last
             if self._settings.identity:
-                inputs[..., first : first + agents] = self._identity
-            computed = self._agents.forward(chunk, units=units, steps=span.stop - start)
-            computed = computed[:, :, : span.stop - start, :, :choices]
-            out = torch.unflatten(values[:, span], 2, (-1, self._episodes))[:, :, :units]
-            out.copy_(torch.unflatten(computed, 3, self._team).transpose(1, 2))
-        online, target = values
-        return online, target
+                inputs[..., first:] = self._identity
+            computed = self._agents.forward(chunk, units=units, steps=steps)
+            computed = torch.unflatten(computed, 2, (own, agents))[:, :steps, ..., :choices]
+            online, target = computed
+            action = batch.action[span, :own]
+            chosen[span, :own][: len(action)] = chosen_values(online[: len(action)], action)
+            judge = online if self._settings.double else target
+            best[span, :own] = best_values(target, judge, batch.available[span, :own])
+        return chosen, best
 
     def _by_unit(self, part: Tensor, units: int) -> Tensor:
         """View (steps, episodes, ...) as (units, steps, K, ...)."""
-        return torch.unflatten(part, 1, (-1, self._episodes))[:, :units].transpose(0, 1)
+        return torch.unflatten(part, 1, (units, -1)).transpose(0, 1)
 
-    def _chunk(self, part: Tensor, chunk: int, units: int, *, width: int) -> Tensor:
-        """Copy a chunk of (steps, episodes, size), padded: shape (units, 16 K, width)."""
-        own = part[chunk * CHUNK : (chunk + 1) * CHUNK]
-        out = part.new_zeros(units, CHUNK, self._episodes, width)
-        out[:, : len(own), :, : part.shape[2]] = self._by_unit(own, units)
-        return out.flatten(1, 2)
+    def _chunk(self, part: Tensor, chunk: int, units: int, out: Tensor | None = None) -> Tensor:
+        """Copy a chunk of (steps, episodes, size), padded: shape (units, 16 K, size)."""
+        own = part[chunk * CHUNK : (chunk + 1) * CHUNK, : units * self._episodes]
+        if out is None:
+            out = part.new_empty(units, CHUNK * self._episodes, part.shape[2])
+        steps = torch.unflatten(out, 1, (CHUNK, -1))
+        steps[:, : len(own)] = self._by_unit(own, units)
+        steps[:, len(own) :] = 0
+        return out
+
+    def _set_state(self, state: Tensor, chunk: int, units: int) -> None:
+        """Give the mixing the states of a chunk."""
+        if (out := self._mixing.state(units)) is not None:
+            self._chunk(state, chunk, units, out)
 
     def _targets(
         self,
         batch: Trajectories,
-        online: Tensor,
-        target: Tensor,
+        best: Tensor,
         active: Sequence[int],
         check_cancelled: Callable[[], None],
-    ) -> tuple[Tensor, Tensor]:
-        """Compute the values of the chosen actions, (L, episodes, n), and G, (L, episodes, .)."""
-        chosen = chosen_values(online[:-1], batch.action)
-        judge = online if self._settings.double else target
-        best = best_values(target[1:], judge[1:], batch.available[1:])
+    ) -> Tensor:
+        """Compute G, (L, episodes, .)."""
         next_value: Tensor | None = None
-        for chunk, units in enumerate(active):
+        for chunk, units in enumerate(active[: -(-(len(best) - 1) // CHUNK)]):
             check_cancelled()
-            state = self._state(batch.state[1:], chunk, units)
-            own = self._chunk(best, chunk, units, width=best.shape[2])
-            mixed = self._mixing.forward(own, state, target=True)
+            self._set_state(batch.state[1:], chunk, units)
+            mixed = self._mixing.forward(self._chunk(best[1:], chunk, units), target=True)
             if next_value is None:
-                next_value = best.new_zeros(*best.shape[:2], mixed.shape[2])
+                next_value = best.new_zeros(len(best) - 1, best.shape[1], mixed.shape[2])
             self._put(mixed, next_value, chunk)
         assert next_value is not None
-        return chosen, self._settings.returns(next_value, batch)
+        return self._settings.returns(next_value, batch)
 
     def _put(self, mixed: Tensor, out: Tensor, chunk: int) -> None:
         """Copy learned values of a chunk, (units, 16 K, values), into (L, episodes, values)."""
         steps = out[chunk * CHUNK : (chunk + 1) * CHUNK]
         own = torch.unflatten(mixed, 1, (CHUNK, self._episodes)).transpose(0, 1)
         torch.unflatten(steps, 1, (-1, self._episodes))[:, : len(mixed)] = own[: len(steps)]
-
-    def _state(self, state: Tensor, chunk: int, units: int) -> Tensor:
-        return self._chunk(state, chunk, units, width=width_of(state.shape[2]))
 
     def _error(
         self,
@@ -319,20 +321,19 @@ class _Passes:
         value: Tensor,
         units: int,
     ) -> Tensor:
-        """Return the gradient of a chunk at the values of actions, (units, 16, R, actions).
+        """Return the gradient of a chunk at the values of actions, (16, units x R, actions).
 
         The chunk's Q_t are written to ``value``, shape (L, episodes, values).
         """
-        state = self._state(batch.state[:-1], chunk, units)
-        own = self._chunk(chosen, chunk, units, width=chosen.shape[2])
-        mixed = self._mixing.forward(own, state, target=False)
+        self._set_state(batch.state[:-1], chunk, units)
+        mixed = self._mixing.forward(self._chunk(chosen[:-1], chunk, units), target=False)
         self._put(mixed, value, chunk)
-        error = mixed.sub_(self._chunk(expected, chunk, units, width=expected.shape[2]))
-        error.mul_(self._chunk(weight, chunk, units, width=1))
-        gradient = self._mixing.backward(error)
-        action = self._chunk(batch.action, chunk, units, width=batch.action.shape[2])
-        gradient = gradient * (action >= 0)
+        error = mixed.sub_(self._chunk(expected, chunk, units))
+        error.mul_(self._chunk(weight, chunk, units))
+        gradient = torch.unflatten(self._mixing.backward(error), 1, (CHUNK, self._episodes))
+        action = batch.action[chunk * CHUNK : (chunk + 1) * CHUNK, : units * self._episodes]
+        gradient = gradient.transpose(0, 1).flatten(1, 2)[: len(action)] * (action >= 0)
         out = self._agents.gradient_buffer(units)
-        rows = out.view(units, -1, self._layout.agents, out.shape[3])
-        rows.scatter_(3, action.clamp_min_(0).unsqueeze(3), gradient.unsqueeze(3))
+        rows = torch.unflatten(out, 1, (-1, self._layout.agents))[: len(action)]
+        rows.scatter_(3, action.clamp_min(0).unsqueeze(3), gradient.unsqueeze(3))
         return out

@@ -21,7 +21,7 @@ from fullrank.algorithms.vdn import VDN
 from fullrank.common.types import FloatArray
 from fullrank.common.updates import snap
 from fullrank.environments import AgentSpec, Discrete
-from fullrank.networks.fused import row_products
+from fullrank.networks.fused import recurrent, row_products
 from fullrank.networks.fused.packing import Block, Packing, places_of, widen
 from fullrank.networks.modules import perceptron
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
@@ -34,6 +34,8 @@ ENVIRONMENT = EnvironmentSpec(
 )
 LENGTHS = [3, 40, 16, 17, 31, 5]
 """Steps of the episodes: within a chunk, a whole one, one more, and several."""
+LERP = lambda x: torch.lerp(x, 0.7 * x, 0.3 * x)  # noqa: E731
+SLOPE = lambda x: torch.ops.aten.sigmoid_backward(x, 0.3 * x)  # noqa: E731
 KINDS: dict[str, Callable[..., ValueLearner]] = {"qmix": QMIX, "vdn": VDN, "iql": IQL}
 
 
@@ -184,26 +186,37 @@ def test_one_product_of_all_rows_is_used_only_where_it_gives_the_bits_of_separat
 
 
 @pytest.mark.parametrize("beta", [0.0, 1.0])
-@pytest.mark.parametrize(("rows", "depth", "outputs"), [(12, 64, 192), (3, 48, 144), (1, 16, 16)])
+@pytest.mark.parametrize("steps", [1, 4])
+@pytest.mark.parametrize(("rows", "depth", "outputs"), [(12, 64, 192), (3, 49, 144), (1, 16, 16)])
 def test_products_of_rows_do_not_depend_on_the_number_of_units(
-    rows: int, depth: int, outputs: int, beta: float
+    rows: int, depth: int, outputs: int, steps: int, beta: float
 ) -> None:
     generator = torch.Generator().manual_seed(0)
-    inputs = torch.randn(8, rows, depth, generator=generator)
-    weights = torch.randn(depth, outputs, generator=generator)
-    first = torch.randn(8, rows, outputs, generator=generator)
+    blocks = row_products.Blocks(rows, steps, 8)
+    inputs = torch.randn(2, 8 * steps * rows, depth, generator=generator)
+    weights = torch.randn(2, depth, outputs, generator=generator)
+    first = torch.randn(2, 8 * steps * rows, outputs, generator=generator)
     results = []
     for units in range(torch.get_num_threads(), 9):
-        out = first[:units].clone()
-        row_products.multiply(inputs[:units], weights, out, most=8, beta=beta)
+        own = units * steps * rows
+        out = first[:, :own].clone()
+        row_products.multiply(inputs[:, :own], weights, out, blocks=blocks, beta=beta)
         results.append(out)
-    assert all(torch.equal(result, results[-1][: len(result)]) for result in results)
+    assert all(torch.equal(result, results[-1][:, : result.shape[1]]) for result in results)
     exact = (beta * first + torch.matmul(inputs, weights)).double()
     torch.testing.assert_close(results[-1].double(), exact, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("function", [torch.exp, torch.reciprocal])
-def test_gates_have_the_same_bits_in_every_place_of_a_vector(
+@pytest.mark.parametrize("units", [1, 3])
+def test_rows_by_step_are_rearranged_by_unit(units: int) -> None:
+    rows = torch.arange(4.0 * units * 5 * 2).view(4, units * 5, 2)
+    by_unit = row_products.by_unit(rows, units, torch.empty(rows.numel()))
+    for unit in range(units):
+        assert torch.equal(by_unit[unit], rows[:, unit * 5 : (unit + 1) * 5].reshape(20, 2))
+
+
+@pytest.mark.parametrize("function", [torch.exp, LERP, SLOPE])
+def test_functions_have_the_same_bits_in_every_place_of_a_vector(
     function: Callable[[torch.Tensor], torch.Tensor],
 ) -> None:
     values = 4 * torch.randn(200, generator=torch.Generator().manual_seed(0))
@@ -211,6 +224,22 @@ def test_gates_have_the_same_bits_in_every_place_of_a_vector(
     for start in range(20):
         for stop in range(start + 1, start + 40):
             assert torch.equal(function(values[start:stop]), whole[start:stop])
+
+
+def test_gates_have_the_same_bits_for_every_number_of_rows_and_threads() -> None:
+    values = 4 * torch.randn(2, 500, 192, generator=torch.Generator().manual_seed(0))
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        whole = values[..., 64:].sigmoid()
+        for threads in (1, 2, 3, 5):
+            torch.set_num_threads(threads)
+            for rows in (1, 7, 96, 129, 300, 500):
+                own = values[:, :rows].clone()
+                recurrent.sigmoid_(own[..., 64:])
+                assert torch.equal(own[..., 64:], whole[:, :rows])
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_blocks_are_padded_scaled_and_give_back_every_entry() -> None:

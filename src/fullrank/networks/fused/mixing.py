@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.fused.packing import Block, places_of, widen, width_of
-from fullrank.networks.fused.row_products import add_gradient, multiply
+from fullrank.networks.fused.row_products import Blocks, add_gradient, multiply
 from fullrank.networks.mixing import MonotonicMixer
 
 _ABSENT = torch.empty(0)
@@ -33,8 +33,11 @@ class Mixing(Protocol):
     def begin(self, packed: Sequence[Tensor]) -> None:
         """Take the packed weights of both networks, (2, *block), and clear the gradients."""
 
-    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
-        """Return the learned values; ``state`` has shape (units, rows, S)."""
+    def state(self, units: int) -> Tensor | None:
+        """Return the buffer of the states that ``forward`` reads, shape (units, rows, S)."""
+
+    def forward(self, values: Tensor, *, target: bool) -> Tensor:
+        """Return the learned values."""
 
     def backward(self, gradient: Tensor) -> Tensor:
         """Return the gradient at the agents' values of the last online pass, and add the others."""
@@ -50,11 +53,14 @@ class _Unweighted:
     def begin(self, packed: Sequence[Tensor]) -> None:
         """Take no weights."""
 
+    def state(self, units: int) -> None:
+        """Read no state."""
+
 
 class Sum(_Unweighted):
     """The team's value is the sum of its n agents' values."""
 
-    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+    def forward(self, values: Tensor, *, target: bool) -> Tensor:
         """Return the sums over agents."""
         self._agents = values.shape[2]
         return values.sum(2, keepdim=True)
@@ -67,7 +73,7 @@ class Sum(_Unweighted):
 class Apart(_Unweighted):
     """Every agent's value is learned for itself."""
 
-    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+    def forward(self, values: Tensor, *, target: bool) -> Tensor:
         """Return the values."""
         return values
 
@@ -84,7 +90,7 @@ class _Weights(NamedTuple):
     """
 
     first: Tensor
-    first_bias: Tensor
+    """The last row is the bias."""
     value: Tensor
     value_bias: Tensor
     second: Tensor = _ABSENT
@@ -97,13 +103,13 @@ class _Pass(NamedTuple):
     """What the backward pass reads; n agents, E the padded width of the mixing layer."""
 
     values: Tensor
-    """Values of the agents, shape (units, rows, n, 1)."""
+    """Values of the agents, shape (units, rows, n)."""
     state: Tensor
-    """State, shape (units, rows, S)."""
+    """State and a one, shape (units, rows, S + 1)."""
     below: Tensor
     """Outputs of the first layers, shape (units, rows, sum of widths)."""
     raw: Tensor
-    """Signed W_1, shape (units, rows, n, E)."""
+    """Signed W_1, shape (units, rows, n E)."""
     raw_last: Tensor
     """Signed w_2, shape (units, rows, E)."""
     magnitude: Tensor
@@ -131,8 +137,8 @@ class Monotonic:
         self, network: MonotonicMixer, start: int, units: int, rows: int, *, device: torch.device
     ) -> None:
         places = places_of(network, start)
-        self._agents, self._units = network.agents, units
-        self._embed, self._state_size = width_of(network.embed), width_of(network.state_size)
+        self._agents, self._blocks_of_rows = network.agents, Blocks(rows, 1, units)
+        self._embed, self._entries = width_of(network.embed), network.state_size + 1
         self._deep = "hyper_w_1.0.bias" in places
         if self._deep:
             self._outer = self._outer_last = width_of(places["hyper_w_1.0.bias"].numel())
@@ -144,17 +150,18 @@ class Monotonic:
         def zeros(*shape: int) -> Tensor:
             return torch.zeros(units, *shape, device=device)
 
+        self._state = zeros(rows, width_of(self._entries))
+        self._state[..., self._entries - 1] = 1.0
         self._below, self._below_gradient = zeros(rows, wide), zeros(rows, wide)
-        self._raw, self._raw_last = (
-            zeros(rows, self._agents * self._embed),
-            zeros(rows, self._embed),
+        self._raw, self._magnitude, self._spare = (
+            zeros(rows, self._agents * self._embed) for _ in range(3)
         )
+        self._raw_last, self._mixed, self._slope = (zeros(rows, self._embed) for _ in range(3))
         self._hyper = zeros(rows, self._outer)
-        self._magnitude, self._spare = (zeros(rows, self._agents, self._embed) for _ in range(2))
         self.gradients = [zeros(*block.place.shape) for block in self.blocks]
 
     def _blocks(self, places: dict[str, Tensor]) -> list[Block]:
-        wide, states, hyper = self._embed, self._state_size, self._outer
+        wide, states, hyper = self._embed, self._entries, self._outer
         embed = places["hyper_b_1.bias"].numel()
 
         def by_agent(name: str, inputs: int) -> tuple[Tensor, Tensor]:
@@ -170,19 +177,18 @@ class Monotonic:
             weight, bias = places[f"{name}.weight"].t(), places[f"{name}.bias"]
             return widen(weight, inputs, outputs), widen(bias, outputs)
 
-        ends = [layer("V.0", states, wide), layer("hyper_b_1", states, wide)]
+        ends = [layer("V.0", states - 1, wide), layer("hyper_b_1", states - 1, wide)]
         if self._deep:
             names = ("hyper_w_1.0", "hyper_w_final.0")
-            first = [layer(name, states, hyper) for name in names]
+            first = [layer(name, states - 1, hyper) for name in names]
             second = [*by_agent("hyper_w_1.2", hyper), *layer("hyper_w_final.2", hyper, wide)]
         else:
-            first = [by_agent("hyper_w_1", states), layer("hyper_w_final", states, wide)]
+            first = [by_agent("hyper_w_1", states - 1), layer("hyper_w_final", states - 1, wide)]
             second = []
         weights, biases = zip(*first, *ends, strict=True)
         value = [places["V.2.weight"].flatten(), places["V.2.bias"]]
         arrays = [
-            torch.cat(weights, 1),
-            torch.cat(biases),
+            torch.cat([torch.cat(weights, 1), torch.cat(biases)[None]]),
             widen(value[0], wide),
             widen(value[1], width_of(1)),
             *second,
@@ -192,36 +198,52 @@ class Monotonic:
     def begin(self, packed: Sequence[Tensor]) -> None:
         """Take the packed weights of both networks; see ``Mixing.begin``."""
         self._weights = [_Weights(*(part[net] for part in packed)) for net in range(2)]
+        if self._deep:
+            online = self._weights[0]
+            second = (online.second, online.second_last)
+            self._second_back = [part.t().contiguous() for part in second]
         for gradient in self.gradients:
             gradient.zero_()
 
-    def forward(self, values: Tensor, state: Tensor, *, target: bool) -> Tensor:
+    def _multiply(self, inputs: Tensor, weights: Tensor, out: Tensor) -> None:
+        """Multiply all rows, shapes (units, rows, .), by one matrix."""
+        inputs, out = (part.flatten(0, 1)[None] for part in (inputs, out))
+        multiply(inputs, weights[None], out, blocks=self._blocks_of_rows)
+
+    def state(self, units: int) -> Tensor:
+        """Return the buffer of states; see ``Mixing.state``."""
+        return self._state[:units, :, : self._entries - 1]
+
+    def forward(self, values: Tensor, *, target: bool) -> Tensor:
         """Return Q_tot; see ``Mixing.forward``."""
         weights, units, wide = self._weights[target], len(values), self._embed
+        inputs = self._state[:units, :, : self._entries]
         below = self._below[:units]
-        multiply(state, weights.first, below, most=self._units)
-        below.add_(weights.first_bias)
+        self._multiply(inputs, weights.first, below)
         raw, raw_last, value, bias = self._parts(below)
         if self._deep:
             below[..., :-wide].clamp_min_(0.0)
             hyper, hyper_last = raw, raw_last
             raw, raw_last = self._raw[:units], self._raw_last[:units]
-            multiply(hyper, weights.second, raw, most=self._units)
-            multiply(hyper_last, weights.second_last, raw_last, most=self._units)
+            self._multiply(hyper, weights.second, raw)
+            self._multiply(hyper_last, weights.second_last, raw_last)
             raw.add_(weights.second_bias)
             raw_last.add_(weights.second_last_bias)
         else:
             value.clamp_min_(0.0)
-        raw, values = torch.unflatten(raw, 2, (self._agents, wide)), values.unsqueeze(3)
         magnitude = torch.abs(raw, out=self._magnitude[:units])
-        magnitude_last = raw_last.abs()
-        mixed = torch.mul(magnitude, values, out=self._spare[:units]).sum(2).add_(bias)
-        slope = mixed.clamp_max(0.0).exp_()
+        mixed, slope = self._mixed[:units], self._slope[:units]
+        for part, own in zip(
+            torch.split(magnitude, wide, 2), torch.split(values, 1, 2), strict=True
+        ):
+            bias = torch.addcmul(bias, part, own, out=mixed)
+        torch.clamp_max(mixed, 0.0, out=slope).exp_()
         mixed.clamp_min_(0.0).add_(slope).sub_(1.0)
+        magnitude_last = raw_last.abs()
         self._pass = _Pass(
-            values, state, below, raw, raw_last, magnitude, magnitude_last, mixed, slope
+            values, inputs, below, raw, raw_last, magnitude, magnitude_last, mixed, slope
         )
-        joint = torch.mul(mixed, magnitude_last).add_(torch.mul(value, weights.value))
+        joint = torch.mul(mixed, magnitude_last).addcmul_(value, weights.value)
         return joint.sum(2, keepdim=True).add_(weights.value_bias[:1])
 
     def _parts(self, below: Tensor) -> tuple[Tensor, ...]:
@@ -231,32 +253,40 @@ class Monotonic:
 
     def backward(self, gradient: Tensor) -> Tensor:
         """Return the gradient at the agents' values; see ``Mixing.backward``."""
-        own, weights, units = self._pass, self._weights[0], len(gradient)
-        sums = [part[:units] for part in self.gradients]
+        own, units, wide = self._pass, len(gradient), self._embed
+        sums = _Weights(*(part[:units] for part in self.gradients))
         raw_last = torch.mul(own.mixed, gradient).mul_(own.raw_last.sign())
         mixed = torch.mul(own.magnitude_last, gradient).mul_(own.slope)
-        each = mixed.unsqueeze(2)
-        raw = torch.sign(own.raw, out=self._spare[:units]).mul_(each).mul_(own.values).flatten(2)
+        raw = torch.sign(own.raw, out=self._spare[:units])
+        values = torch.split(own.values, 1, 2)
+        for part, each in zip(torch.split(raw, wide, 2), values, strict=True):
+            part.mul_(each).mul_(mixed)
         below = self._below_gradient[:units]
         outer, outer_last, value, bias = self._parts(below)
         hyper, hyper_last, hidden, _ = self._parts(own.below)
         if self._deep:
-            add_gradient(sums[4], sums[5], hyper, raw)
-            add_gradient(sums[6], sums[7], hyper_last, raw_last)
+            add_gradient(sums.second, hyper, raw)
+            add_gradient(sums.second_last, hyper_last, raw_last)
+            sums.second_bias.add_(raw.sum(1))
+            sums.second_last_bias.add_(raw_last.sum(1))
             inner = self._hyper[:units]
-            for part, above, second, out in (
-                (hyper, raw, weights.second, outer),
-                (hyper_last, raw_last, weights.second_last, outer_last),
+            for part, above, back, out in zip(
+                (hyper, hyper_last),
+                (raw, raw_last),
+                self._second_back,
+                (outer, outer_last),
+                strict=True,
             ):
-                multiply(above, second.t(), inner, most=self._units)
+                self._multiply(above, back, inner)
                 _threshold_backward(inner, part, 0.0, grad_input=out)
         else:
             outer.copy_(raw)
             outer_last.copy_(raw_last)
-        torch.mul(gradient, weights.value, out=value)
+        torch.mul(gradient, self._weights[0].value, out=value)
         _threshold_backward(value, hidden, 0.0, grad_input=value)
         bias.copy_(mixed)
-        add_gradient(sums[0], sums[1], own.state, below)
-        sums[2].add_(torch.mul(hidden, gradient).sum(1))
-        sums[3][:, :1].add_(gradient.sum(1))
-        return own.magnitude.mul_(each).sum(3)
+        add_gradient(sums.first, own.state, below)
+        sums.value.add_(torch.mul(hidden, gradient).sum(1))
+        sums.value_bias[:, :1].add_(gradient.sum(1))
+        each = torch.unflatten(own.magnitude, 2, (-1, wide)).mul_(mixed.unsqueeze(2))
+        return each.sum(3)

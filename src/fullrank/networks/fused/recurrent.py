@@ -1,18 +1,18 @@
 """Hand-written passes of ``RecurrentAgent``, online and target, batched over units.
 
-Time is cut into chunks of 16 steps. A unit has the same R rows (episodes and agents) in every step,
-and all its products have the shapes of one step or of one chunk: they depend neither on the length
-of its episodes nor on other units. A chunk that a unit has no step in adds exact zeros.
+Time is cut into chunks of 16 steps. A unit has the same R rows (episodes and agents) in every step.
+Products of rows with weights are one product for each network; weight gradients are one product for
+each unit over a whole chunk, so that no shape depends on the length of a unit's episodes. A chunk
+that a unit has no step in adds exact zeros. Rows lie by step where steps are computed one after the
+other, and by unit around weight gradients.
 
 With x the output of the first layer and h the state, a step is
 
-    r, z = 1 / (1 + exp(-a)),    n = tanh(b),    h' = n + z (h - n)
+    r, z = sigmoid(a),           n = tanh(b),    h' = n + z (h - n)
     a = W_i x + W_h h + biases,  b = W_n x + b_n + r (V_n h + c_n)
 
-tanh(b) = 2 / (1 + exp(-2 b)) - 1. Weights are packed with the factors -1 and -2, so that every gate
-is 1 / (1 + exp) of a sum. ``exp`` has the same bits in every place of a vector, which ``sigmoid``
-has not. The backward pass through a step is linear in the gradient at h'; its coefficients are
-computed for a whole chunk at a time.
+Weights of n are packed with the factor 2, so that n = 2 s - 1 with s = sigmoid(2 b). With the state
+h = 2 k - 1, a step is k' = s + z (k - s). The backward pass carries the gradient at k.
 """
 
 from collections.abc import Sequence
@@ -22,39 +22,41 @@ import torch
 from torch import Tensor
 
 from fullrank.networks.fused.packing import Block, places_of, widen, width_of
-from fullrank.networks.fused.row_products import add_gradient, multiply, multiply_apart, product
+from fullrank.networks.fused.row_products import Blocks, add_gradient, by_unit, multiply, product
 from fullrank.networks.recurrent import RecurrentAgent
 
 CHUNK = 16
 """Number of time steps over which a product sums."""
 
+SERIAL = 2**15
+"""Most entries that torch never splits between threads, in one elementwise function. ``sigmoid``
+has other bits in the last entries of a part, unless there are a multiple of 16."""
+
+_sigmoid_backward = torch.ops.aten.sigmoid_backward.grad_input
 _threshold_backward = torch.ops.aten.threshold_backward.grad_input
 
 
 class _Chunk(NamedTuple):
-    """What the backward pass reads of one chunk; U units, R rows, H wide.
-
-    ``slopes`` holds [1 + exp(-2 b) | 1 + exp(-a) | V_n h + c_n] after the steps; then the gradients
-    at [b | a | V_n h + c_n], first for a gradient of 1 at h', and at last for the loss's.
-    """
+    """What the backward pass reads of one chunk; flat, for up to U units; H wide."""
 
     inputs: Tensor
-    """Inputs of the first layer, shape (U, 16, R, I)."""
+    """Inputs of the first layer and a one, (units, 16, R, I)."""
     below: Tensor
-    """Outputs of the first layers of both networks, shape (2, U, 16, R, H)."""
+    """Outputs of the first layers of both networks, (2, units, 16, R, H)."""
     states: Tensor
-    """States of both networks before each step and after the last, shape (2, U, 17, R, H)."""
-    keep: Tensor
-    """Gate z of the online network, shape (U, 16, R, H)."""
-    slopes: Tensor
-    """Shape (U, 16, R, 4 H)."""
+    """States of both networks before each step and after the last, (2, 17, units x R, H)."""
+    change: Tensor
+    """k - s of the online network, (16, units x R, H)."""
+    gates: Tensor
+    """[s | r | z | 2 (V_n h + c_n)] of the online network, and at last the gradients at
+    [2 b | a | 2 (V_n h + c_n)], (16, units x R, 4 H)."""
 
 
 class _Weights(NamedTuple):
-    """Packed weights of one network; gates lie in the order n, r, z or r, z, n."""
+    """Packed weights of both networks, or gradients of units; gates in order n, r, z or r, z, n."""
 
     first: Tensor
-    first_bias: Tensor
+    """The last row is the bias."""
     gates: Tensor
     recurrent: Tensor
     gate_bias: Tensor
@@ -75,30 +77,30 @@ class RecurrentUnits:
 
     Attributes:
         blocks: Blocks in which weights are packed, in the order of ``gradients``.
-        inputs: Width of the inputs, padded.
     """
 
     def __init__(
         self, network: RecurrentAgent, start: int, *, units: int, rows: int, device: torch.device
     ) -> None:
         self._units, self._rows, self._device = units, rows, device
-        self.inputs = width_of(network.fc1.in_features)
+        self._entries = network.fc1.in_features + 1
         self._width = width_of(network.fc1.out_features)
         self._actions = width_of(network.fc2.out_features)
         self.blocks = self._blocks(network, start)
         self._chunks: list[_Chunk] = []
-        wide, steps = self._width, (2, units, CHUNK, rows)
-        self._two = torch.tensor(2.0, device=device)
-        self._input, self._state, self._mean = (self._zeros(2, units, rows, wide) for _ in range(3))
-        self._sums = self._zeros(2, units, rows, 4 * wide)
-        self._values = self._zeros(*steps, self._actions)
-        self._above = self._zeros(*steps[1:], wide)
-        self._gradient = self._zeros(units, rows, wide)
-        self._slope = self._zeros(units, rows, 3 * wide)
-        first, first_bias, gates, recurrent, gate_bias, _, last, last_bias = (
+        wide, total = self._width, units * rows
+        self._minus_one = torch.tensor(-1.0, device=device)
+        self._sums, self._state = self._zeros(2 * total * 4 * wide), self._zeros(2 * total * wide)
+        self._spare, self._other = (self._zeros(1, total, wide) for _ in range(2))
+        self._values = self._zeros(2 * CHUNK * total * self._actions)
+        self._above, self._carry = self._zeros(CHUNK * total * wide), self._zeros(1, total, wide)
+        self._last_state = self._zeros(2, total, wide)
+        self._left = self._zeros((CHUNK + 1) * total * wide)
+        self._right = self._zeros(CHUNK * total * max(4 * wide, self._actions))
+        first, gates, recurrent, gate_bias, _, last, last_bias = (
             self._zeros(units, *block.place.shape) for block in self.blocks
         )
-        self._gradients = _Weights(first, first_bias, gates, recurrent, gate_bias, last, last_bias)
+        self._gradients = _Weights(first, gates, recurrent, gate_bias, last, last_bias)
 
     def _zeros(self, *shape: int) -> Tensor:
         return torch.zeros(shape, device=self._device)
@@ -109,7 +111,7 @@ class RecurrentUnits:
         def gates(name: str, order: Sequence[int]) -> Block:
             """Arrange the rows of the gates r, z, n as columns."""
             place = torch.unflatten(places[name], 0, (3, -1))[list(order)]
-            factor = torch.tensor([-1.0, -1.0, -2.0])[list(order)]
+            factor = torch.tensor([1.0, 1.0, 2.0])[list(order)]
             if place.dim() == 2:
                 padded = widen(place, wide)
                 return Block(padded.flatten(), factor.repeat_interleave(wide))
@@ -123,9 +125,9 @@ class RecurrentUnits:
                 torch.nn.functional.pad(block.factor, pad),
             )
 
+        first = torch.cat([places["fc1.weight"].t(), places["fc1.bias"][None]])
         return [
-            Block.of(places["fc1.weight"].t(), self.inputs, wide),
-            Block.of(places["fc1.bias"], wide),
+            Block.of(first, self._entries, wide),
             gates("rnn.weight_ih_l0", (2, 0, 1)),
             gates("rnn.weight_hh_l0", (0, 1, 2)),
             extended(gates("rnn.bias_ih_l0", (2, 0, 1)), before=0, after=wide),
@@ -139,35 +141,48 @@ class RecurrentUnits:
         """Accumulated gradients at the blocks of each unit, shape (U, *block)."""
         own = self._gradients
         both = own.gate_bias  # of which each bias is a part
-        return [*own[:4], both, both, *own[5:]]
+        return [*own[:3], both, both, *own[4:]]
 
     def begin(self, packed: Sequence[Tensor], chunks: int) -> None:
         """Take the packed weights of both networks, (2, *block), and clear what is accumulated."""
-        first, first_bias, gates, recurrent, own, other, last, last_bias = packed
-        parts = first, first_bias, gates, recurrent, own + other, last, last_bias
-        self._weights = [_Weights(*(part[net] for part in parts)) for net in range(2)]
-        self._gate_bias = parts[4][:, None, None]
-        for gradient in (*self._gradients, self._gradient):
+        first, gates, recurrent, own, other, last, last_bias = packed
+        self._weights = _Weights(first, gates, recurrent, own + other, last, last_bias)
+        turned = [part[:1].transpose(1, 2).contiguous() for part in (gates, recurrent, last)]
+        self._gates_back, self._recurrent_back, self._last_back = turned
+        for part in turned[1:]:  # h = 2 k - 1
+            part.mul_(2.0)
+        for gradient in (*self._gradients, self._carry, self._last_state):
             gradient.zero_()
+        total, wide = self._units * self._rows, self._width
+        widths = CHUNK * width_of(self._entries), 2 * CHUNK * wide, 2 * (CHUNK + 1) * wide
         for _ in range(len(self._chunks), chunks):
-            steps, wide = (self._units, CHUNK, self._rows), self._width
-            self._chunks.append(
-                _Chunk(
-                    self._zeros(*steps, self.inputs),
-                    self._zeros(2, *steps, wide),
-                    self._zeros(2, self._units, CHUNK + 1, self._rows, wide),
-                    self._zeros(*steps, wide),
-                    self._zeros(*steps, 4 * wide),
-                )
-            )
+            sizes = (*widths, CHUNK * wide, CHUNK * 4 * wide)
+            self._chunks.append(_Chunk(*(self._zeros(total * size) for size in sizes)))
+
+    def _view(self, flat: Tensor, *shape: int) -> Tensor:
+        return flat[: torch.Size(shape).numel()].view(shape)
+
+    def _of_chunk(self, chunk: int, units: int) -> _Chunk:
+        """View the buffers of a chunk for a number of units."""
+        own, wide, rows = self._chunks[chunk], self._width, units * self._rows
+        by_unit = units, CHUNK, self._rows
+        return _Chunk(
+            self._view(own.inputs, *by_unit, width_of(self._entries)),
+            self._view(own.below, 2, *by_unit, wide),
+            self._view(own.states, 2, CHUNK + 1, rows, wide),
+            self._view(own.change, CHUNK, rows, wide),
+            self._view(own.gates, CHUNK, rows, 4 * wide),
+        )
 
     def inputs_of(self, chunk: int, units: int) -> Tensor:
         """Return the buffer of a chunk's inputs, shape (units, 16, R, inputs)."""
-        return self._chunks[chunk].inputs[:units]
+        inputs = self._of_chunk(chunk, units).inputs[..., : self._entries]
+        inputs[..., -1] = 1.0
+        return inputs[..., :-1]
 
     def gradient_buffer(self, units: int) -> Tensor:
-        """Return a zero gradient at the values of a chunk, shape (units, 16, R, actions)."""
-        return self._values[1, :units].zero_()
+        """Return a zero gradient at the values of a chunk, shape (16, units x R, actions)."""
+        return self._view(self._values, CHUNK, units * self._rows, self._actions).zero_()
 
     def forward(self, chunk: int, *, units: int, steps: int) -> Tensor:
         """Compute the values of all actions in the first ``steps`` steps of a chunk.
@@ -178,78 +193,59 @@ class RecurrentUnits:
             steps: Steps that any of them has in this chunk.
 
         Returns:
-            Values by the online and the target network, shape (2, units, 16, R, actions); they
+            Values by the online and the target network, shape (2, 16, units x R, actions); they
             share memory with the next call's.
         """
-        own = self._chunks[chunk]
-        states = own.states[:, :units]
-        if chunk:
-            states[:, :, 0] = self._chunks[chunk - 1].states[:, :units, CHUNK]
-        else:
-            states[:, :, 0] = 0.0
-        below = own.below[:, :units]
-        for net, weights in enumerate(self._weights):
-            x = below[net].flatten(1, 2)
-            self._multiply(own.inputs[:units].flatten(1, 2), weights.first, x)
-            x.add_(weights.first_bias).clamp_min_(0.0)
-        self._recur(own.slopes[:units], below, states, steps)
-        states[:, :, steps + 1 :] = 0.0
-        self._prepare(own, units)
-        values = self._values[:, :units]
-        for net, weights in enumerate(self._weights):
-            out = values[net].flatten(1, 2)
-            multiply_apart(states[net, :, 1:].flatten(1, 2), weights.last, out)
-            out.add_(weights.last_bias)
+        own, weights, rows = self._of_chunk(chunk, units), self._weights, units * self._rows
+        own.states[:, 0] = self._last_state[:, :rows]
+        own.states[:, steps + 1 :] = 0.0
+        inputs = own.inputs.view(1, -1, own.inputs.shape[3])[..., : self._entries]
+        below = own.below.view(2, -1, self._width)
+        self._multiply(inputs.expand(2, -1, -1), weights.first, below)
+        own.below.clamp_min_(0.0)
+        self._recur(own, steps)
+        self._last_state[:, :rows] = own.states[:, CHUNK]
+        values = self._view(self._values, 2, CHUNK, rows, self._actions)
+        values.copy_(weights.last_bias[:, None, None])
+        states = own.states[:, 1:].flatten(1, 2)
+        self._multiply(states, weights.last, values.flatten(1, 2), beta=1.0)
         return values
 
     def _multiply(self, inputs: Tensor, weights: Tensor, out: Tensor, beta: float = 0.0) -> None:
-        multiply(inputs, weights, out, most=self._units, beta=beta)
+        """Multiply the rows of a chunk, shapes (networks, 16 x units x R, .)."""
+        blocks = Blocks(self._rows, CHUNK, self._units)
+        multiply(inputs, weights, out, blocks=blocks, beta=beta)
 
-    def _recur(self, slopes: Tensor, below: Tensor, states: Tensor, steps: int) -> None:
-        """Compute the states after each step, and save what the backward pass is made of."""
-        units, wide = states.shape[1], self._width
-        x, state, mean = self._input[:, :units], self._state[:, :units], self._mean[:, :units]
-        sums, bias = self._sums[:, :units], self._gate_bias
-        state.copy_(states[:, :, 0])
-        products = []
-        for net, weights in enumerate(self._weights):
-            for inputs, matrix, out in (
-                (x[net], weights.gates, sums[net, ..., : 3 * wide]),
-                (state[net], weights.recurrent, sums[net, ..., wide:]),
-            ):
-                products.append(product(inputs, matrix, out, most=self._units, beta=1.0))
-        new, reset, keep, feed = torch.split(sums, wide, 3)
-        opening = sums[..., wide : 3 * wide]
-        online = sums[0]
-        for own, saved, after in zip(
-            below[:, :, :steps].unbind(2),
-            slopes[:, :steps].unbind(1),
-            states[:, :, 1 : steps + 1].unbind(2),
-            strict=True,
-        ):
-            x.copy_(own)
+    def _recur(self, own: _Chunk, steps: int) -> None:
+        """Compute the states after each step, and save what the backward pass reads."""
+        wide, rows, weights = self._width, own.states.shape[2], self._weights
+        sums = self._view(self._sums, 2, rows, 4 * wide)
+        state = self._view(self._state, 2, rows, wide)
+        new, reset, keep, feed = torch.split(sums, wide, 2)
+        opening, inner = sums[..., wide : 3 * wide], sums[..., : 3 * wide]
+        outer, bias = sums[..., wide:], weights.gate_bias[:, None]
+        blocks = Blocks(self._rows, 1, self._units)
+        add_inner = product(own.states[:, 0], weights.gates, inner, blocks=blocks, beta=1.0)
+        add_outer = product(own.states[:, 0], weights.recurrent, outer, blocks=blocks, beta=1.0)
+        torch.add(own.states[:, 0], 1.0, out=state).mul_(0.5)
+        online, first_state, first_new = sums[0], state[0], new[0]
+        parts = (
+            own.below[:, :, :steps].unbind(2),
+            own.states[:, :steps].unbind(1),
+            own.states[:, 1 : steps + 1].unbind(1),
+            own.change[:steps].unbind(0),
+            own.gates[:steps].unbind(0),
+        )
+        for below, before, after, change, gates in zip(*parts, strict=True):
             sums.copy_(bias)
-            for multiplied in products:
-                multiplied()
-            opening.exp_().add_(1.0)
-            new.addcdiv_(feed, reset).exp_().add_(1.0)
-            saved.copy_(online)
-            torch.div(self._two, new, out=mean).sub_(1.0)
-            state.sub_(mean).div_(keep).add_(mean)
-            after.copy_(state)
-
-    def _prepare(self, chunk: _Chunk, units: int) -> None:
-        """Compute the coefficients of the backward pass through each step, in place."""
-        wide = self._width
-        chunk.slopes[:units, ..., : 3 * wide].reciprocal_()
-        new, reset, keep, feed = torch.split(chunk.slopes[:units], wide, 3)
-        chunk.keep[:units] = keep
-        away, spare = torch.sub(1.0, keep), torch.sub(chunk.states[0, :units, :CHUNK], new)
-        keep.mul_(spare.sub_(new).add_(1.0)).mul_(away).neg_()  # n = 2 new - 1
-        new.mul_(torch.sub(new, 1.0, out=spare)).mul_(away.mul_(2.0))
-        torch.mul(new, reset, out=spare)
-        reset.sub_(1.0).mul_(feed).mul_(spare)
-        feed.copy_(spare)
+            add_inner(below.flatten(1, 2), inner)
+            add_outer(before, outer)
+            sigmoid_(opening)
+            sigmoid_(new.addcmul_(feed, reset))
+            torch.sub(first_state, first_new, out=change)
+            torch.lerp(new, state, keep, out=state)
+            torch.add(self._minus_one, state, alpha=2.0, out=after)
+            gates.copy_(online)
 
     def backward(self, chunk: int, gradient: Tensor, *, steps: int) -> None:
         """Add the gradients of a chunk; chunks are taken from the last to the first.
@@ -257,42 +253,69 @@ class RecurrentUnits:
         Args:
             chunk: Index of the chunk.
             gradient: Gradient at the values of the online network, contiguous, shape
-                (units, 16, R, actions), zero from ``steps`` on.
+                (16, units x R, actions), zero from ``steps`` on.
             steps: Steps with a gradient.
         """
-        units, wide, own = len(gradient), self._width, self._chunks[chunk]
-        weights, sums = self._weights[0], _Weights(*(part[:units] for part in self._gradients))
-        states, slopes = own.states[0, :units], own.slopes[:units]
-        above, outer = self._above[:units], gradient.flatten(1, 2)
-        self._multiply(outer, weights.last.t(), above.flatten(1, 2))
-        add_gradient(sums.last, sums.last_bias, states[:, 1:].flatten(1, 2), outer)
-        slopes[:, steps:] = 0.0
-        self._recur_back(own, above, steps)
-        inner = slopes.flatten(1, 2)
-        below, gates = own.below[0, :units].flatten(1, 2), inner[:, :, : 3 * wide]
-        add_gradient(sums.gates, None, below, gates)
-        add_gradient(sums.recurrent, None, states[:, :CHUNK].flatten(1, 2), inner[:, :, wide:])
-        sums.gate_bias.add_(inner.sum(1))
-        first = above.flatten(1, 2)
-        self._multiply(gates, weights.gates.t(), first)
-        _threshold_backward(first, below, 0.0, grad_input=first)
-        add_gradient(sums.first, sums.first_bias, own.inputs[:units].flatten(1, 2), first)
-
-    def _recur_back(self, chunk: _Chunk, above: Tensor, steps: int) -> None:
-        """Turn the coefficients of each step into gradients, given those at the states."""
-        units, wide = len(above), self._width
-        gradient, slope = self._gradient[:units], self._slope[:units]
-        transposed, each = self._weights[0].recurrent.t(), gradient.unsqueeze(2)
-        add_product = product(slope, transposed, gradient, most=self._units, beta=1.0)
-        parts = (
-            above[:, :steps].unbind(1),
-            torch.unflatten(chunk.slopes[:units, :steps], 3, (4, wide)).unbind(1),
-            chunk.slopes[:units, :steps, :, wide:].unbind(1),
-            chunk.keep[:units, :steps].unbind(1),
+        wide, rows = self._width, gradient.shape[1]
+        units = rows // self._rows
+        own = self._of_chunk(chunk, units)
+        sums = _Weights(*(part[:units] for part in self._gradients))
+        above = self._view(self._above, CHUNK, rows, wide)
+        self._multiply(
+            gradient.view(1, -1, self._actions), self._last_back, above.view(1, -1, wide)
         )
-        for own, four, three, keep in reversed(list(zip(*parts, strict=True))):
-            gradient.add_(own)
-            four.mul_(each)
-            gradient.mul_(keep)
-            slope.copy_(three)
-            add_product()
+        outer = by_unit(gradient, units, self._right)
+        states = by_unit(own.states[0], units, self._left)
+        add_gradient(sums.last, states[:, self._rows :], outer)
+        sums.last_bias.add_(outer.sum(1))
+        own.gates[steps:] = 0.0
+        self._recur_back(own, above, steps)
+        inner, below = by_unit(own.gates, units, self._right), own.below[0].flatten(1, 2)
+        add_gradient(sums.recurrent, states[:, : -self._rows], inner[..., wide:])
+        add_gradient(sums.gates, below, inner[..., : 3 * wide])
+        sums.gate_bias.add_(inner.sum(1))
+        first = above.view(below.shape)
+        inner, out = inner.view(1, -1, 4 * wide), first.view(1, -1, wide)
+        self._multiply(inner[..., : 3 * wide], self._gates_back, out)
+        _threshold_backward(first, below, 0.0, grad_input=first)
+        add_gradient(sums.first, own.inputs.flatten(1, 2)[..., : self._entries], first)
+
+    def _recur_back(self, own: _Chunk, above: Tensor, steps: int) -> None:
+        """Turn the gates of each step into gradients, given those at k after it."""
+        wide, carry = self._width, self._carry[:, : above.shape[1]]
+        spare, other = self._spare[:, : above.shape[1]], self._other[:, : above.shape[1]]
+        above[steps - 1] += carry[0]
+        gates, gradients = own.gates[:steps, None], above[:steps, None].unbind(0)
+        blocks = Blocks(self._rows, 1, self._units)
+        back = self._recurrent_back
+        add_product = product(gates[0, ..., wide:], back, carry, blocks=blocks, beta=1.0)
+        parts = (
+            gradients,
+            [carry, *gradients[:-1]],
+            own.change[:steps, None].unbind(0),
+            gates[..., wide:].unbind(0),
+            *(part.unbind(0) for part in torch.split(gates, wide, 3)),
+        )
+        carry.zero_()
+        for gradient, earlier, change, inner, new, reset, keep, feed in reversed(
+            list(zip(*parts, strict=True))
+        ):
+            torch.mul(gradient, keep, out=other)
+            earlier.add_(other)
+            torch.sub(gradient, other, out=other)
+            _sigmoid_backward(other, new, grad_input=new)
+            torch.mul(new, feed, out=spare)
+            torch.mul(new, reset, out=feed)
+            _sigmoid_backward(spare, reset, grad_input=reset)
+            torch.mul(gradient, change, out=spare)
+            _sigmoid_backward(spare, keep, grad_input=keep)
+            add_product(inner, earlier)
+
+
+def sigmoid_(values: Tensor) -> None:
+    """Apply sigmoid in parts that one thread computes, shape (networks, rows, a multiple of 16)."""
+    if values.numel() <= SERIAL or torch.get_num_threads() == 1:
+        values.sigmoid_()
+        return
+    for part in torch.split(values, max(SERIAL // values[:, 0].numel(), 1), 1):
+        part.sigmoid_()
