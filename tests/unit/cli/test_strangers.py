@@ -17,6 +17,7 @@ from fullrank.config import from_toml
 from .conftest import finished
 
 THEIRS = "their_game:parallel_env"
+CONFIG = f'[environment]\nname = "{THEIRS}"\n'
 MODULE = """
 from pathlib import Path
 from tests.unit.environments.test_pettingzoo import Counting
@@ -35,12 +36,9 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "their_game.py").write_text(MODULE)
-    run = finished(tmp_path / "run", environment__name="cooperative_navigation")
-    stored = (run / "config.toml").read_text()
-    assert 'name = "cooperative_navigation"' in stored
-    (run / "config.toml").write_text(
-        stored.replace('name = "cooperative_navigation"', f'name = "{THEIRS}"', 1)
-    )
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "config.toml").write_text(CONFIG)
     yield run
     sys.modules.pop("their_game", None)
 
@@ -68,6 +66,8 @@ def test_a_verb_that_would_make_the_environment_names_it_and_runs_nothing(
 
 
 def test_it_is_made_at_the_user_s_word(theirs: Path, fullrank: Any) -> None:
+    finished(theirs)  # a checkpoint, whose sizes do not matter
+    (theirs / "config.toml").write_text(CONFIG)
     fullrank("eval", str(theirs), "--trust", "another:make", "--episodes", "1")
     assert traces(theirs) == []
     fullrank("eval", str(theirs), "--trust", THEIRS, "--episodes", "1")
