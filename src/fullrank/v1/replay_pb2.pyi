@@ -201,7 +201,7 @@ class GetSamplesRequest(_message.Message):
     MAPPED_FIELD_NUMBER: _builtins.int
     ITEMS_FIELD_NUMBER: _builtins.int
     mapped: _builtins.bytes
-    """The id of the file that the learner has mapped; empty if it has none or asks for the rows."""
+    """The id of the file that learners have mapped, if the rows need not be sent; else empty."""
     @_builtins.property
     def sample(self) -> _common_pb2.Sample: ...
     @_builtins.property

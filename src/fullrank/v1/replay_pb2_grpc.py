@@ -101,9 +101,9 @@ class ReplayServiceServicer(object):
         """Send the minibatches of one learner, one after the other over one stream: for each request the
         chunks of the rows of its items (`array` = 0, float32, rows x row_size), one item after the
         other. An item is a drawn transition, one row, or a drawn episode, all its rows. A sample whose
-        head is not acknowledged yet waits for it. A learner that has mapped the table's file is told
-        that the rows are there, in one response without a chunk, and gathers them; if the service has
-        opened the file anew since, it sends the chunks.
+        head is not acknowledged yet waits for it. Learners that have mapped the table's file gather
+        without asking: the controller names their sample once, and gets one response without a chunk;
+        if the service has opened the file anew since, it sends the chunks.
 
         The stream ends with RESOURCE_EXHAUSTED and trailing metadata `retry-after-s` if other
         minibatches leave no room for this one, DEADLINE_EXCEEDED if the learner does not read it,
