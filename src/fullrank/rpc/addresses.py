@@ -20,9 +20,13 @@ def port_of(address: str) -> int:
 
 
 def announce(run_dir: Path | None, service: str, address: str) -> None:
-    """Write a service's address (and process id) into the run directory, atomically."""
+    """Write a service's address (and process id) into the run directory, atomically.
+
+    A directory that does not exist is made: a sidecar has no other use for one.
+    """
     if run_dir is None:
         return
+    run_dir.mkdir(parents=True, exist_ok=True)
     facts = {"address": address, "pid": os.getpid(), **_place(run_dir)}
     replace_text(_path(run_dir, service), json.dumps(facts))
 

@@ -42,8 +42,9 @@ class Sums:
         for unit in units:
             yield unit, snap(np.tanh(self._sum + batch[0] + np.float32(unit + iteration)) / 2)
 
-    def step(self, targets: FloatArray) -> None:
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
         self._sum += targets.sum(axis=0)
+        return {}
 
 
 def algorithm_of(sums: Sums) -> Algorithm:

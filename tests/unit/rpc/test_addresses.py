@@ -23,6 +23,12 @@ def test_port_0_is_resolved_by_the_announcement(tmp_path: Path) -> None:
     assert resolve("127.0.0.1:0", tmp_path, "controller") == "127.0.0.1:4321"
 
 
+def test_an_announcement_makes_its_directory(tmp_path: Path) -> None:
+    run_dir = tmp_path / "sidecars" / "learner-0"
+    announce(run_dir, "straggler", "127.0.0.1:1234")
+    assert resolve("127.0.0.1:0", run_dir, "straggler") == "127.0.0.1:1234"
+
+
 def test_a_new_announcement_replaces_the_old(tmp_path: Path) -> None:
     announce(tmp_path, "replay", "127.0.0.1:1")
     announce(tmp_path, "replay", "127.0.0.1:2")
