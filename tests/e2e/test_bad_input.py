@@ -127,7 +127,7 @@ def test_resuming_a_running_run_is_refused_and_does_not_disturb_it(run_dir: Path
     wait_until(lambda: committed(run_dir) >= 1, what="an iteration")
     listening = {path.name for path in (run_dir / "services").iterdir()}
     outcome = fullrank("resume", str(run_dir))
-    assert "held by another controller" in line_of(outcome, code=5)
+    assert "held by another `fullrank train` or `resume`" in line_of(outcome, code=5)
     assert {path.name for path in (run_dir / "services").iterdir()} == listening
     interrupt(process)
     assert end(process).code == 130

@@ -87,7 +87,7 @@ def test_progress_in_a_pipe_is_plain_lines(run_dir: Path) -> None:
     outcome = fullrank("train", "--run-dir", str(run_dir), *settings("iterations=2"))
     assert "\x1b" not in outcome.output
     assert outcome.output.startswith(f"run {run_dir}\n")
-    assert f"\nfinished: 2 iterations in {run_dir}\nreturn -" in outcome.output
+    assert f"\nfinished: 2 iterations in {run_dir}\nreturn: -" in outcome.output
     assert outcome.output.endswith(f"\nwatch an episode: fullrank render {run_dir}\n")
     assert "iteration 2/2  return " in outcome.output
 
