@@ -69,14 +69,17 @@ class Launch:
 def tune_process(launch: Launch) -> None:
     """Process-wide settings that every service starts with.
 
-    NumPy's BLAS uses the configured number of threads: idle ones spin on the learners' cores.
+    The BLAS libraries of NumPy and of SciPy, which is imported later if at all, use the configured
+    number of threads: idle ones spin on the learners' cores.
     glibc keeps the pages of freed messages: otherwise each large message is mapped and faulted in
     anew, which costs more than copying it.
     The garbage collector ignores imported modules: traversing them pauses a controller for 87 ms
     and unshares the pages of forked learners.
     """
     gc.freeze()
-    threadpool_limits(limits=launch.config.compute.threads, user_api="blas")
+    threads = launch.config.compute.threads
+    threadpool_limits(limits=threads, user_api="blas")
+    os.environ["OPENBLAS_NUM_THREADS"] = str(threads)
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is not None:
         mallopt(M_MMAP_THRESHOLD, 2**30)

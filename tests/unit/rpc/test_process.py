@@ -4,6 +4,8 @@ import asyncio
 import atexit
 import os
 import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from functools import partial
@@ -37,6 +39,26 @@ def test_a_service_has_as_many_threads_at_its_end_as_at_its_beginning() -> None:
     run(serving())
     assert counts == [before + THREADS] * 2
     assert threading.active_count() == before
+
+
+IMPORTS_SCIPY_LATE = """
+from fullrank.config import load
+from fullrank.rpc.process import Launch, tune_process
+tune_process(Launch(resolved=load(overrides=["compute.threads=1"])))
+import scipy.linalg
+from threadpoolctl import threadpool_info
+print(*[each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"])
+"""
+
+
+def test_a_blas_that_is_loaded_late_has_the_configured_number_of_threads() -> None:
+    environment = {**os.environ, "OPENBLAS_NUM_THREADS": "2"}
+    told = subprocess.check_output(
+        [sys.executable, "-c", IMPORTS_SCIPY_LATE], env=environment, text=True, timeout=WAIT_S
+    )
+    threads = told.split()
+    assert len(threads) >= 2
+    assert set(threads) == {"1"}
 
 
 @pytest.mark.usefixtures("restored_handlers")
