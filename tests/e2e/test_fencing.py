@@ -84,20 +84,25 @@ def test_a_frozen_controller_that_was_followed_by_another_ends_and_writes_nothin
     assert "is in term 2, this controller in term 1" in said
 
 
-def test_a_frozen_learner_is_given_up_and_disturbs_nothing_when_it_wakes(tmp_path: Path) -> None:
+def test_a_frozen_learner_is_given_up_and_takes_part_again_when_it_wakes(tmp_path: Path) -> None:
+    """The run has no end of its own: it goes on until the learner shares the rows again."""
+
+    def rows_each() -> int:
+        return records(tmp_path)[-1].rows_per_learner if committed(tmp_path) else 0
+
+    endless = settings("iterations=100000")
     try:
-        serve("replay", tmp_path)
-        serve("controller", tmp_path)
-        serve("learner", tmp_path, "--replicas", "3")
-        wait_until(lambda: committed(tmp_path) > 1, what="two iterations are committed")
+        serve("replay", tmp_path, *endless)
+        serve("controller", tmp_path, *endless)
+        serve("learner", tmp_path, *endless, "--replicas", "3")
+        wait_until(lambda: rows_each() == 1, what="three learners share the rows")
         frozen = learners_of(tmp_path)[0]
         frozen.suspend()
-        wait_until(
-            lambda: any(record.rows_per_learner == 2 for record in records(tmp_path)),
-            what="the others go on",
-        )
+        wait_until(lambda: rows_each() == 2, what="the others go on")
         frozen.resume()
-        wait_for(tmp_path, RunState.FINISHED)
+        wait_until(lambda: rows_each() == 1, what="three learners share the rows again")
     finally:
         kill_all(tmp_path)
-    assert digests(tmp_path) == centralised(tmp_path)
+    assert len(records(tmp_path)[-1].received) == 3
+    committed_digests = digests(tmp_path)
+    assert committed_digests == centralised(tmp_path, iterations=len(committed_digests))

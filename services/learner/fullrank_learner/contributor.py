@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, suppress
 
-from fullrank.common.errors import Cancelled, FullrankError
+from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.rpc.clients import WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
@@ -60,19 +60,29 @@ class Contributor:
         try:
             with translated(self._peer):
                 await self._contribute(work)
-        except SectionsUnreadable:
-            log.warning("sections_unreadable iteration=%d", iteration)
-            await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
         except (Cancelled, asyncio.CancelledError):
             log.debug("abandoned iteration=%d", iteration)
         except FullrankError as error:
             log.warning("work_failed iteration=%d reason=%s", iteration, error)
-            await self._call.done_writing()
+            await self._half_close()
         except Exception:
             log.exception("work_failed iteration=%d", iteration)
+            await self._half_close()
+
+    async def _half_close(self) -> None:
+        """End this side of the stream, unless all of it has ended meanwhile."""
+        with suppress(ServiceLost), translated(self._peer):
             await self._call.done_writing()
 
     async def _contribute(self, work: ActiveAssignment) -> None:
+        """Compute and send; ask for sections that have been overwritten in shared memory."""
+        try:
+            await self._send_rows(work)
+        except SectionsUnreadable:
+            log.warning("sections_unreadable iteration=%d", work.message.ids.iteration)
+            await self._write(pb.LearnerMessage(unreadable=pb.Unreadable(ids=work.message.ids)))
+
+    async def _send_rows(self, work: ActiveAssignment) -> None:
         """Send each row as soon as it is computed, or all of them after an injected delay."""
         clock, unit_s = asyncio.get_running_loop().time, self._context.config.compute.emulate_unit_s
         delay_s = self._context.delay_s(work.message.ids.iteration, self._learner)

@@ -75,7 +75,8 @@ def translated(peer: str) -> Iterator[None]:
     """
     try:
         yield
-    except asyncio.InvalidStateError:  # a write to a stream that the peer has ended
+    except (asyncio.InvalidStateError, grpc.aio.InternalError):
+        # a write to, or the half-close of, a stream that has ended or ends at that moment
         _check_task()
         raise errors.ServiceLost(f"{peer}: the stream has ended") from None
     except grpc.RpcError as error:

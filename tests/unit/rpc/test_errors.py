@@ -70,9 +70,10 @@ def test_a_caller_is_told_when_to_ask_again_within_reason(said: str, heard_s: fl
     assert raised.value.retry_after_s == heard_s
 
 
-def test_writing_to_an_ended_stream_is_a_lost_service() -> None:
+@pytest.mark.parametrize("error", [asyncio.InvalidStateError, grpc.aio.InternalError])
+def test_writing_to_an_ended_stream_is_a_lost_service(error: type[Exception]) -> None:
     with pytest.raises(errors.ServiceLost, match="the stream has ended"), translated("controller"):
-        raise asyncio.InvalidStateError
+        raise error
 
 
 def test_what_is_no_status_passes_through() -> None:
