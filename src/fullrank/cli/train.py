@@ -15,7 +15,6 @@ from fullrank.cli.options import (
     AgentsOption,
     ConfigOption,
     DelayOption,
-    LearnersOption,
     RunArgument,
     SeedOption,
     SetOption,
@@ -58,6 +57,14 @@ AlgorithmOption: TypeAlias = Annotated[
     typer.Option(
         "--algorithm",
         help=f"Algorithm: {', '.join((*PER_AGENT, *EPISODIC))}, or the name of a plug-in.",
+    ),
+]
+LearnersOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--learners",
+        help="Number of learners N; default: one for each core, at least 2 and at most one for "
+        "each unit; as many as the code needs if a code, its tolerance or stragglers are chosen.",
     ),
 ]
 CodeOption: TypeAlias = Annotated[
@@ -138,8 +145,7 @@ def without_redundancy(sized: Resolved) -> Resolved:
     injected = config.stragglers.name != "none"
     if asked or injected or config.algorithm.params.get("data") == "independent":
         return sized
-    counted = config.algorithm.name in PER_AGENT
-    units = sized.agents() if counted else len(sized.problem().units)
+    units, _ = sized.units()
     learners = min(units, max(2, usable_cores()))  # one that dies is survived by another
     none = replace(code, params={**code.params, **(codes.get(code.name).tolerating(0) or {})})
     return replace(sized, config=replace(config, code=none, learners=learners))
@@ -162,16 +168,11 @@ def redundancy(config: RunConfig) -> str:
 def _ensure_code(sized: Resolved) -> None:
     """Refuse a code that does not exist for the sizes, before anything is made.
 
-    The algorithms of ``PER_AGENT``, whose import takes seconds, need not be asked for their units.
-
     Raises:
         CodeError: The code does not exist, or does not recover the algorithm's target.
     """
-    if sized.config.algorithm.name in PER_AGENT:
-        code_of(sized.config, units=sized.agents())
-        return
-    problem = sized.problem()
-    code_of(sized.config, units=len(problem.units), target=problem.target)
+    units, target = sized.units()
+    code_of(sized.config, units=units, target=target)
 
 
 def resume(run: RunArgument, local: LocalOption = False, trust: TrustOption = None) -> None:

@@ -15,7 +15,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from fullrank.algorithms.base import EnvironmentSpec, Problem
 from fullrank.common.errors import ConfigError
-from fullrank.common.types import JSON
+from fullrank.common.types import JSON, Matrix
 from fullrank.config.leaves import (
     PLUGINS,
     SECTIONS,
@@ -73,6 +73,21 @@ class Resolved:
         config = complete(self.config, self.origin, tables=["algorithm"])
         return problem_of(config, self._asked())
 
+    def units(self) -> tuple[int, Matrix | None]:
+        """Return M, and the target T that a code has to recover; None for every unit.
+
+        The algorithms of ``PER_AGENT``, whose import takes seconds, are not asked; the environment
+        is made as for ``agents`` or ``problem``.
+
+        Raises:
+            ConfigError: The table [algorithm] is wrong, or the algorithm does not fit.
+            EnvironmentFailed: The environment cannot be made.
+        """
+        if self.config.algorithm.name in PER_AGENT:
+            return self.agents(), None
+        problem = self.problem()
+        return len(problem.units), problem.target
+
     def with_environment(self) -> "Resolved":
         """Return the same with facts about the environment and its number of agents.
 
@@ -114,17 +129,11 @@ class Resolved:
 
     def _with_learners(self) -> "Resolved":
         config = self.config
-        each_agent = config.algorithm.name in PER_AGENT
-        counts = each_agent and config.environment.agents
+        counts = config.algorithm.name in PER_AGENT and config.environment.agents
         asked = self if counts else replace(self, environment=self._asked())
-        if each_agent:
-            units = asked.agents()
-            learners, counted = learners_of(config, units=units), f"{units} agents"
-        else:
-            problem = asked.problem()
-            units = len(problem.units)
-            learners = learners_of(config, units=units, target=problem.target)
-            counted = f"{units} {'units' if problem.units[0].agent is None else 'agents'}"
+        units, target = asked.units()
+        learners = learners_of(config, units=units, target=target)
+        counted = f"{units} {'agents' if target is None else 'units'}"
         return replace(
             asked,
             config=replace(config, learners=learners),
