@@ -35,10 +35,6 @@ TrustOption: TypeAlias = Annotated[
 ]
 JsonOption: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
-LearnersOption: TypeAlias = Annotated[
-    int | None,
-    typer.Option("--learners", help="Number of learners N; default: as many as the code needs."),
-]
 AgentsOption: TypeAlias = Annotated[
     int | None,
     typer.Option("--agents", help="Number of agents M; default: the environment's own."),

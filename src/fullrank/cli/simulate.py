@@ -20,7 +20,6 @@ from fullrank.cli.options import (
     ConfigOption,
     DelayOption,
     JsonOption,
-    LearnersOption,
     SeedOption,
     SetOption,
     StragglersOption,
@@ -74,6 +73,10 @@ LatencyOption: TypeAlias = Annotated[
 ]
 RoundsOption: TypeAlias = Annotated[
     int, typer.Option("--iterations", help="Number of rounds to simulate.", min=1)
+]
+LearnersOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option("--learners", help="Number of learners N; default: as many as the code needs."),
 ]
 SweepOption: TypeAlias = Annotated[
     Path | None,
