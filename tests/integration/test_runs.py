@@ -50,13 +50,15 @@ async def test_services_commit_what_one_process_commits(
     assert all(record.exact for record in cluster.records())
 
 
+def refuse_mapping(path: Path, instance: bytes) -> None:
+    """Map no table, as on another host."""
+    raise NotFound(f"{path} is on another host")
+
+
 @pytest.mark.parametrize("mapped", [True, False])
 async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, mapped: bool
 ) -> None:
-    def refuse_mapping(path: Path, instance: bytes) -> None:
-        raise NotFound(f"{path} is on another host")
-
     encoded: list[int] = []
 
     def encode(rows: FloatArray, **how: Any) -> Iterator[EncodedField]:
@@ -95,6 +97,30 @@ async def test_replay_is_told_of_a_minibatch_once_that_all_learners_gather_thems
     assert cluster.digests() == reference_digests(cluster.config)
     assert asked
     assert len(set(asked)) == len(asked)
+
+
+async def test_replay_is_told_of_no_minibatch_that_only_a_spare_could_gather(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[int] = []
+
+    async def hold(self: clients.ReplayClient, sample: Any, **_: Any) -> None:
+        told.append(sample.iteration)
+
+    monkeypatch.setattr(clients.ReplayClient, "hold", hold)
+    async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        with monkeypatch.context() as patch:
+            patch.setattr(clients, "MappedTable", refuse_mapping)
+            cluster.learners(3)
+            await cluster.ready(3)
+        cluster.learner()
+        learners = (await cluster.finished()).learners
+    assert [bool(each.rows) for each in learners] == [True, True, True, False]
+    assert [each.maps_table for each in learners] == [False, False, False, True]
+    assert told == []
+    assert cluster.digests() == reference_digests(cluster.config)
 
 
 async def test_a_minibatch_that_cannot_be_gathered_from_the_file_is_asked_for(

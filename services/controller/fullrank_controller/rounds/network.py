@@ -149,8 +149,7 @@ class NetworkRounds:
         runner = await self._open(sample)
         collect_ahead()
         self._auditor.begin(sample, self._pipeline.ahead)
-        mapped = any(member.maps_table for member in run.roster.members)
-        holding = asyncio.create_task(self._hold(sample)) if mapped else None
+        holding = asyncio.create_task(self._hold(sample)) if self._gathered() else None
         try:
             result = await runner.run()
             evidence = self._auditor.committed(result, sample)
@@ -169,8 +168,13 @@ class NetworkRounds:
                 member.outbox.commit(notice)
         return result, evidence
 
+    def _gathered(self) -> bool:
+        """True if a holder of rows gathers its minibatch itself; a spare gathers none."""
+        holders = self._assignment.holders.values() if self._assignment is not None else ()
+        return any(member.maps_table for member in holders)
+
     async def _hold(self, sample: Sample) -> None:
-        """Tell replay of a sample that learners gather themselves."""
+        """Tell replay of a sample for which it may not be asked."""
         row_size = self._training.problem.row_size
         try:
             await self._replay.hold(sample_message(sample), row_size=row_size)
