@@ -72,6 +72,11 @@ TASKS = {
     "3m": _battle("3m", 1200),
     "2s3z": _battle("2s3z", 2400),
     "8m": _battle("8m", 2400),
+    "navigation": Task(
+        settings=("environment.name=cooperative_navigation", "algorithm.name=qmix"),
+        iterations=600,
+        goal=-620.0,
+    ),
     "foraging": Task(
         settings=FORAGING,
         iterations=1000,

@@ -241,6 +241,21 @@ def test_the_switch_riddle_is_solved_with_memory_and_not_without(memory: bool, s
     assert (played.won.mean() > 0.4) == memory
 
 
+def test_rewards_are_standardised_where_all_episodes_have_one_length() -> None:
+    """Elsewhere a shift of all rewards would pay for ending an episode early, or late."""
+    fixed = config("qmix", collect__warmup=2000)
+    battles = config("qmix", environment__name="smac_lite", environment__agents=0)
+    stored = []
+    for chosen in (fixed, battles):
+        run = LocalRun(chosen, coded=False)
+        layout, rows = run.training.problem.episodes, run.training.collector.warm_up()
+        assert layout is not None
+        stored.append(rows[rows[:, layout.length] == 0, layout.reward])
+    assert abs(stored[0].mean()) < 0.2
+    assert stored[0].std() == pytest.approx(1.0, abs=0.2)
+    assert (stored[1] >= 0).all()
+
+
 @pytest.mark.parametrize("learners", [2, 3])
 def test_fewer_learners_than_units_return_one_sum_each(learners: int) -> None:
     few = config("qmix", parts=4, learners=learners, code__name="cyclic")

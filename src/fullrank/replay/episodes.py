@@ -34,7 +34,7 @@ class EpisodeLayout:
     action: slice = field(init=False, compare=False, repr=False)
     """Index of each agent's action, ``NO_ACTION`` where it could not act; 0 in last rows."""
     reward: int = field(init=False, compare=False, repr=False)
-    """Reward of the team."""
+    """Reward of the team, standardised where all episodes have one length."""
     terminated: int = field(init=False, compare=False, repr=False)
     """1 where the step reached a terminal state of the team, not a time limit."""
     length: int = field(init=False, compare=False, repr=False)

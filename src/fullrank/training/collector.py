@@ -5,6 +5,7 @@ same transitions.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from math import ceil
 from typing import Any
 
@@ -16,13 +17,20 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
-from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.episode_rollouts import (
+    AS_PAID,
+    EpisodeRollout,
+    RewardScale,
+    random_reward_scale,
+)
 from fullrank.training.evaluation import Evaluations
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
 
 WARM_UP = -1
 """Iteration number that keys the exploration of the warm-up."""
+SCALE_COPIES = 64
+"""Number of episodes of random play by which the rewards of whole episodes are standardised."""
 
 
 class Collector:
@@ -68,6 +76,7 @@ class Collector:
         self.layout = problem.episodes or self._transitions
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
         horizon = horizon_of(environment)
+        self._scale = self._reward_scale() if problem.episodes and horizon else AS_PAID
         stagger = horizon if horizon and steps % horizon else 0
         self._rollout = self._rollout_of(environment, seed=seed, stagger=stagger)
         self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
@@ -78,11 +87,17 @@ class Collector:
         """Choose the collection that the problem asks for."""
         actor, episodes, data = self._actor, self._problem.episodes, self._problem.data
         if episodes is not None:
-            return EpisodeRollout(environment, actor, episodes, seed=seed)
+            return EpisodeRollout(environment, actor, episodes, seed=seed, scale=self._scale)
         layout = self._transitions
         if data.batch_size:
             return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
         return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)
+
+    def _reward_scale(self) -> RewardScale:
+        """Return the scale of random play; the best policies are the same under every scale."""
+        environment = self._make_environment(SCALE_COPIES)
+        with closing(environment):
+            return random_reward_scale(environment, seed=derive(self._seed, "reward_scale"))
 
     def warm_up(self) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).

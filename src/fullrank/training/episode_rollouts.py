@@ -5,7 +5,7 @@ played before, which the exploration schedule depends on.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,12 +14,56 @@ from fullrank.algorithms import Player
 from fullrank.algorithms.base import Annealed
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.seeding import derive
-from fullrank.common.types import BoolArray, FloatArray
+from fullrank.common.types import Array, BoolArray, FloatArray
 from fullrank.environments.base import Environment
-from fullrank.environments.capabilities import Contested, Stated, chosen_actions, shares_reward
+from fullrank.environments.capabilities import (
+    Contested,
+    Stated,
+    chosen_actions,
+    horizon_of,
+    shares_reward,
+)
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout
 from fullrank.training.episodes import Episodes, episode_statistics, team_returns
+from fullrank.training.evaluation import random_actions
 from fullrank.training.rollouts import Collected
+
+
+class RewardScale(NamedTuple):
+    """Mean and standard deviation by which the rewards of a team are standardised in replay."""
+
+    mean: float = 0.0
+    deviation: float = 1.0
+
+
+AS_PAID = RewardScale()
+"""The scale that leaves rewards as they are."""
+
+
+def random_reward_scale(environment: Environment, *, seed: int) -> RewardScale:
+    """Return the scale that gives the team's rewards in random play mean 0 and deviation 1.
+
+    Every copy plays ``horizon_of(environment)`` steps; the result depends on the environment, its
+    number of copies and the seed alone.
+
+    Args:
+        environment: Environment whose episodes all have the same length; all copies are reset.
+        seed: Fixes the initial states and the actions.
+    """
+    episodes, act = Episodes(environment), random_actions(environment.agents, seed=seed)
+    copies = episodes.waiting()
+    episodes.begin(copies, [derive(seed, "episode", copy) for copy in copies.tolist()])
+    rewards = []
+    for _ in range(horizon_of(environment)):
+        outcome = episodes.advance(act(episodes.observation, episodes.available()))
+        rewards.append(_team_reward(environment, outcome.reward))
+    mean, deviation = float(np.mean(rewards)), float(np.std(rewards))
+    return RewardScale(mean, deviation or 1.0)
+
+
+def _team_reward(environment: Environment, reward: Array) -> Array:
+    """Return the team's reward: that of one agent where all are paid the same, else the sum."""
+    return reward[:, 0] if shares_reward(environment) else reward.sum(axis=1)
 
 
 class EpisodeRollout:
@@ -34,13 +78,20 @@ class EpisodeRollout:
             ``Annealed``.
         layout: Layout of a row.
         seed: Fixes the initial states.
+        scale: Standardises the rewards of rows, but not the returns.
     """
 
     def __init__(
-        self, environment: Environment, player: Player, layout: EpisodeLayout, *, seed: int
+        self,
+        environment: Environment,
+        player: Player,
+        layout: EpisodeLayout,
+        *,
+        seed: int,
+        scale: RewardScale = AS_PAID,
     ) -> None:
         self._environment, self._player, self._layout = environment, player, layout
-        self._seed = seed
+        self._seed, self._scale = seed, scale
         self._rounds = self._env_steps = 0
 
     def collect(self, steps: int, iteration: int) -> Collected:
@@ -60,7 +111,7 @@ class EpisodeRollout:
         played: list[_Round] = []
         steps = 0
         while not played or sum(len(round_.rows) for round_ in played) < rows:
-            round_ = _Round(self._environment, self._player, self._layout)
+            round_ = _Round(self._environment, self._player, self._layout, self._scale)
             seeds = [
                 derive(self._seed, "episode", copy, self._rounds)
                 for copy in range(self._environment.copies)
@@ -114,8 +165,11 @@ class _Round:
         env_steps: Number of steps of all episodes together.
     """
 
-    def __init__(self, environment: Environment, player: Player, layout: EpisodeLayout) -> None:
+    def __init__(
+        self, environment: Environment, player: Player, layout: EpisodeLayout, scale: RewardScale
+    ) -> None:
         self._environment, self._player, self._layout = environment, player, layout
+        self._scale = scale
         self._episodes = Episodes(environment)
         self.lengths = np.zeros(environment.copies, np.int64)
         self._last = np.zeros((environment.copies, layout.row_size), np.float32)
@@ -173,8 +227,8 @@ class _Round:
         acts = np.logical_or.reduceat(offered, np.cumsum((0, *layout.action_sizes[:-1])), axis=1)
         rows[:, layout.action] = np.where(acts, chosen, NO_ACTION)
         outcome = self._episodes.advance(action)
-        shared = shares_reward(self._environment)
-        rows[:, layout.reward] = outcome.reward[:, 0] if shared else outcome.reward.sum(axis=1)
+        reward = _team_reward(self._environment, outcome.reward)
+        rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
         steps.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))

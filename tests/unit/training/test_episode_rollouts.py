@@ -11,7 +11,12 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Discrete, Step
 from fullrank.replay.episodes import NO_ACTION, EpisodeLayout, episodes_in
-from fullrank.training.episode_rollouts import EpisodeRollout
+from fullrank.training.episode_rollouts import (
+    AS_PAID,
+    EpisodeRollout,
+    RewardScale,
+    random_reward_scale,
+)
 from fullrank.training.rollouts import Collected
 
 AGENTS = tuple(AgentSpec(name=f"a{i}", observation_size=2, action=Discrete(3)) for i in range(2))
@@ -68,14 +73,27 @@ class MaskedCountdown(Countdown):
         return np.concatenate([free, second], axis=1)
 
 
+class Timed(Countdown):
+    """Every episode has four steps."""
+
+    horizon = 4
+
+    def reset(self, seeds: Sequence[int], copies: Sequence[int]) -> FloatArray:
+        return super().reset([seed // 4 * 4 + 2 for seed in seeds], copies)
+
+
 def rollout(
-    copies: int, *, seed: int = 3, kind: type[Countdown] = MaskedCountdown
+    copies: int,
+    *,
+    seed: int = 3,
+    kind: type[Countdown] = MaskedCountdown,
+    scale: RewardScale = AS_PAID,
 ) -> EpisodeRollout:
     environment = kind(copies)
     algorithm = QMIX(hidden=4, exploration_steps=50).make(
         EnvironmentSpec(agents=AGENTS, state_size=3), seed=0, device="cpu"
     )
-    return EpisodeRollout(environment, algorithm.actor, LAYOUT, seed=seed)
+    return EpisodeRollout(environment, algorithm.actor, LAYOUT, seed=seed, scale=scale)
 
 
 def episodes(collected: Collected) -> list[FloatArray]:
@@ -141,6 +159,36 @@ def test_exploration_falls_with_the_steps_that_were_played() -> None:
     assert seen[0] == seen[1] == 1.0
     assert seen[2] < 1.0
     assert seen[-1] == pytest.approx(0.05)
+
+
+def test_a_scale_changes_the_rewards_of_rows_and_not_the_returns() -> None:
+    plain, scaled = (
+        rollout(3, scale=scale).collect(0, iteration=0) for scale in (AS_PAID, RewardScale(8, 4))
+    )
+    for rows, expected in zip(episodes(scaled), episodes(plain), strict=True):
+        np.testing.assert_array_equal(
+            rows[:-1, LAYOUT.reward], (expected[:-1, LAYOUT.reward] - 8) / 4
+        )
+        assert rows[-1, LAYOUT.reward] == 0
+    np.testing.assert_array_equal(scaled.returns, plain.returns)
+    assert scaled.statistics == plain.statistics
+
+
+def test_the_scale_of_random_play_standardises_its_rewards() -> None:
+    environment = Timed(50)
+    scale = random_reward_scale(environment, seed=1)
+    paid = 10.0 * np.arange(1, 5)[:, None] + environment.seeds
+    assert scale == pytest.approx((paid.mean(), paid.std()))
+    assert random_reward_scale(Timed(50), seed=1) == scale
+    assert random_reward_scale(Timed(50), seed=2) != scale
+
+
+def test_rewards_that_never_differ_keep_their_unit() -> None:
+    class Constant(Timed):
+        def step(self, action: FloatArray) -> Step:
+            return super().step(action)._replace(reward=np.full((self.copies, 2), 3.0))
+
+    assert random_reward_scale(Constant(5), seed=1) == RewardScale(3.0, 1.0)
 
 
 def test_a_collection_has_the_statistics_that_pymarl_s_runners_log() -> None:
