@@ -15,7 +15,7 @@ from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import JSON
 from fullrank.runs.checkpoint import MANIFEST, STATE, Checkpoint, load, newest, read_manifest, saved
 from fullrank.runs.journal import survey
-from fullrank.runs.record import METRICS, read_records
+from fullrank.runs.record import published
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL, differences, examine
 
 SideArgument: TypeAlias = Annotated[
@@ -61,9 +61,7 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
     neither.
     """
     path = find_run(run)
-    metrics = path / METRICS
-    records = read_records(metrics) if metrics.exists() else []
-    recovery = examine(path, published=records[-1].iteration + 1 if records else 0)
+    recovery = examine(path, published=published(path))
     if as_json:
         say_json(asdict(recovery))
     else:
@@ -76,7 +74,7 @@ def verify(run: RunArgument, as_json: JsonOption = False) -> None:
 def diff(one: SideArgument, other: SideArgument, as_json: JsonOption = False) -> None:
     """Compare two checkpoints array by array; exit code 1 if a bit differs."""
     first, second = _checkpoint_of(one), _checkpoint_of(other)
-    differing = differences(first, second)
+    differing = differences(first.arrays, second.arrays)
     if as_json:
         say_json([asdict(difference) for difference in differing])
     else:

@@ -234,7 +234,8 @@ class CheckpointSettings:
     every: Count = 100
     """Period of checkpoints, in iterations."""
     keep: Count = 3
-    """Number of checkpoints kept."""
+    """Number of checkpoints kept; the journal reaches back as far, and with it ``fullrank
+    verify``."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

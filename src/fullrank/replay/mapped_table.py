@@ -10,16 +10,111 @@ import stat
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fullrank.common.errors import Corrupted, NotFound, OutOfRange, VersionMismatch
-from fullrank.replay.file_format import Mapping, checksums, read_cursor
+from fullrank.common.types import IntArray
+from fullrank.replay.file_format import Mapping, checksums, damaged, read_cursor
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.samplers import Sample
 from fullrank.replay.table_reader import TableReader
 
+_AT_ONCE = 2**16
+"""Rows checked at a time."""
+
+
+class TableFile:
+    """Minibatches from a table's file, which a service may be writing.
+
+    Args:
+        path: Path of the file.
+
+    Attributes:
+        instance: Id of the file's opening when it was mapped.
+
+    Raises:
+        Corrupted: The file is damaged.
+        VersionMismatch: The file has another format.
+        OSError: It cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with open(path, "rb", buffering=0, opener=_regular) as file:
+            mapping = Mapping(path, file.fileno())
+        self.instance, self._path, self._checks = mapping.instance, path, mapping.checks
+        self._slots = _MappedSlots(path, mapping)
+        self._reader = TableReader(self._slots, capacity=mapping.capacity)
+
+    @property
+    def row_size(self) -> int:
+        """Return the entries of a row."""
+        return self._reader.row_size
+
+    @property
+    def tail(self) -> int:
+        """Return the oldest readable position."""
+        return self._slots.tail
+
+    @property
+    def head(self) -> int:
+        """Return one past the newest readable position."""
+        return self._slots.head
+
+    def gather(self, sample: Sample, items: Items = None) -> Gathered:
+        """Return the rows of these items.
+
+        Raises:
+            OutOfRange: A row is not written yet or was evicted meanwhile, or the service has opened
+                the file anew.
+            Corrupted: A row is not what was stored.
+            InvalidContribution: The rows are not those of the sample.
+        """
+        runs = self._reader.runs(sample)
+        positions = runs.positions(items)
+        rows = self._reader.gather(positions)
+        sound = self._checks_at(positions) == checksums(positions, rows)
+        self._confirm()
+        if self.tail > sample.tail:
+            raise OutOfRange(f"position {sample.tail} was evicted: the tail is {self.tail}")
+        if not sound.all():
+            raise self._unsound(positions[~sound])
+        if items is None:
+            return Gathered(rows, rows.nbytes)
+        return spread(rows, runs.lengths, items, length_column=sample.length_column)
+
+    def check(self) -> None:
+        """Check every readable row; rows that are evicted meanwhile do not count.
+
+        Raises:
+            OutOfRange: The service has opened the file anew meanwhile.
+            Corrupted: A row is not what was stored.
+        """
+        head = self.head
+        for first in range(self.tail, head, _AT_ONCE):
+            positions = np.arange(first, min(head, first + _AT_ONCE))
+            sound = self._checks_at(positions) == checksums(
+                positions, self._reader.gather(positions)
+            )
+            self._confirm()
+            lost = positions[~sound & (positions >= self.tail)]
+            if len(lost):
+                raise self._unsound(lost)
+
+    def _checks_at(self, positions: IntArray) -> NDArray[np.uint32]:
+        return self._checks[positions % len(self._checks)]
+
+    def _confirm(self) -> None:
+        """Raise ``OutOfRange`` if the service has opened the file anew."""
+        if self._slots.instance != self.instance:
+            raise OutOfRange(f"{self._path} was opened anew by its service")
+
+    def _unsound(self, positions: IntArray) -> Corrupted:
+        reason = f"the row at position {positions.min()} is not what was stored"
+        return damaged(self._path, reason)
+
 
 class MappedTable:
-    """Minibatches from a table's file.
+    """Minibatches from the table's file of a replay service.
 
     Args:
         path: Path of the file in the writing process.
@@ -37,14 +132,11 @@ class MappedTable:
         if path == Path():
             raise NotFound("the table is in the memory of the replay service")
         try:
-            with open(path, "rb", buffering=0, opener=_regular) as file:
-                mapping = Mapping(path, file.fileno())
+            self._file = TableFile(path)
         except (OSError, Corrupted, VersionMismatch) as error:
             raise NotFound(f"the table cannot be mapped: {error}") from None
-        if mapping.instance != instance:
+        if self._file.instance != instance:
             raise NotFound(f"{path} is not the file that the replay service has opened")
-        self._checks, self._slots = mapping.checks, _MappedSlots(path, mapping)
-        self._reader = TableReader(self._slots, capacity=mapping.capacity)
 
     def gather(self, sample: Sample, items: Items = None) -> Gathered | None:
         """Return the rows of these items.
@@ -53,19 +145,9 @@ class MappedTable:
         opened the file anew.
         """
         try:
-            runs = self._reader.runs(sample)
-            positions = runs.positions(items)
-            rows = self._reader.gather(positions)
-            checks = self._checks[positions % len(self._checks)]
-            intact = np.array_equal(checks, checksums(positions, rows))
-            opened = self._slots.instance == self.instance
-            if not (intact and opened) or self._slots.tail > sample.tail:
-                return None
+            return self._file.gather(sample, items)
         except (Corrupted, OutOfRange):
             return None
-        if items is None:
-            return Gathered(rows, rows.nbytes)
-        return spread(rows, runs.lengths, items, length_column=sample.length_column)
 
 
 def _regular(path: str, flags: int) -> int:

@@ -132,6 +132,45 @@ def read(directory: Path, *, first: int) -> list[Entry]:
     return whole
 
 
+def read_whole(directory: Path, *, published: int) -> tuple[list[Entry], str]:
+    """Every iteration that the journal reaches back to, as last committed.
+
+    Args:
+        directory: Directory of the journal, to which a controller may be writing.
+        published: Number of iterations that the run is known to have committed.
+
+    Returns:
+        The entries up to the first that is damaged or missing, and the fault that names it; else
+        an empty text.
+
+    Raises:
+        VersionMismatch: A later version of Fullrank wrote a segment.
+    """
+    entries: list[Entry] = []
+    reached, begun, reading = 0, published, None
+    for segment in _segments(directory):
+        begun = max(begun, segment.first)
+        if reading is not None and reached < segment.first:
+            continue  # of no use without the iterations before it
+        if entries:
+            del entries[max(0, segment.first - entries[0].iteration) :]
+        reached, begun = segment.first, max(published, segment.first)
+        reading = _Reading(segment.path)
+        try:
+            for entry in reading:
+                if entry.iteration != reached:
+                    reading.fault = "out of order"
+                    break
+                entries.append(entry)
+                reached += 1
+        except FileNotFoundError:  # pruned meanwhile, after every segment before it
+            entries, reading = [], None
+    if reading is None or (reached >= begun and reading.fault in ("", CUT_SHORT)):
+        return entries, ""
+    fault = reading.fault or "whole without it"
+    return entries, f"its journal entry is not in {reading.path}, which is {fault}"
+
+
 def supersede(directory: Path, *, term: int, first: int) -> None:
     """Withdraw the iterations that earlier terms committed from ``first`` on; their records stay.
 
@@ -213,12 +252,12 @@ class _Reading:
     def __init__(self, path: Path) -> None:
         self.fault = ""
         """Why the iteration ended before the end of the file; else empty."""
-        self._path = path
+        self.path = path
 
     def __iter__(self) -> Iterator[Entry]:
-        if not self._path.stat().st_size:
+        if not self.path.stat().st_size:
             return
-        with self._path.open("rb") as file:
+        with self.path.open("rb") as file:
             content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         start = 0
         while start < len(content):
@@ -229,7 +268,7 @@ class _Reading:
                 return
             except _OtherVersion as error:
                 raise VersionMismatch(
-                    f"{self._path} has records of format {error}, and this version of Fullrank "
+                    f"{self.path} has records of format {error}, and this version of Fullrank "
                     f"reads {_MARK!r}: install the version that wrote it, or a later one"
                 ) from None
             yield entry

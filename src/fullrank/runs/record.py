@@ -146,6 +146,17 @@ def read_records(path: Path) -> list[IterationRecord]:
     return records
 
 
+def published(run_dir: Path) -> int:
+    """Number of iterations that a run has published; 0 if it has no ``metrics.jsonl``.
+
+    Raises:
+        FullrankError: As ``read_records``.
+    """
+    path = run_dir / METRICS
+    records = read_records(path) if path.exists() else []
+    return records[-1].iteration + 1 if records else 0
+
+
 def count_records(path: Path) -> int:
     """Number of whole lines of a ``metrics.jsonl``; 0 if it does not exist."""
     return path.read_bytes().count(b"\n") if path.exists() else 0

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.runs import checkpoint, journal
-from fullrank.runs.checkpoint import Checkpoint
+from fullrank.runs.checkpoint import Arrays, Checkpoint
 
 CHECKPOINTS, JOURNAL = "checkpoints", "journal"
 """Subdirectories of a run's directory."""
@@ -37,10 +37,7 @@ def examine(run_dir: Path, *, published: int) -> Recovery:
     faults: list[str] = []
     committed = 0
     paths = checkpoint.saved(run_dir / CHECKPOINTS)
-    superseded = set(_superseded(run_dir))
-    for path in paths:
-        if path in superseded:
-            continue
+    for path in standing(run_dir):
         try:
             committed = max(committed, checkpoint.load(path).iteration + 1)
         except CheckpointUnusable as error:
@@ -87,6 +84,12 @@ def _superseded(run_dir: Path) -> list[Path]:
     return superseded
 
 
+def standing(run_dir: Path) -> list[Path]:
+    """Directories of the checkpoints, newest first, without those of withdrawn iterations."""
+    superseded = set(_superseded(run_dir))
+    return [path for path in checkpoint.saved(run_dir / CHECKPOINTS) if path not in superseded]
+
+
 def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
     """The newest usable checkpoint before an iteration, if there is one."""
     for path in checkpoint.saved(run_dir / CHECKPOINTS):
@@ -98,18 +101,18 @@ def newest_before(run_dir: Path, iteration: int) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """An array that differs between two checkpoints."""
+    """An array that differs between two states."""
 
     name: str
-    """Part of the state (algorithm, rollout, collected) and name within it."""
+    """In a checkpoint, part of the state (algorithm, rollout, collected) and name within it."""
     reason: str
 
 
-def differences(one: Checkpoint, other: Checkpoint) -> list[Difference]:
-    """Arrays that differ in any bit, by name; so does an array that only one checkpoint has."""
+def differences(one: Arrays, other: Arrays) -> list[Difference]:
+    """Arrays that differ in any bit, by name; so does an array that only one side has."""
     differing = []
-    for name in sorted(one.arrays.keys() | other.arrays.keys()):
-        reason = _difference(one.arrays.get(name), other.arrays.get(name))
+    for name in sorted(one.keys() | other.keys()):
+        reason = _difference(one.get(name), other.get(name))
         if reason:
             differing.append(Difference(name=name, reason=reason))
     return differing

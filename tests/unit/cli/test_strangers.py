@@ -49,7 +49,7 @@ def traces(run: Path) -> list[str]:
 
 @pytest.mark.parametrize(
     "words",
-    ["eval", "eval --follow", "render", "export", "compare", "resume", "codes plan"],
+    ["eval", "eval --follow", "render", "export", "compare", "resume", "codes plan", "verify"],
 )
 def test_a_verb_that_would_make_the_environment_names_it_and_runs_nothing(
     words: str, theirs: Path, fullrank: Any

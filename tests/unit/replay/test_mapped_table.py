@@ -8,6 +8,7 @@ import pytest
 
 from fullrank.common.errors import Corrupted, NotFound
 from fullrank.replay import TABLE, MappedTable, Priority, RingFile, Sample, Table, file_format
+from fullrank.replay.mapped_table import TableFile
 
 CAPACITY, ROW_SIZE, SIZE = 50, 4, 64
 PRIORITIES = pytest.mark.parametrize("priority", [None, Priority(first=1, count=2, gain=3.0)])
@@ -29,16 +30,26 @@ def append(table: Table, count: int) -> None:
     table.append(table.head, values[:, None] % np.array([7, 5, 3, 2], np.float32))
 
 
-def sample_of(table: Table, *, iteration: int = 0, priority: Priority | None = None) -> Sample:
+def sample_of(
+    table: Table, *, iteration: int = 0, priority: Priority | None = None, size: int = SIZE
+) -> Sample:
     return Sample(
         table=TABLE,
         seed=1,
         iteration=iteration,
         tail=table.tail,
         head=table.head,
-        size=SIZE,
+        size=size,
         priority=priority,
     )
+
+
+def damage(storage: RingFile, position: int) -> None:
+    """Change the first entry of a row in the file."""
+    layout = file_format.FileLayout(row_size=ROW_SIZE, slots=len(storage.rows))
+    place = layout.rows_at + layout.row_bytes * (position % layout.slots)
+    with storage.path.open("r+b") as file:
+        os.pwrite(file.fileno(), b"\x55", place + 3)
 
 
 @PRIORITIES
@@ -91,10 +102,37 @@ def test_rows_that_are_not_written_yet_are_refused(storage: RingFile, table: Tab
 def test_a_torn_row_is_refused(storage: RingFile, table: Table) -> None:
     mapped = MappedTable(storage.path, storage.instance)
     append(table, 1)
-    rows_at = file_format.FileLayout(row_size=ROW_SIZE, slots=len(storage.rows)).rows_at
-    with storage.path.open("r+b") as file:
-        os.pwrite(file.fileno(), b"\x55", rows_at + 3)
+    damage(storage, 0)
     assert mapped.gather(sample_of(table)) is None
+
+
+def test_every_readable_row_is_checked(storage: RingFile, table: Table) -> None:
+    append(table, CAPACITY)
+    append(table, 11)
+    TableFile(storage.path).check()
+    for position in (table.tail, table.head - 1):
+        damage(storage, position)
+        said = f"the row at position {table.tail} is not what was stored"
+        with pytest.raises(Corrupted, match=said):
+            TableFile(storage.path).check()
+        with pytest.raises(Corrupted, match=said):
+            TableFile(storage.path).gather(sample_of(table, size=1000))
+
+
+def test_rows_evicted_while_they_are_checked_do_not_count(
+    storage: RingFile, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append(table, CAPACITY)
+    file, gather = TableFile(storage.path), np.take
+
+    def slow_take(*args: object, **options: object) -> object:
+        monkeypatch.undo()
+        append(table, 11)
+        damage(storage, 0)
+        return gather(*args, **options)  # type: ignore[call-overload]
+
+    monkeypatch.setattr(np, "take", slow_take)
+    file.check()
 
 
 def test_only_the_file_that_the_service_has_opened_is_mapped(storage: RingFile) -> None:

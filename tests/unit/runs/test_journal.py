@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fullrank.common.errors import FullrankError, StaleTerm, VersionMismatch
 from fullrank.common.types import FloatArray
 from fullrank.runs import journal
-from fullrank.runs.journal import Journal, read
+from fullrank.runs.journal import Journal, read, read_whole, supersede
 
 
 def is_current() -> None:
@@ -106,6 +106,55 @@ def test_a_gap_ends_what_can_be_repeated(tmp_path: Path) -> None:
     written(tmp_path, term=2, first=3, count=2)
     assert terms(tmp_path) == [(0, 1), (1, 1)]
     assert terms(tmp_path, first=3) == [(3, 2), (4, 2)]
+
+
+def test_the_whole_journal_is_read_as_last_committed(tmp_path: Path) -> None:
+    assert read_whole(tmp_path, published=0) == ([], "")
+    written(tmp_path, term=1, first=7, count=5)
+    supersede(tmp_path, term=2, first=9)
+    written(tmp_path, term=3, first=9, count=2)
+    entries, fault = read_whole(tmp_path, published=11)
+    assert [entry.iteration for entry in entries] == [7, 8, 9, 10]
+    assert [entry.facts["term"] for entry in entries] == [1, 1, 3, 3]
+    assert fault == ""
+    written(tmp_path, term=4, first=3, count=1)
+    entries, fault = read_whole(tmp_path, published=0)
+    assert ([entry.iteration for entry in entries], fault) == ([3], "")
+
+
+def test_an_iteration_that_the_whole_journal_lacks_is_named(tmp_path: Path) -> None:
+    def lacks(*, published: int = 0) -> tuple[int, str]:
+        entries, fault = read_whole(tmp_path, published=published)
+        assert [entry.iteration for entry in entries] == list(range(len(entries)))
+        return len(entries), fault.removeprefix(f"its journal entry is not in {first}, which is ")
+
+    first = written(tmp_path, term=1, first=0, count=3)
+    assert lacks(published=3) == (3, "")
+    assert lacks(published=4) == (3, "whole without it")
+    written(tmp_path, term=2, first=4, count=1)
+    assert lacks() == (3, "whole without it")
+    whole = first.read_bytes()
+    first.write_bytes(whole[:-1])
+    assert lacks() == (2, "cut short")
+    first.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    assert lacks() == (2, "damaged")
+    written(tmp_path, term=3, first=2, count=3)  # a later term has committed it again
+    assert lacks(published=5) == (5, "")
+    (tmp_path / "000005-000003.journal").write_bytes(whole)
+    assert read_whole(tmp_path, published=0)[1].endswith("which is out of order")
+
+
+def test_a_segment_that_is_pruned_meanwhile_is_not_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written(tmp_path, term=1, first=0, count=3)
+    pruned = written(tmp_path, term=1, first=3, count=3)
+    written(tmp_path, term=1, first=6, count=1)
+    seen = journal._segments(tmp_path)
+    monkeypatch.setattr(journal, "_segments", lambda directory: seen)
+    pruned.unlink()
+    entries, fault = read_whole(tmp_path, published=7)
+    assert ([entry.iteration for entry in entries], fault) == ([6], "")
 
 
 def test_segments_before_the_oldest_checkpoint_are_dropped(tmp_path: Path) -> None:

@@ -108,8 +108,8 @@ def test_a_bit_that_differs_is_found(tmp_path: Path, array: Any, said: str) -> N
     first = load(save(tmp_path / "a", iteration=1, arrays=STATE, facts={}, keep=1))
     changed = {**STATE, "algorithm.policy": array, "more": np.ones(1)}
     second = load(save(tmp_path / "b", iteration=1, arrays=changed, facts={}, keep=1))
-    assert differences(first, first) == []
-    policy, more = differences(first, second)
+    assert differences(first.arrays, first.arrays) == []
+    policy, more = differences(first.arrays, second.arrays)
     assert (policy.name, more.name) == ("algorithm.policy", "more")
     assert said in policy.reason
     assert more.reason == "only in the second"

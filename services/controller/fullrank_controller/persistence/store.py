@@ -75,6 +75,9 @@ class RunStore:
     async def checkpoint(self, *, committed: int, head: int) -> None:
         """Save the state after ``committed`` iterations, and prune the journal.
 
+        It reaches back to the oldest of ``keep`` checkpoints, and to the first iteration until
+        there are as many.
+
         Args:
             committed: Iterations that are applied and stored.
             head: Replay position to resume from.
@@ -91,5 +94,6 @@ class RunStore:
             facts={"run": directory.run, "term": directory.term, "replay_head": head},
             keep=self._keep,
         )
-        oldest = saved(directory.checkpoints)[-1]
-        self._journal.begin_segment(committed, keep_from=int(oldest.name) + 1)
+        kept = saved(directory.checkpoints)
+        keep_from = int(kept[-1].name) + 1 if len(kept) >= self._keep else 0
+        self._journal.begin_segment(committed, keep_from=keep_from)

@@ -1,0 +1,195 @@
+"""``fullrank verify``: recompute the committed iterations of a run from its journal and table."""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+import torch
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from fullrank.audit.recomputation import Recomputed, recompute
+from fullrank.cli.options import RunArgument, TrustOption
+from fullrank.cli.runs import find_run, runnable_config
+from fullrank.cli.say import say
+from fullrank.cli.terminal import Terminal
+from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError
+from fullrank.common.types import FloatArray
+from fullrank.config.tree import RunConfig
+from fullrank.replay.mapped_table import TableFile
+from fullrank.replay.samplers import Sample
+from fullrank.replay.store import SUFFIX
+from fullrank.replay.table import TABLE
+from fullrank.runs.checkpoint import Arrays, load
+from fullrank.runs.journal import Entry, read_whole
+from fullrank.runs.record import published
+from fullrank.runs.recovery import JOURNAL, standing
+from fullrank.training.trainer import Trainer
+from fullrank.wiring import training_of
+
+
+def verify(run: RunArgument, trust: TrustOption = None) -> None:
+    """Recompute every committed iteration that journal and table reach back to.
+
+    Units, updates and checkpoints are compared bit for bit with those that the run committed. The
+    exit code is 10 if one differs, and the message names the first iteration and what differs.
+    """
+    path = find_run(run)
+    config = runnable_config(path, trust)
+    torch.set_num_threads(config.compute.threads)
+    trainer = _trainer_of(config)
+    if not trainer.algorithm.problem.data.exact:
+        raise FullrankError(
+            f"{path} cannot be recomputed: its learners drew transitions of their own "
+            "(algorithm.data = 'independent')"
+        )
+    entries, lost = _entries_of(path)
+    table = _table_of(path, trainer)
+    recomputed = recompute(
+        trainer,
+        entries,
+        seed=config.seed,
+        growth=_growth(config, trainer),
+        gather=_gather_from(table, trainer.algorithm.problem.row_size),
+        saved=_checkpoints_of(path),
+    )
+    damage = _damage_of(table)
+    try:
+        outcomes = list(_shown(recomputed, total=len(entries)))
+        if lost:
+            raise Corrupted(f"iteration {entries[-1].iteration + 1} differs: {lost}")
+    except Corrupted as error:
+        if damage and damage not in str(error):  # an index of the rows may have hidden it
+            raise Corrupted(f"{error}; {damage}") from error
+        raise
+    if damage:
+        raise Corrupted(f"every recomputed iteration is equal, but {damage}")
+    say(*_report(path, outcomes))
+
+
+def _entries_of(path: Path) -> tuple[list[Entry], str]:
+    """The committed iterations in the journal, and why the next one is not in it.
+
+    Raises:
+        Corrupted: The journal's first record is damaged.
+        FullrankError: The journal has no record.
+    """
+    known = published(path)  # before the journal, to which a run that goes on adds
+    entries, lost = read_whole(path / JOURNAL, published=known)
+    if not entries and lost:
+        raise Corrupted(f"{path}: the first iteration differs: {lost}")
+    if not entries:
+        raise FullrankError(f"{path / JOURNAL} holds no committed iteration to recompute")
+    return entries, lost
+
+
+def _trainer_of(config: RunConfig) -> Trainer:
+    """The trainer of a run, with initial parameters."""
+    training = training_of(config)
+    training.collector.close()
+    return training.trainer
+
+
+def _growth(config: RunConfig, trainer: Trainer) -> int:
+    """Least number of rows of an iteration; whole episodes have any number."""
+    episodes = trainer.algorithm.problem.episodes
+    return config.environment.copies * config.collect.steps if episodes is None else 1
+
+
+def _table_of(path: Path, trainer: Trainer) -> TableFile | None:
+    """The run's table; None where learners collect, and no minibatch is drawn.
+
+    Raises:
+        Corrupted: The file is damaged, or is the table of another run.
+        FullrankError: It cannot be read.
+    """
+    if not trainer.algorithm.problem.data.batch_size:
+        return None
+    file = path / "replay" / f"{TABLE}{SUFFIX}"
+    try:
+        table = TableFile(file)
+    except OSError as error:
+        raise FullrankError(
+            f"cannot read {file}: {error.strerror or error}; if the replay service of this run has "
+            "another run directory, copy the file from there"
+        ) from error
+    if table.row_size != (expected := trainer.algorithm.problem.row_size):
+        raise Corrupted(f"{file} has rows of {table.row_size} entries, and the run of {expected}")
+    return table
+
+
+def _damage_of(table: TableFile | None) -> str:
+    """The first damaged row of the table; empty if there is none."""
+    try:
+        if table is not None:
+            table.check()
+    except Corrupted as error:
+        return str(error)
+    return ""
+
+
+def _gather_from(table: TableFile | None, row_size: int) -> Callable[[Sample], FloatArray]:
+    def gather(sample: Sample) -> FloatArray:
+        if table is None or not sample.size:
+            return np.empty((0, row_size), np.float32)
+        return table.gather(sample).rows
+
+    return gather
+
+
+def _checkpoints_of(path: Path) -> Callable[[int], Arrays | None]:
+    """Arrays of the checkpoint after an iteration; None if there is none, or none any more."""
+    directories = {int(directory.name): directory for directory in standing(path)}
+
+    def saved(iteration: int) -> Arrays | None:
+        directory = directories.get(iteration)
+        if directory is None:
+            return None
+        try:
+            return load(directory).arrays
+        except CheckpointUnusable as error:
+            if not directory.exists():  # pruned by a run that goes on
+                return None
+            raise Corrupted(
+                f"iteration {iteration} differs: the checkpoint after it: {error}"
+            ) from error
+
+    return saved
+
+
+def _shown(recomputed: Iterable[Recomputed], *, total: int) -> Iterable[Recomputed]:
+    """Show the progress in a terminal."""
+    console = Terminal(stderr=True)
+    columns = (TextColumn("recomputing"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(
+        *columns, console=console, transient=True, disable=not console.is_terminal
+    ) as progress:
+        yield from progress.track(recomputed, total=total)
+
+
+def _report(path: Path, outcomes: Sequence[Recomputed]) -> list[str]:
+    """The lines that say which iterations were recomputed, and why others were not.
+
+    Raises:
+        FullrankError: None was recomputed.
+    """
+    done = [outcome.iteration for outcome in outcomes if not outcome.obstacle]
+    first = outcomes[0].iteration
+    reasons = [f"iterations 0 to {first - 1}: the journal begins with {first}"] if first else []
+    for missed, group in groupby(outcomes, key=lambda outcome: bool(outcome.obstacle)):
+        if missed:
+            *_, last = members = list(group)
+            reasons.append(f"{_span([each.iteration for each in members])}: {last.obstacle}")
+    if not done:
+        raise FullrankError(f"{path}: nothing can be recomputed: {'; '.join(reasons)}")
+    return [
+        f"{path}: {len(done)} committed iterations recomputed, {done[0]} to {done[-1]}: units, "
+        "updates and checkpoints are equal in every bit",
+        *(f"not recomputed: {reason}" for reason in reasons),
+    ]
+
+
+def _span(iterations: Sequence[int]) -> str:
+    if len(iterations) == 1:
+        return f"iteration {iterations[0]}"
+    return f"iterations {iterations[0]} to {iterations[-1]}"
