@@ -24,8 +24,9 @@ from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import RolledBack
-from fullrank_controller.term import begin, make_driver, open_journal
+from fullrank_controller.term import Term, begin, make_network_driver, open_journal
 from fullrank_controller.watchdog import Watchdog
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation.drawn_faults import DrawnFaults
@@ -56,28 +57,24 @@ class SimulatedController:
         publish: Callable[[IterationRecord], None] = lambda record: None,
     ) -> None:
         self._streams: list[SimulatedStream] = []
-        self._directory = hold(run_dir, config)
+        directory = hold(run_dir, config)
         self.training = training_of(config)
-        self._restored = restored = restore(self._directory, self.training)
-        self._run = run = begin(
-            config, self._directory, self.training, restored, replay_address="", roster=Roster()
-        )
-        self._journal = open_journal(self._directory, restored)
+        self._restored = restored = restore(directory, self.training)
+        run = begin(config, directory, self.training, restored, replay_address="", roster=Roster())
         client: Any = replay.client()
-        self._config = config
-        self._watchdog = Watchdog(  # never entered: virtual time has no clock to watch
-            run_dir / "stacks.txt", where=run.position, least_s=math.inf, most_s=math.inf
-        )
-        self._driver = make_driver(
-            config,
-            self._directory,
-            self.training,
-            run,
-            client,
-            journal=self._journal,
+        self._term = Term(
+            config=config,
+            directory=directory,
+            training=self.training,
+            run=run,
+            journal=open_journal(directory, restored),
             publish=publish,
-            watchdog=self._watchdog,
+            totals=Totals(),
+            watchdog=Watchdog(  # never entered: virtual time has no clock to watch
+                run_dir / "stacks.txt", where=run.position, least_s=math.inf, most_s=math.inf
+            ),
         )
+        self._driver = make_network_driver(self._term, client)
         self._servicer = ControllerServicer(run)
 
     async def serve(self) -> None:
@@ -89,7 +86,7 @@ class SimulatedController:
             Killed: The process reached the armed failpoint.
         """
         liveness = asyncio.create_task(
-            expel_silent(self._run.roster, self._config.controller, self._watchdog)
+            expel_silent(self._term.run.roster, self._term.config.controller, self._term.watchdog)
         )
         try:
             restored = self._restored
@@ -105,12 +102,12 @@ class SimulatedController:
 
     def release_lock(self) -> None:
         """Release the lock of the run directory, as a faulty disk would; another may begin."""
-        self._directory.lock.close()
+        self._term.directory.lock.close()
 
     def kill(self) -> None:
         """Close all files and break all streams, as ``kill -9`` does."""
-        self._run.event_log.close()
-        self._journal.close()
+        self._term.run.event_log.close()
+        self._term.journal.close()
         self.release_lock()
         self.training.collector.close()
         for opened in self._streams:
@@ -119,7 +116,7 @@ class SimulatedController:
     @property
     def position(self) -> str:
         """Progress of the run, for messages."""
-        run = self._run
+        run = self._term.run
         return f"term {run.identity.term}, {run.position()}, {run.progress.message}"
 
 

@@ -5,7 +5,6 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from fullrank.common.errors import ServiceLost
-from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import announce
 from fullrank.rpc.prometheus import Exporter
 from fullrank.rpc.security import Security
@@ -16,9 +15,8 @@ from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.monitor.log import IterationLog
 from fullrank_controller.monitor.servicer import PREBUILT, MonitorServicer
 from fullrank_controller.monitor.subscription import Subscriptions
-from fullrank_controller.persistence.run_directory import RunDirectory
-from fullrank_controller.prometheus import Totals, run_metrics
-from fullrank_controller.run import Run
+from fullrank_controller.prometheus import run_metrics
+from fullrank_controller.term import Term
 
 DRAIN_S = 0.5
 """Grace for monitor calls in flight, whose subscribers were told that the controller stops."""
@@ -28,11 +26,8 @@ DRAIN_S = 0.5
 class ControllerPorts:
     """The ports of one term. Opening them raises ``AddressInUse`` if an address is taken."""
 
-    config: RunConfig
-    run: Run
+    term: Term
     driver: Driver
-    directory: RunDirectory
-    totals: Totals
     security: Security
 
     @asynccontextmanager
@@ -40,17 +35,17 @@ class ControllerPorts:
         """Serve the run and announce the addresses; at the end, close every stream."""
         server = Server(
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
-            ControllerServicer(self.run),
+            ControllerServicer(self.term.run),
             security=self.security,
             prebuilt=frozenset({"Work"}),
         )
         async with AsyncExitStack() as stack:
-            settings = self.config.controller
+            settings = self.term.config.controller
             address = await server.start(
-                settings.listen or settings.address, on_bound=self.run.served_at
+                settings.listen or settings.address, on_bound=self.term.run.served_at
             )
             stack.push_async_callback(server.stop)
-            announce(self.directory.path, "controller", address)
+            announce(self.term.directory.path, "controller", address)
             await stack.enter_async_context(self.open_observation())
             stack.callback(self._send_away)
             yield
@@ -58,11 +53,14 @@ class ControllerPorts:
     @asynccontextmanager
     async def open_observation(self) -> AsyncIterator[None]:
         """Serve the ports for observers alone: MonitorService and, if configured, Prometheus."""
-        run, driver, totals = self.run, self.driver, self.totals
+        term, driver = self.term, self.driver
         exporter = Exporter(
-            self.config.metrics.prometheus,
-            lambda: [*run_metrics(run, acknowledged=driver.pipeline.head), *totals.families()],
-            run_dir=self.directory.path,
+            term.config.metrics.prometheus,
+            lambda: [
+                *run_metrics(term.run, acknowledged=driver.pipeline.head),
+                *term.totals.families(),
+            ],
+            run_dir=term.directory.path,
             name="controller",
         )
         await exporter.start()
@@ -74,14 +72,15 @@ class ControllerPorts:
 
     def _send_away(self) -> None:
         """Withdraw the address and end the streams of all learners."""
-        self.directory.withdraw("controller")
-        for member in self.run.roster.members:
+        self.term.directory.withdraw("controller")
+        for member in self.term.run.roster.members:
             member.expel(ServiceLost("the controller is stopping"))
 
     @asynccontextmanager
     async def _open_monitor(self) -> AsyncIterator[None]:
         """Serve MonitorService on its own port."""
-        run, directory, settings = self.run, self.directory, self.config.monitor
+        run, directory = self.term.run, self.term.directory
+        settings = self.term.config.monitor
 
         def is_last(iteration: int) -> bool:
             return run.progress.finished and iteration + 1 == run.identity.iterations

@@ -22,7 +22,7 @@ from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.serving import drive, held, open_term, term_raised
-from fullrank_controller.term import make_driver
+from fullrank_controller.term import make_network_driver
 
 log = logging.getLogger(__name__)
 
@@ -103,24 +103,8 @@ async def _serve(
         )
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)
         stack.push_async_callback(replay.close)
-        driver = make_driver(
-            config,
-            directory,
-            training,
-            term.run,
-            replay,
-            journal=term.journal,
-            publish=term.publish,
-            watchdog=term.watchdog,
-        )
-        ports = ControllerPorts(
-            config=config,
-            run=term.run,
-            driver=driver,
-            directory=directory,
-            totals=term.totals,
-            security=security,
-        )
+        driver = make_network_driver(term, replay)
+        ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)

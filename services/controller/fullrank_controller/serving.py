@@ -3,16 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from fullrank.common.errors import StaleTerm
 from fullrank.config import RunConfig, as_tables
 from fullrank.config.trust import remember
-from fullrank.runs.journal import Journal
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
@@ -24,22 +22,10 @@ from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.run import Run
-from fullrank_controller.term import begin, open_journal
+from fullrank_controller.term import Term, begin, open_journal
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Term:
-    """The open parts of one term."""
-
-    run: Run
-    journal: Journal
-    publish: Callable[[IterationRecord], None]
-    """Takes each committed record to its receivers."""
-    totals: Totals
-    watchdog: Watchdog
 
 
 @contextmanager
@@ -94,7 +80,16 @@ def open_term(
         sinks = stack.enter_context(closing(_sinks(config, directory, run, [totals, *observers])))
         journal = stack.enter_context(closing(open_journal(directory, restored)))
         watchdog = stack.enter_context(_watchdog(config, directory, run))
-        yield Term(run=run, journal=journal, publish=sinks.write, totals=totals, watchdog=watchdog)
+        yield Term(
+            config=config,
+            directory=directory,
+            training=training,
+            run=run,
+            journal=journal,
+            publish=sinks.write,
+            totals=totals,
+            watchdog=watchdog,
+        )
 
 
 def _sinks(

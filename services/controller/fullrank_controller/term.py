@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
@@ -22,8 +23,10 @@ from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.progress import RunProgress
+from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.auditor import Auditor
 from fullrank_controller.rounds.network import NetworkRounds
+from fullrank_controller.rounds.port import Rounds
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline, TransitionTable
 from fullrank_controller.run import Run
 from fullrank_controller.watchdog import Watchdog
@@ -36,6 +39,22 @@ INDEPENDENT_SAMPLES = (
     "resumed run repeats the updates in its journal"
 )
 """Caveat of runs with independent samples."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Term:
+    """The open parts of one term, which its driver and its ports share."""
+
+    config: RunConfig
+    directory: RunDirectory
+    """The held directory."""
+    training: Training
+    run: Run
+    journal: Journal
+    publish: Callable[[IterationRecord], None]
+    """Takes each committed record to its receivers."""
+    totals: Totals
+    watchdog: Watchdog
 
 
 def begin(
@@ -118,73 +137,53 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
     )
 
 
-def make_driver(
-    config: RunConfig,
-    directory: RunDirectory,
-    training: Training,
-    run: Run,
-    replay: ReplayClient,
-    *,
-    journal: Journal,
-    publish: Callable[[IterationRecord], None],
-    watchdog: Watchdog,
-) -> Driver:
+def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
-    auditor = Auditor(config, run, training, replay, directory)
-    pipeline = make_pipeline(config, run, training, replay, watchdog=watchdog)
+    config, run, training = term.config, term.run, term.training
+    pipeline = make_pipeline(term, replay)
     rounds = NetworkRounds(
         config,
         run,
         training,
         replay,
         pipeline=pipeline,
-        auditor=auditor,
+        auditor=Auditor(config, run, training, replay, term.directory),
         auto_code=_auto_code(config, training, run),
-        watchdog=watchdog,
+        watchdog=term.watchdog,
     )
-    store = make_store(config, directory, training, run, journal=journal, publish=publish)
+    return make_driver(term, pipeline, rounds)
+
+
+def make_pipeline(term: Term, table: TransitionTable) -> ReplayPipeline:
+    """Make the replay pipeline of a run over its table."""
+    return ReplayPipeline(
+        term.config,
+        term.run.identity,
+        term.training,
+        table,
+        event_log=term.run.event_log,
+        watchdog=term.watchdog,
+    )
+
+
+def make_driver(term: Term, pipeline: ReplayPipeline, rounds: Rounds) -> Driver:
+    """Make the driver of a run over its rounds, and the durable side of the run."""
+    store = RunStore(
+        term.directory,
+        term.training,
+        journal=term.journal,
+        event_log=term.run.event_log,
+        publish=term.publish,
+        keep=term.config.checkpoint.keep,
+    )
     return Driver(
-        config,
-        run,
-        training,
+        term.config,
+        term.run,
+        term.training,
         pipeline=pipeline,
         rounds=rounds,
         store=store,
-        watchdog=watchdog,
-    )
-
-
-def make_pipeline(
-    config: RunConfig, run: Run, training: Training, table: TransitionTable, *, watchdog: Watchdog
-) -> ReplayPipeline:
-    """Make the replay pipeline of a run over its table."""
-    return ReplayPipeline(
-        config,
-        run.identity,
-        training,
-        table,
-        event_log=run.event_log,
-        watchdog=watchdog,
-    )
-
-
-def make_store(
-    config: RunConfig,
-    directory: RunDirectory,
-    training: Training,
-    run: Run,
-    *,
-    journal: Journal,
-    publish: Callable[[IterationRecord], None],
-) -> RunStore:
-    """Make the durable side of a run."""
-    return RunStore(
-        directory,
-        training,
-        journal=journal,
-        event_log=run.event_log,
-        publish=publish,
-        keep=config.checkpoint.keep,
+        watchdog=term.watchdog,
     )
 
 

@@ -21,8 +21,8 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import restore
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.ports import ControllerPorts
-from fullrank_controller.serving import Term, drive, held, open_term, term_raised
-from fullrank_controller.term import make_pipeline, make_store
+from fullrank_controller.serving import drive, held, open_term, term_raised
+from fullrank_controller.term import Term, make_driver, make_pipeline
 from fullrank_controller.watchdog import Watchdog
 
 STOPPED = 130
@@ -86,15 +86,8 @@ async def _serve(
                 observers=launch.observers,
             )
         )
-        driver = _make_driver(config, directory, training, term, table)
-        ports = ControllerPorts(
-            config=config,
-            run=term.run,
-            driver=driver,
-            directory=directory,
-            totals=term.totals,
-            security=security,
-        )
+        driver = _make_driver(term, table)
+        ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
         stack.push_async_callback(health.at_work, False)
@@ -114,34 +107,19 @@ async def _serve(
         return term.run.progress.finished
 
 
-def _make_driver(
-    config: RunConfig,
-    directory: RunDirectory,
-    training: Training,
-    term: Term,
-    table: LocalTable,
-) -> Driver:
+def _make_driver(term: Term, table: LocalTable) -> Driver:
     """Make the driver of a run over a table and units in this process."""
-    run, watchdog = term.run, term.watchdog
-    pipeline = make_pipeline(config, run, training, table, watchdog=watchdog)
+    config, training = term.config, term.training
+    pipeline = make_pipeline(term, table)
     rounds = LocalRounds(
         config,
-        run,
+        term.run,
         training,
         Computation(config, training, table),
         pipeline=pipeline,
-        watchdog=watchdog,
+        watchdog=term.watchdog,
     )
-    store = make_store(config, directory, training, run, journal=term.journal, publish=term.publish)
-    return Driver(
-        config,
-        run,
-        training,
-        pipeline=pipeline,
-        rounds=rounds,
-        store=store,
-        watchdog=watchdog,
-    )
+    return make_driver(term, pipeline, rounds)
 
 
 async def _watch_loop(watchdog: Watchdog, *, every_s: float) -> None:
