@@ -17,6 +17,7 @@ from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
+from fullrank.rpc.process import end_process
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
 from fullrank.wiring import algorithm_of, environment_of, training_of
@@ -71,7 +72,11 @@ class SimulatedController:
             publish=publish,
             totals=Totals(),
             watchdog=Watchdog(  # never entered: virtual time has no clock to watch
-                run_dir / "stacks.txt", where=run.position, least_s=math.inf, most_s=math.inf
+                run_dir / "stacks.txt",
+                where=run.position,
+                least_s=math.inf,
+                most_s=math.inf,
+                end=end_process,
             ),
         )
         self._driver = make_network_driver(self._term, client)

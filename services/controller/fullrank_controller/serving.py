@@ -11,6 +11,7 @@ from typing import Any
 from fullrank.common.errors import StaleTerm
 from fullrank.config import RunConfig, as_tables
 from fullrank.config.trust import remember
+from fullrank.rpc.process import end_process
 from fullrank.runs.progress import Lines
 from fullrank.runs.record import IterationRecord
 from fullrank.sinks import Fanout, MetricsSink, open_sinks
@@ -116,6 +117,7 @@ def _watchdog(config: RunConfig, directory: RunDirectory, run: Run) -> Watchdog:
         where=run.position,
         least_s=settings.deadline_s,
         most_s=settings.stuck_after_s + settings.heartbeat_s,
+        end=end_process,
     )
 
 

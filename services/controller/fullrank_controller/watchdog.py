@@ -7,7 +7,6 @@ thread cannot be ended; the journal makes that as harmless as any crash.
 
 import faulthandler
 import logging
-import os
 import threading
 import time
 from collections import defaultdict, deque
@@ -18,7 +17,6 @@ from typing import Self
 
 from fullrank.common.deadlines import limit_s
 from fullrank.common.errors import Stuck
-from fullrank.rpc.process import print_error
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +36,7 @@ class Watchdog:
         where: Returns progress and learners of the run, for the message.
         least_s: Shortest limit of a phase.
         most_s: Longest limit of a phase, which also holds for one that was never measured.
-        end: Ends the process with an exit code.
+        end: Ends the process at once, for the given reason.
     """
 
     def __init__(
@@ -48,7 +46,7 @@ class Watchdog:
         where: Callable[[], str],
         least_s: float,
         most_s: float,
-        end: Callable[[int], object] = os._exit,
+        end: Callable[[Stuck], object],
     ) -> None:
         self._stacks, self._where, self._end = stacks, where, end
         self._least_s, self._most_s = least_s, most_s
@@ -105,5 +103,4 @@ class Watchdog:
             "doing, and resume the run"
         )
         log.critical("stuck %s", error)
-        print_error(error)
-        self._end(error.exit_code)
+        self._end(error)

@@ -15,7 +15,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Barrier
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from threadpoolctl import threadpool_limits
 
@@ -90,6 +90,12 @@ def tune_process(launch: Launch) -> None:
 def print_error(error: FullrankError) -> None:
     """Print why this process ends, as a plain line that its parent repeats."""
     print(f"fullrank: {plain(error)}", file=sys.stderr, flush=True)  # noqa: T201
+
+
+def end_process(error: FullrankError) -> NoReturn:
+    """End this process at once, without any cleaning up, and print why."""
+    print_error(error)
+    os._exit(error.exit_code)
 
 
 def run(serving: Coroutine[object, object, Result]) -> Result:
