@@ -21,17 +21,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from bare_streams import Bare, bare
-from fullrank.algorithms.base import (
-    Algorithm,
-    DataMode,
-    EnvironmentSpec,
-    Memory,
-    Problem,
-    Section,
-    Unit,
-    algorithms,
-    layout_of,
-)
+from fullrank.algorithms.base import EnvironmentSpec, algorithms, layout_of
+from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
+from fullrank.algorithms.roles import Algorithm, Memory
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, UnitIndex
 from fullrank.common.updates import snap

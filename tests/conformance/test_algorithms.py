@@ -10,7 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from fullrank.algorithms import Algorithm
-from fullrank.algorithms.base import Unit
+from fullrank.algorithms.problem import Unit
 from fullrank.codes.targets import target_sizes
 from fullrank.common.errors import Cancelled, CheckpointUnusable
 from fullrank.common.types import FloatArray

@@ -12,17 +12,9 @@ from typing import Any
 import numpy as np
 from google_crc32c import value as crc32c
 
-from fullrank.algorithms.base import (
-    Algorithm,
-    DataMode,
-    EnvironmentSpec,
-    Memory,
-    Problem,
-    Section,
-    Unit,
-    layout_of,
-    register,
-)
+from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
+from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
+from fullrank.algorithms.roles import Algorithm, Memory
 from fullrank.codes.targets import sums_of_groups
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream

@@ -3,7 +3,7 @@
 import asyncio
 from dataclasses import dataclass
 
-from fullrank.algorithms.base import Problem
+from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import StaleTerm
 from fullrank.common.types import RunTerm
 from fullrank.rounds.reports import report_bytes

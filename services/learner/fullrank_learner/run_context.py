@@ -3,7 +3,8 @@
 import numpy as np
 import torch
 
-from fullrank.algorithms.base import Algorithm, layout_of
+from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import FullrankError
 from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, RunTerm

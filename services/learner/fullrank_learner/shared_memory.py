@@ -1,6 +1,6 @@
 """Memory that a learner shares with the controller of its host."""
 
-from fullrank.algorithms.base import Parameters
+from fullrank.algorithms.roles import Parameters
 from fullrank.common.errors import NotFound
 from fullrank.common.types import Vector
 from fullrank.rpc.shared_memory import START, ReadBlock, WrittenBlock, written_block

@@ -22,16 +22,11 @@ from fullrank.algorithms.autograd import (
     initial_groups,
     shared_batches,
 )
-from fullrank.algorithms.base import (
-    Algorithm,
-    DataMode,
-    EnvironmentSpec,
-    Problem,
-    Section,
-    Unit,
-)
+from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
+from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
+from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import ConfigError
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.gradients import LossWeights

@@ -39,8 +39,10 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import AutogradGradients, Networks
-from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, layout_of, register
+from fullrank.algorithms.base import EnvironmentSpec, layout_of, register
 from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.problem import DataMode
+from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.environments.neighbour_samples import (

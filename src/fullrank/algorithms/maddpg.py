@@ -33,8 +33,9 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weights
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Algorithm, EnvironmentSpec, register
+from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import nearest

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Memory, RecurrentLayers
+from fullrank.algorithms.roles import Memory, RecurrentLayers
 from fullrank.algorithms.trajectories import by_agent
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray, IntArray

@@ -31,11 +31,13 @@ from torch import Tensor, nn
 
 from fullrank.algorithms.actor_critic import device_of
 from fullrank.algorithms.autograd import Networks, initial_groups
-from fullrank.algorithms.base import Algorithm, DataMode, EnvironmentSpec, Problem, Section, Unit
+from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.fused_values import FusedValueGradients, MakeMixing, Settings
 from fullrank.algorithms.learner_statistics import STATISTICS_SIZE, shares_of
 from fullrank.algorithms.micro_batches import MicroBatchGradients, micro_batches
 from fullrank.algorithms.optimiser import SumOptimiser
+from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
+from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.trajectories import Trajectories, best_values, chosen_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor
 from fullrank.codes.targets import LIMIT, sum_of_units

@@ -11,7 +11,7 @@ from typing import Annotated, TypeVar
 import typer
 
 from fullrank import __version__
-from fullrank.algorithms.base import RecurrentLayers
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.cli.card import Card
 from fullrank.cli.options import EpisodesOption, InitialSeedOption, RunArgument, TrustOption
 from fullrank.cli.policies import Trained, play, trained

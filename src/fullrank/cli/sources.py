@@ -14,7 +14,7 @@ from tenacity import (
     wait_random_exponential,
 )
 
-from fullrank.algorithms.base import ACTING
+from fullrank.algorithms.roles import ACTING
 from fullrank.cli.locate import locate
 from fullrank.cli.policies import Trained, Version, trained
 from fullrank.cli.runs import find_run, runnable_config

@@ -13,7 +13,8 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from fullrank.algorithms.base import EnvironmentSpec, Problem
+from fullrank.algorithms.base import EnvironmentSpec
+from fullrank.algorithms.problem import Problem
 from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Matrix
 from fullrank.config.leaves import (

@@ -9,7 +9,8 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import to_jsonable_python
 
-from fullrank.algorithms.base import EnvironmentSpec, Problem, algorithms, environment_spec
+from fullrank.algorithms.base import EnvironmentSpec, algorithms, environment_spec
+from fullrank.algorithms.problem import Problem
 from fullrank.codes.base import CodeFamily
 from fullrank.common.errors import ConfigError
 from fullrank.common.registry import Registry

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from fullrank.algorithms.base import RecurrentLayers
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.environments.base import AgentSpec
 

@@ -8,7 +8,7 @@ import numpy as np
 from safetensors import safe_open
 from safetensors.numpy import load_file, save_file
 
-from fullrank.algorithms.base import RecurrentLayers
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.common.types import FloatArray
 from fullrank.export.recurrent import PlayStep, RecurrentPolicy
 from fullrank.export.tensors import action_facts

@@ -9,7 +9,7 @@ from typing import Self
 
 import numpy as np
 
-from fullrank.algorithms.base import Problem
+from fullrank.algorithms.problem import Problem
 from fullrank.common.types import IntArray, Matrix, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES
 from fullrank.rounds.reports import report_bytes

@@ -1,6 +1,6 @@
 """Rounds with the decoding that a problem needs."""
 
-from fullrank.algorithms.base import Problem
+from fullrank.algorithms.problem import Problem
 from fullrank.codes.base import Code
 from fullrank.codes.targets import target_sizes
 from fullrank.rounds.exact import ExactDecoding

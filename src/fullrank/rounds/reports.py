@@ -5,7 +5,7 @@ from functools import partial
 
 import numpy as np
 
-from fullrank.algorithms.base import Problem
+from fullrank.algorithms.problem import Problem
 from fullrank.common.linear_hash import HASH_BYTES, LinearHash, Words, from_bytes, to_bytes
 from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.common.updates import DIGEST_BYTES, unit_digest

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Annealed
+from fullrank.algorithms.roles import Annealed
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.seeding import derive
 from fullrank.common.types import Array, BoolArray, FloatArray

@@ -10,8 +10,8 @@ import torch
 
 from fullrank.algorithms import Algorithm, EnvironmentSpec
 from fullrank.algorithms.autograd import Networks
-from fullrank.algorithms.base import Unit
 from fullrank.algorithms.iql import IQL
+from fullrank.algorithms.problem import Unit
 from fullrank.algorithms.qmix import QMIX
 from fullrank.algorithms.trajectories import Trajectories, best_values
 from fullrank.algorithms.value_actor import Annealing, ValueActor

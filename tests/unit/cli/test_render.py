@@ -11,7 +11,7 @@ import pytest
 from PIL import Image, ImageSequence
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.cli.drawing import Moment, frames
 from fullrank.cli.render import play
 from fullrank.common.types import BoolArray, FloatArray

@@ -10,7 +10,7 @@ import pytest
 from safetensors import safe_open
 
 from fullrank.algorithms import Actor, EnvironmentSpec
-from fullrank.algorithms.base import RecurrentLayers
+from fullrank.algorithms.roles import RecurrentLayers
 from fullrank.algorithms.vdn import VDN
 from fullrank.common.errors import FullrankError
 from fullrank.common.types import FloatArray

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.training.worlds import SEED, Countdown, length, ones
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.common.seeding import derive
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Discrete, Step

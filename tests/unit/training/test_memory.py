@@ -6,7 +6,7 @@ import numpy as np
 from tests.unit.training.worlds import LAYOUT, SEED, Countdown, rollout
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.training.evaluation import Greedy, evaluate
 

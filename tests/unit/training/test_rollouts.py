@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.unit.training.worlds import LAYOUT, SEED, Countdown, Ones, length, rollout
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.common.errors import CheckpointUnusable, EnvironmentFailed
 from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from fullrank.algorithms import Player
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.common.types import BoolArray, FloatArray
 from fullrank.environments import AgentSpec, Continuous, Step
 from fullrank.replay.layout import Layout

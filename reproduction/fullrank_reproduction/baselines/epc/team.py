@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, vmap
 
-from fullrank.algorithms.base import Memory
+from fullrank.algorithms.roles import Memory
 from fullrank.common.errors import ConfigError
 from fullrank.common.seeding import stream
 from fullrank.common.types import BoolArray, FloatArray

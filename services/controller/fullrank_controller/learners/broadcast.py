@@ -10,7 +10,8 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import Protocol
 
-from fullrank.algorithms.base import Algorithm, Parameters, Problem
+from fullrank.algorithms.problem import Problem
+from fullrank.algorithms.roles import Algorithm, Parameters
 from fullrank.codes import support
 from fullrank.common.types import Matrix, UnitIndex
 from fullrank.planning.costs import sections_of

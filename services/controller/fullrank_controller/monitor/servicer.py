@@ -6,7 +6,7 @@ from contextlib import aclosing
 from pathlib import Path
 
 from fullrank import __version__
-from fullrank.algorithms.base import ACTING
+from fullrank.algorithms.roles import ACTING
 from fullrank.codes import support
 from fullrank.common.errors import CheckpointUnusable, NotFound
 from fullrank.planning.plan import Plan

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 
-from fullrank.algorithms.base import Algorithm
+from fullrank.algorithms.roles import Algorithm
 from fullrank.audit.ledger import Dispute, Ledger
 from fullrank.audit.proof import Finding, prove
 from fullrank.common.errors import CheckpointUnusable, FullrankError

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from fullrank.algorithms import Parameters, Problem
-from fullrank.algorithms.base import Section
+from fullrank.algorithms.problem import Section
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.replay import Sample
 from fullrank.rpc.codec import Assembler
