@@ -20,7 +20,7 @@ from fullrank.common.errors import ServiceLost
 from fullrank.config import Resolved, load
 from fullrank.local import LocalRun
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.process import Launch
 from fullrank.runs.record import IterationRecord, read_records
 from fullrank_controller.server import serve as serve_controller

@@ -35,8 +35,9 @@ from fullrank.common.types import RunTerm
 from fullrank.config import load
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED
-from fullrank.rpc.clients import ControllerClient, ReplayClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.server import METADATA_BYTES
 from local_services import announced, start
 

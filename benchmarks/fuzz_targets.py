@@ -15,10 +15,10 @@ from fullrank.config import PluginSettings, from_toml, load, to_toml
 from fullrank.replay import MemoryStorage, Sample, Table
 from fullrank.replay.store import Store
 from fullrank.rounds.round import Round
-from fullrank.rpc.clients import append_requests
 from fullrank.rpc.codec import LEARNER_CHUNKS, Assembler, decode_agent, encode_chunks
 from fullrank.rpc.injection import decode_fault, decode_model
 from fullrank.rpc.messages import run_term_of, sample_message, sample_of
+from fullrank.rpc.replay_client import append_requests
 from fullrank.runs import checkpoint, journal
 from fullrank.runs.event_history import read_history
 from fullrank.runs.event_log import EventLog

@@ -24,7 +24,7 @@ from tests.waiting import WAIT_S, wait_until
 
 from fullrank.common.errors import ServiceLost
 from fullrank.replay import TABLE, RingFile
-from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.replay_client import ReplayClient
 
 pytestmark = pytest.mark.e2e
 

@@ -17,7 +17,7 @@ from tests.waiting import WAIT_S
 from fullrank.common.failpoints import VARIABLE
 from fullrank.common.types import FloatArray
 from fullrank.replay import TABLE, RingFile, Table
-from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc.replay_client import ReplayClient
 
 pytestmark = pytest.mark.e2e
 

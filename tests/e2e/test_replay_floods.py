@@ -19,9 +19,9 @@ from tests.waiting import WAIT_S
 from fullrank.common.types import FloatArray, RunTerm
 from fullrank.replay import TABLE, Sample
 from fullrank.rpc.channel import UNLIMITED, open_channel
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.limits import AT_ONCE
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.server import METADATA_BYTES
 from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub

@@ -14,8 +14,9 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.common.types import Vector
-from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.controller_client import ControllerClient, WorkCall
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

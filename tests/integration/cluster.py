@@ -17,7 +17,7 @@ from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.config import Resolved, RunConfig, load
 from fullrank.local import LocalRun
 from fullrank.rpc.addresses import port_of, resolve
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
 from fullrank.rpc.security import Security

@@ -16,9 +16,9 @@ from fullrank.replay import TABLE, Sample
 from fullrank.replay.fence import Fence
 from fullrank.replay.store import Store
 from fullrank.rpc.channel import open_channel
-from fullrank.rpc.clients import ReplayClient, append_requests
 from fullrank.rpc.errors import RETRY_AFTER
 from fullrank.rpc.messages import run_term_message, sample_message
+from fullrank.rpc.replay_client import ReplayClient, append_requests
 from fullrank.rpc.security import PLAINTEXT
 from fullrank.rpc.server import Server
 from fullrank.runs.event_log import EventLog

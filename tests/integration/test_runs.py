@@ -15,7 +15,7 @@ from fullrank.common.errors import NotFound
 from fullrank.common.types import FloatArray
 from fullrank.config import load, read_config
 from fullrank.replay import MappedTable, Sample
-from fullrank.rpc import clients
+from fullrank.rpc import replay_client
 from fullrank.rpc.codec import EncodedField, encode_chunks
 from fullrank.rpc.messages import sample_of
 from fullrank.rpc.shared_memory import ReadBlock
@@ -67,7 +67,7 @@ async def test_learners_that_cannot_map_the_table_are_sent_their_minibatches(
 
     monkeypatch.setattr("fullrank_replay.servicer.encode_chunks", encode)
     if not mapped:
-        monkeypatch.setattr(clients, "MappedTable", refuse_mapping)
+        monkeypatch.setattr(replay_client, "MappedTable", refuse_mapping)
     async with Cluster(tmp_path, resolved("code.name=cyclic", "learners=4")) as cluster:
         cluster.replay()
         cluster.controller()
@@ -104,15 +104,15 @@ async def test_replay_is_told_of_no_minibatch_that_only_a_spare_could_gather(
 ) -> None:
     told: list[int] = []
 
-    async def hold(self: clients.ReplayClient, sample: Any, **_: Any) -> None:
+    async def hold(self: replay_client.ReplayClient, sample: Any, **_: Any) -> None:
         told.append(sample.iteration)
 
-    monkeypatch.setattr(clients.ReplayClient, "hold", hold)
+    monkeypatch.setattr(replay_client.ReplayClient, "hold", hold)
     async with Cluster(tmp_path, resolved("code.name=uncoded", "learners=4")) as cluster:
         cluster.replay()
         cluster.controller()
         with monkeypatch.context() as patch:
-            patch.setattr(clients, "MappedTable", refuse_mapping)
+            patch.setattr(replay_client, "MappedTable", refuse_mapping)
             cluster.learners(3)
             await cluster.ready(3)
         cluster.learner()

@@ -18,7 +18,7 @@ from fullrank import __version__
 from fullrank.common.errors import AddressInUse, NotFound, RunDirectoryInUse
 from fullrank.rpc.addresses import resolve
 from fullrank.rpc.channel import MESSAGE_BYTES, open_channel
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
 
 pytestmark = pytest.mark.integration

@@ -11,7 +11,7 @@ from tests.waiting import WAIT_S
 
 from fullrank import __version__
 from fullrank.rpc import server
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners import servicer
 

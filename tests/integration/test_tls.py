@@ -13,10 +13,11 @@ from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unaut
 from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.clients import ControllerClient, ReplayClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.health import check
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.straggler import get_injection, set_injection
 from fullrank_learner.server import attach
 from fullrank_straggler.server import serve

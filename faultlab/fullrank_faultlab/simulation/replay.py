@@ -11,8 +11,8 @@ from fullrank.replay.items import Gathered, Items
 from fullrank.replay.samplers import Sample
 from fullrank.replay.storage import MemoryStorage
 from fullrank.replay.table import TABLE, Table
-from fullrank.rpc.clients import AGAIN_S
 from fullrank.rpc.messages import sample_of
+from fullrank.rpc.replay_client import AGAIN_S
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Stored, Truncated
 from fullrank.v1 import common_pb2

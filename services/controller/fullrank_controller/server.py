@@ -10,10 +10,10 @@ from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wai
 from fullrank.common.errors import ConfigError, ServiceLost
 from fullrank.config.tree import RunConfig
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import Launch, run, stop_event, tune_process
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
 from fullrank.wiring import Training
 from fullrank_controller.membership.roster import Roster, expel_silent

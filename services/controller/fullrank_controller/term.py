@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.codec import encode_agent
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.shared_memory import written_block
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Began

@@ -8,8 +8,8 @@ from contextlib import aclosing, suppress
 
 from fullrank.common.errors import Cancelled, FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
-from fullrank.rpc.clients import WorkCall
 from fullrank.rpc.codec import LEARNER_CHUNKS, EncodedField, bundle, encode_chunks
+from fullrank.rpc.controller_client import WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.messages import sent_event
 from fullrank.runs.event_log import EventLog

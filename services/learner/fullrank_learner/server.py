@@ -21,7 +21,7 @@ from fullrank.common.errors import (
     StaleTerm,
 )
 from fullrank.rpc.addresses import resolve
-from fullrank.rpc.clients import ControllerClient
+from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
 from fullrank.rpc.process import (

@@ -16,11 +16,12 @@ from fullrank.common.types import RunTerm
 from fullrank.config.toml import from_toml
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.addresses import port_of
-from fullrank.rpc.clients import ControllerClient, ReplayClient, WorkCall
 from fullrank.rpc.codec import Assembler
+from fullrank.rpc.controller_client import ControllerClient, WorkCall
 from fullrank.rpc.errors import translated
 from fullrank.rpc.health import Health
 from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.rpc.security import Security
 from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog

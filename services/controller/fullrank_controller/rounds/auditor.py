@@ -12,8 +12,8 @@ from fullrank.common.types import FloatArray, LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.wiring import Training, audit_period
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.persistence.run_directory import RunDirectory

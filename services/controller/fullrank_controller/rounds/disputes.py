@@ -11,8 +11,8 @@ from fullrank.common.types import FloatArray
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.events import TakenBack
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.recovery import newest_before

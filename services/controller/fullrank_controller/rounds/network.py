@@ -12,8 +12,8 @@ from fullrank.config.tree import RunConfig
 from fullrank.planning.plan import Plan
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.opening import open_round
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.runs.record import IterationRecord
 from fullrank.training.loop import CollectAhead
 from fullrank.v1 import controller_pb2 as pb

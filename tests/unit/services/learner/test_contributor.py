@@ -11,7 +11,7 @@ import pytest
 
 from fullrank.common.errors import OutOfRange
 from fullrank.replay.items import Gathered
-from fullrank.rpc.clients import WorkCall
+from fullrank.rpc.controller_client import WorkCall
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.common_pb2 import Ids

@@ -19,8 +19,8 @@ from fullrank.common.types import FloatArray
 from fullrank.environments import AgentSpec, Discrete
 from fullrank.replay import TABLE, EpisodeDraw, Sample, Table
 from fullrank.replay.episodes import episodes_in
-from fullrank.rpc.clients import ReplayClient
 from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import pacing, servicer
 

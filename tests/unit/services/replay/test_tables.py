@@ -14,9 +14,9 @@ from fullrank.common.errors import (
 )
 from fullrank.common.types import RunTerm
 from fullrank.replay import TABLE
-from fullrank.rpc import clients
-from fullrank.rpc.clients import ReplayClient
+from fullrank.rpc import replay_client
 from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.replay_client import ReplayClient
 from fullrank.v1 import replay_pb2 as pb
 from fullrank_replay import servicer
 
@@ -71,10 +71,10 @@ async def test_a_table_of_another_size_is_a_failed_precondition(replay: Replay) 
 async def test_a_controller_and_a_service_of_other_versions_refuse_each_other(
     replay: Replay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(clients, "__version__", "0.0.1")
+    monkeypatch.setattr(replay_client, "__version__", "0.0.1")
     with pytest.raises(VersionMismatch, match=rf"version 0\.0\.1 of the controller .* {VERSION};"):
         await reopened(replay.client, SUCCESSOR, head=0)
-    monkeypatch.setattr(clients, "__version__", __version__)
+    monkeypatch.setattr(replay_client, "__version__", __version__)
     monkeypatch.setattr(servicer, "__version__", "0.0.1")
     with pytest.raises(VersionMismatch, match=rf"version 0\.0\.1 of the replay .* {VERSION};"):
         await reopened(replay.client, SUCCESSOR, head=0)

@@ -1,4 +1,4 @@
-"""Asynchronous clients of the controller and of replay; every call has a deadline."""
+"""Asynchronous client of replay; every call has a deadline."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -25,26 +25,81 @@ from fullrank.rpc.identity import Role
 from fullrank.rpc.messages import run_term_message, sample_of
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.rpc.version import check_version
-from fullrank.v1 import common_pb2, replay_pb2
-from fullrank.v1 import controller_pb2 as pb
-from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
+from fullrank.v1 import common_pb2
+from fullrank.v1 import replay_pb2 as pb
 from fullrank.v1.replay_pb2_grpc import ReplayServiceStub
 
-WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
-SamplesCall: TypeAlias = grpc.aio.StreamStreamCall[
-    replay_pb2.GetSamplesRequest, replay_pb2.GetSamplesResponse
-]
+SamplesCall: TypeAlias = grpc.aio.StreamStreamCall[pb.GetSamplesRequest, pb.GetSamplesResponse]
 
 T = TypeVar("T")
-
-CALL_S = 10.0
-"""Deadline of a small unary call."""
 
 AGAIN_S = 0.1
 """Pause before a failed call is repeated."""
 
 FEW_BYTES = 2**18
 """Bytes of drawn rows that are gathered in less time than a change of threads takes."""
+
+
+class SampleStream:
+    """The stream of a client's minibatches, which are requested one after the other.
+
+    Args:
+        dial: Opens a stream.
+        peer: The service, for messages.
+    """
+
+    def __init__(self, dial: Callable[[], SamplesCall], *, peer: str) -> None:
+        self._dial, self._peer = dial, peer
+        self._call: SamplesCall | None = None
+
+    async def using(self, call: Awaitable[T]) -> T:
+        """Await a call that uses the stream; after any error the next one opens another."""
+        try:
+            return await call
+        except BaseException:
+            if self._call is not None:
+                self._call.cancel()
+            self._call = None
+            raise
+
+    async def ask(self, request: pb.GetSamplesRequest) -> pb.GetSamplesResponse:
+        """Request a minibatch; returns the first response."""
+        if self._call is None:
+            self._call = self._dial()
+        await self._call.write(request)
+        return await self._next()
+
+    async def _next(self) -> pb.GetSamplesResponse:
+        response = await self._call.read() if self._call is not None else None
+        if not isinstance(response, pb.GetSamplesResponse):
+            raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
+        return response
+
+    async def receive(
+        self,
+        request: pb.GetSamplesRequest,
+        row_size: int,
+        response: pb.GetSamplesResponse,
+    ) -> Gathered:
+        """Assemble a minibatch from a response and those that follow it."""
+        sample, items = sample_of(request.sample), tuple(request.items)
+        rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
+        most = max(rows, rows_per_minibatch(4 * row_size))
+        if sample.episodes is not None:
+            rows = min(response.chunk.total // (4 * row_size), most)
+        if items and (len(lengths) != sample.size or lengths.sum() > most):
+            raise InvalidContribution(
+                f"{self._peer}: {len(lengths)} lengths, of {lengths.sum()} rows, for a sample of "
+                f"{sample.size}"
+            )
+        batch = np.empty((rows, row_size), np.float32)
+        assembler = Assembler(batch, array_id=0)
+        assembler.add(response.chunk)
+        while not assembler.complete:
+            assembler.add((await self._next()).chunk)
+        if not items:
+            return Gathered(batch, batch.nbytes)
+        return spread(batch, lengths, items, length_column=sample.length_column)
 
 
 class ReplayClient:
@@ -65,7 +120,8 @@ class ReplayClient:
         self._peer = f"replay {address}"
         self._deadline_s = deadline_s
         self._sampling = asyncio.Lock()
-        self._samples: SamplesCall | None = None
+        dial = partial(self._stub.GetSamples, wait_for_ready=True)
+        self._samples = SampleStream(dial, peer=self._peer)
         self._run_term = common_pb2.RunTerm()
         self._mapped: MappedTable | None = None
         self._instance = b""
@@ -82,8 +138,8 @@ class ReplayClient:
         located = await self._locate()
         self._mapped = MappedTable(Path(located.path), located.instance)
 
-    async def _locate(self) -> replay_pb2.LocateTableResponse:
-        request = replay_pb2.LocateTableRequest(table=TABLE)
+    async def _locate(self) -> pb.LocateTableResponse:
+        request = pb.LocateTableRequest(table=TABLE)
         with translated(self._peer):
             return await self._stub.LocateTable(
                 request, timeout=self._deadline_s, wait_for_ready=True
@@ -101,7 +157,7 @@ class ReplayClient:
             VersionMismatch: The service runs another version.
         """
         self._run_term = run_term_message(run_term)
-        request = replay_pb2.OpenTableRequest(
+        request = pb.OpenTableRequest(
             table=TABLE,
             row_size=row_size,
             capacity=capacity,
@@ -174,40 +230,23 @@ class ReplayClient:
         if not sample.size or items == ():
             return Gathered(np.empty((0, row_size), np.float32), 0, items)
         async with self._sampling:
-            return await self._insist(lambda: self._on_stream(self._fetch(sample, row_size, items)))
-
-    async def _on_stream(self, call: Awaitable[T]) -> T:
-        """Await a call; after any error the next sample opens a new stream."""
-        try:
-            return await call
-        except BaseException:
-            if self._samples is not None:
-                self._samples.cancel()
-            self._samples = None
-            raise
+            return await self._insist(
+                lambda: self._samples.using(self._fetch(sample, row_size, items))
+            )
 
     async def _fetch(self, sample: common_pb2.Sample, row_size: int, items: Items) -> Gathered:
         """Gather a minibatch from the mapped file; ask the service if that is not possible."""
         mapped = self._mapped
         if mapped is not None:
-            gathered = await self._gather(mapped, sample_of(sample), items, row_size)
+            gathered = await _gather(mapped, sample_of(sample), items, row_size)
             if gathered is not None:
                 return gathered
-        request = replay_pb2.GetSamplesRequest(sample=sample, items=items)
-        batch = await self._receive(request, row_size, await self._ask(request))
+        request = pb.GetSamplesRequest(sample=sample, items=items)
+        batch = await self._samples.receive(request, row_size, await self._samples.ask(request))
         if mapped is not None:  # the service may have opened the file anew
             with suppress(NotFound):
                 await self.map_table()
         return batch
-
-    async def _gather(
-        self, mapped: MappedTable, sample: Sample, items: Items, row_size: int
-    ) -> Gathered | None:
-        """Gather few rows at once, many or those that are searched for on a thread."""
-        found = sample.episodes is None and sample.priority is None
-        if found and 4 * row_size * sample.size <= FEW_BYTES:
-            return mapped.gather(sample, items)
-        return await asyncio.to_thread(mapped.gather, sample, items)
 
     async def hold(self, sample: common_pb2.Sample, *, row_size: int) -> None:
         """Have the service gather a minibatch that learners gather from the mapped file.
@@ -217,114 +256,38 @@ class ReplayClient:
         """
         if sample.size:
             async with self._sampling:
-                await self._insist(lambda: self._on_stream(self._held(sample, row_size)))
+                await self._insist(lambda: self._samples.using(self._held(sample, row_size)))
 
     async def _held(self, sample: common_pb2.Sample, row_size: int) -> None:
         if not self._instance:
             self._instance = (await self._locate()).instance
-        request = replay_pb2.GetSamplesRequest(sample=sample, mapped=self._instance)
-        response = await self._ask(request)
+        request = pb.GetSamplesRequest(sample=sample, mapped=self._instance)
+        response = await self._samples.ask(request)
         if response.HasField("chunk"):  # the service has opened the file anew
-            await self._receive(request, row_size, response)
+            await self._samples.receive(request, row_size, response)
             self._instance = b""
-
-    async def _ask(self, request: replay_pb2.GetSamplesRequest) -> replay_pb2.GetSamplesResponse:
-        """Request a minibatch; returns the first response."""
-        if self._samples is None:
-            self._samples = self._stub.GetSamples(wait_for_ready=True)
-        await self._samples.write(request)
-        return await self._next()
-
-    async def _next(self) -> replay_pb2.GetSamplesResponse:
-        response = await self._samples.read() if self._samples is not None else None
-        if not isinstance(response, replay_pb2.GetSamplesResponse):
-            raise ServiceLost(f"{self._peer}: the stream of minibatches ended")
-        return response
-
-    async def _receive(
-        self,
-        request: replay_pb2.GetSamplesRequest,
-        row_size: int,
-        response: replay_pb2.GetSamplesResponse,
-    ) -> Gathered:
-        """Assemble a minibatch from a response and those that follow it."""
-        sample, items = sample_of(request.sample), tuple(request.items)
-        rows, lengths = len(items) or sample.size, np.array(response.lengths, np.int64)
-        most = max(rows, rows_per_minibatch(4 * row_size))
-        if sample.episodes is not None:
-            rows = min(response.chunk.total // (4 * row_size), most)
-        if items and (len(lengths) != sample.size or lengths.sum() > most):
-            raise InvalidContribution(
-                f"{self._peer}: {len(lengths)} lengths, of {lengths.sum()} rows, for a sample of "
-                f"{sample.size}"
-            )
-        batch = np.empty((rows, row_size), np.float32)
-        assembler = Assembler(batch, array_id=0)
-        assembler.add(response.chunk)
-        while not assembler.complete:
-            assembler.add((await self._next()).chunk)
-        if not items:
-            return Gathered(batch, batch.nbytes)
-        return spread(batch, lengths, items, length_column=sample.length_column)
 
     async def close(self) -> None:
         """Close the channel."""
         await self._channel.close()
+
+
+async def _gather(
+    mapped: MappedTable, sample: Sample, items: Items, row_size: int
+) -> Gathered | None:
+    """Gather few rows at once, many or those that are searched for on a thread."""
+    found = sample.episodes is None and sample.priority is None
+    if found and 4 * row_size * sample.size <= FEW_BYTES:
+        return mapped.gather(sample, items)
+    return await asyncio.to_thread(mapped.gather, sample, items)
 
 
 def append_requests(
     table: str, first_position: int, rows: FloatArray, *, run_term: common_pb2.RunTerm
-) -> Iterator[replay_pb2.AppendRequest]:
+) -> Iterator[pb.AppendRequest]:
     """The messages of one append; the first of them names it."""
-    request = replay_pb2.AppendRequest(
-        table=table, first_position=first_position, run_term=run_term
-    )
+    request = pb.AppendRequest(table=table, first_position=first_position, run_term=run_term)
     for chunk in chunks(rows, array_id=0):
         request.chunk.CopyFrom(chunk)
         yield request
-        request = replay_pb2.AppendRequest()
-
-
-def _as_is(message: bytes) -> bytes:
-    return message
-
-
-class ControllerClient:
-    """Client of ControllerService.
-
-    Args:
-        address: ``host:port``.
-        security: Identity of the caller.
-    """
-
-    def __init__(self, address: str, *, security: Security = PLAINTEXT) -> None:
-        self._channel = open_channel(address, trust=security.towards(Role.CONTROLLER))
-        self._stub = ControllerServiceStub(self._channel)
-        self.peer = f"controller {address}"
-
-    def work(self) -> WorkCall:
-        """Open the Work stream; requests are encoded messages.
-
-        It has no deadline of its own: the controller bounds each step of the dialogue, and
-        heartbeats bound its silence.
-        """
-        return self._channel.stream_stream(
-            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
-            request_serializer=_as_is,
-            response_deserializer=pb.ControllerMessage.FromString,
-        )()
-
-    async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:
-        """Renew the lease; ``NotFound`` if it has ended."""
-        request = pb.HeartbeatRequest(lease=lease)
-        with translated(self.peer):
-            await self._stub.Heartbeat(request, timeout=timeout_s)
-
-    async def status(self, *, timeout_s: float = CALL_S) -> pb.GetStatusResponse:
-        """Status of the run."""
-        with translated(self.peer):
-            return await self._stub.GetStatus(pb.GetStatusRequest(), timeout=timeout_s)
-
-    async def close(self) -> None:
-        """Close the channel."""
-        await self._channel.close()
+        request = pb.AppendRequest()
