@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Sequence
-from typing import TypeVar
+from collections.abc import Awaitable, Coroutine, Sequence
+from typing import Any
 
 from fullrank.common.failpoints import reach
 from fullrank.config.tree import RunConfig
@@ -24,7 +24,40 @@ from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
 
-T = TypeVar("T")
+
+class PendingWrite:
+    """The one write that is under way, while the next iteration runs."""
+
+    def __init__(self) -> None:
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, write: Coroutine[Any, Any, None]) -> None:
+        """Begin to write; the write before has ended."""
+        self._task = asyncio.create_task(write)
+
+    async def ended(self) -> None:
+        """Return once nothing is being written; raises if the write failed."""
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def settled(self) -> None:
+        """Return once nothing is being written, however the write ended."""
+        if self._task is not None:
+            await asyncio.wait({self._task})
+            self._task.exception()  # ended has raised it
+
+    async def beside(self, iteration: Awaitable[None]) -> None:
+        """Run an iteration; raises at once if the write before fails."""
+        running = asyncio.ensure_future(iteration)
+        writing = {self._task} if self._task is not None else set()
+        try:
+            await asyncio.wait({running, *writing}, return_when=asyncio.FIRST_COMPLETED)
+            if all(task.done() for task in writing):
+                await self.ended()
+            await running
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
 
 
 class Driver:
@@ -69,7 +102,7 @@ class Driver:
         self._resume_head = 0
         self._began_at = 0.0
         self._committing: asyncio.Task[IterationRecord] | None = None
-        self._storing: asyncio.Task[None] | None = None
+        self._storing = PendingWrite()
         """Makes the newest applied iteration durable, then publishes it."""
 
     async def drive(self, *, head: int, journalled: Sequence[StoredIteration] = ()) -> None:
@@ -95,8 +128,8 @@ class Driver:
             await asyncio.gather(*starting)
             progress.run()
         while progress.applied < iterations:
-            await self._while_stored(self._iterate())
-        await self.rounds.audit(self._durable)
+            await self._storing.beside(self._iterate())
+        await self.rounds.audit(self._storing.ended)
         progress.finish()
         log.info("finished: %s", progress.message)
 
@@ -128,27 +161,9 @@ class Driver:
         record = await self._loop.iterate(self._run.progress.applied)
         await self.rounds.observe(record)
 
-    async def _while_stored(self, iteration: Awaitable[None]) -> None:
-        """Run an iteration; raises at once if the one before cannot be stored."""
-        running = asyncio.ensure_future(iteration)
-        storing = {self._storing} if self._storing is not None else set()
-        try:
-            await asyncio.wait({running, *storing}, return_when=asyncio.FIRST_COMPLETED)
-            if all(task.done() for task in storing):
-                await self._durable()
-            await running
-        finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
-
-    async def _durable(self) -> None:
-        """Return once every applied iteration is durable and published."""
-        if self._storing is not None:
-            await asyncio.shield(self._storing)
-
     async def _compute(self, sample: Sample, collect_ahead: CollectAhead) -> DecidedRound:
         """Audit the round before, then compute the updates of a sample."""
-        await self.rounds.audit(self._durable)
+        await self.rounds.audit(self._storing.ended)
         return await self.rounds.compute(sample, collect_ahead)
 
     async def _commit(self, collected: Collected, decided: DecidedRound) -> IterationRecord:
@@ -176,10 +191,8 @@ class Driver:
         now = asyncio.get_running_loop().time()
         round_s = now - decided.round.dispatched_at
         record = decided.record(round_s=round_s, statistics=statistics)
-        await self._durable()
-        self._storing = asyncio.create_task(
-            self._make_durable(record, decided, head=self.pipeline.head)
-        )
+        await self._storing.ended()
+        self._storing.begin(self._make_durable(record, decided, head=self.pipeline.head))
         last = progress.applied == self._run.identity.iterations
         checkpoint_due = progress.applied % self._config.checkpoint.every == 0
         if not last and not checkpoint_due:
@@ -187,7 +200,7 @@ class Driver:
         if not last:
             await self.rounds.refresh(progress.applied)
         if checkpoint_due or last:
-            await self._durable()
+            await self._storing.ended()
             await self.save()
         return record
 
@@ -229,8 +242,8 @@ class Driver:
 
     async def settled(self) -> None:
         """After ``drive``, return when no update, write or collection is under way."""
-        for task in (self._committing, self._storing):
-            if task is not None:
-                await asyncio.wait({task})
-                task.exception()  # drive has raised it
+        if self._committing is not None:
+            await asyncio.wait({self._committing})
+            self._committing.exception()  # drive has raised it
+        await self._storing.settled()
         await self.pipeline.finish_playing()
