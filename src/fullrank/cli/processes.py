@@ -1,6 +1,8 @@
 """The services of a local run as child processes, started and stopped together."""
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,6 +20,9 @@ from fullrank.rpc.process import GRACE_S
 
 STOP_ORDER = ("controller", "learner", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
+
+FULL_BYTES = 2**20
+"""Free space below which a disk counts as full: a process that ends may leave a little."""
 
 _PASSED_ON = MappingProxyType(
     {error.exit_code: error for error in FullrankError.__subclasses__() if error.exit_code > 1}
@@ -39,13 +44,15 @@ class Service:
         if code is None:
             return None
         words = [
-            line.removeprefix("fullrank: ")
-            for line in self.log.read_text(errors="replace").splitlines()
-            if line.startswith("fullrank: ")
+            line.removeprefix("fullrank: ").rstrip()
+            for line in self.log.read_text(errors="replace").splitlines(keepends=True)
+            if line.startswith("fullrank: ") and line.endswith("\n")
         ]
         if words:
             return _PASSED_ON.get(code, ServiceLost)(words[-1])
-        return ServiceLost(f"the {self.name} ended with status {code}; see {self.log}")
+        full = shutil.disk_usage(self.log).free < FULL_BYTES  # the log lacks the error, too
+        reason = f": {os.strerror(errno.ENOSPC)}" if full else ""
+        return ServiceLost(f"the {self.name} ended with status {code}{reason}; see {self.log}")
 
 
 @contextmanager
