@@ -28,7 +28,7 @@ from fullrank.v1 import controller_pb2, replay_pb2, straggler_pb2
 from fullrank.v1.common_pb2 import Ids, RunTerm
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Roster
+from fullrank_controller.membership.roster import Numerics, Roster
 from fullrank_controller.membership.row_assignment import make_assignment
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.events import Arrived
@@ -84,10 +84,12 @@ def a_run() -> tuple[Run, OpenRound]:
         event_log=EventLog(),
         roster=Roster(),
         progress=RunProgress(),
+        fix_numerics=lambda numerics: None,
     )
+    numerics = run.roster.numerics = Numerics.of("a", [b"p"])
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
-        run.roster.ready(member, fingerprint="a", probe=(b"p",), stable=True)
+        run.roster.ready(member, numerics=numerics, stable=True)
     requested = PluginSettings(name="cyclic", params={})
     assignment = make_assignment(1, run.roster.eligible, requested=requested, units=UNITS, seed=0)
     assert assignment is not None

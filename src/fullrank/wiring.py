@@ -160,6 +160,16 @@ def algorithm_of(
     )
 
 
+def initial_algorithm(config: RunConfig, training: Training) -> Algorithm:
+    """Build another copy of a run's algorithm, with the parameters that it began with."""
+    return algorithm_of(
+        config,
+        training.collector.agents,
+        state_size=training.state_size,
+        masked=training.masked,
+    )
+
+
 def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
     """Return the configured algorithm's settings.
 

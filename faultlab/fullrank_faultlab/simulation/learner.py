@@ -50,6 +50,7 @@ class SimulatedLearner:
         replay: Source of the minibatches.
         behaviour: Draws the behaviour on each assignment.
         draws: Generator of its delays.
+        ready: What it says of its numerics.
         event_log: The event log of the learner.
     """
 
@@ -59,6 +60,7 @@ class SimulatedLearner:
     replay: SimulatedReplay
     behaviour: Callable[[], Behaviour]
     draws: np.random.Generator
+    ready: pb.Ready
     event_log: EventLog
     stream: SimulatedStream | None = None
     _served: RunTerm = field(default=RunTerm("", 0))
@@ -85,8 +87,7 @@ class SimulatedLearner:
         welcome = (await stream.receive()).welcome
         self._served = RunTerm(welcome.run, welcome.term)
         self.event_log.append(Welcomed(run=welcome.run, term=welcome.term, learner=welcome.learner))
-        ready = pb.Ready(fingerprint="", probe=[b""], stable=True)
-        stream.send(pb.LearnerMessage(ready=ready))
+        stream.send(pb.LearnerMessage(ready=self.ready))
         work: asyncio.Task[None] | None = None
         try:
             while True:

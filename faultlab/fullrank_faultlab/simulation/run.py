@@ -7,19 +7,23 @@ replay and links are simulated. A failure is reproduced by its seed.
 import asyncio
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from fullrank.algorithms.base import layout_of
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import Killed, arm
 from fullrank.common.seeding import stream
 from fullrank.config.tree import RunConfig
+from fullrank.environments import AgentSpec
 from fullrank.rpc.process import end_process
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.record import IterationRecord
+from fullrank.training.worker import probe, probe_batch
+from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, environment_of, training_of
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
@@ -175,7 +179,11 @@ class SimulatedRun:
 
     def _start_learners(self) -> None:
         agents = environment_of(self._config, copies=1).agents
-        for number in range(self._config.learners):
+        honest = _ready(self._config, agents)
+        forged = pb.Ready(fingerprint="forged", probe=honest.probe, stable=True)
+        if self._faults.sybils:
+            self._faults.record(f"{self._faults.sybils} sybils claim another numeric fingerprint")
+        for number in range(self._config.learners + self._faults.sybils):
             learner = SimulatedLearner(
                 connect=partial(self._connect, number),
                 algorithm=algorithm_of(self._config, agents),
@@ -183,6 +191,7 @@ class SimulatedRun:
                 replay=self._replay,
                 behaviour=partial(self._faults.behaviour, number),
                 draws=stream(self._outcome.seed, "learner", number),
+                ready=honest if number < self._config.learners else forged,
                 event_log=EventLog(self._run_dir, f"learner-{number}"),
             )
             self._learners.append(learner)
@@ -259,6 +268,15 @@ class SimulatedRun:
         number = int(self._faults.draws.integers(len(self._learners)))
         self._faults.record(f"learner {number} disconnected")
         self._learners[number].disconnect()
+
+
+def _ready(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
+    """The numerics of a learner of this process."""
+    algorithm = algorithm_of(config, agents)
+    problem, gradients = algorithm.problem, algorithm.gradients
+    batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)
+    digests = probe(problem, gradients, batch).digests
+    return pb.Ready(fingerprint=gradients.fingerprint(), probe=digests, stable=True)
 
 
 def _age(task: "asyncio.Task[object]") -> int:

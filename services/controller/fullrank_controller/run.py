@@ -1,6 +1,7 @@
 """The parts of one run under one term."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Self
 
@@ -12,7 +13,7 @@ from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.membership import Membership
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.roster import Member, Numerics, Roster
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.late_reports import LateReports
 from fullrank_controller.rounds.reception import Reception
@@ -46,10 +47,16 @@ class Run:
         event_log: EventLog,
         roster: Roster,
         progress: RunProgress,
+        fix_numerics: Callable[[Numerics], None],
     ) -> Self:
         """Make the parts that follow from the others."""
         membership = Membership(
-            config, identity, roster=roster, progress=progress, event_log=event_log
+            config,
+            identity,
+            roster=roster,
+            progress=progress,
+            event_log=event_log,
+            fix_numerics=fix_numerics,
         )
         late_reports = LateReports(identity, membership)
         return cls(
@@ -102,8 +109,9 @@ class Run:
             host=member.host,
             domain="/".join(member.domain),
             rows=rows,
-            fingerprint=member.fingerprint,
+            fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
             quarantined=member.quarantined,
+            spare=self.roster.objection(member),
             answered=opened is not None and not opened.round.rows.isdisjoint(rows),
             silent_s=now - member.heard_at,
             maps_table=member.maps_table,

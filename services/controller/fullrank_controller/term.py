@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from fullrank.config.toml import to_toml
 from fullrank.config.tree import RunConfig
@@ -21,6 +22,7 @@ from fullrank_controller.membership.auto_code import AutoCode
 from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory
+from fullrank_controller.persistence.run_numerics import RunNumerics, own_numerics
 from fullrank_controller.persistence.store import RunStore
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.prometheus import Totals
@@ -76,14 +78,24 @@ def begin(
     welcome, block = _welcome(config, identity, training, replay_address), written_block()
     if block is not None:
         welcome.block.CopyFrom(block.location)
+    event_log, progress = EventLog(directory.path, "controller"), _progress_of(training, restored)
+    numerics = RunNumerics(
+        directory.path,
+        term=identity.term,
+        since=restored.resumes_at,
+        roster=roster,
+        event_log=event_log,
+        progress=progress,
+    )
     run = Run.of(
         config,
         identity,
         welcome=welcome,
         block=block,
-        event_log=EventLog(directory.path, "controller"),
+        event_log=event_log,
         roster=roster,
-        progress=_progress_of(training, restored),
+        progress=progress,
+        fix_numerics=numerics.fix,
     )
     run.event_log.append(
         Began(
@@ -93,6 +105,8 @@ def begin(
             resumes_at=restored.resumes_at,
         )
     )
+    if restored.resumes_at < config.iterations:
+        numerics.settle(config.audit.fingerprint, own=partial(own_numerics, config, training))
     return run
 
 

@@ -1,22 +1,19 @@
 """A learner's context of a run: configuration, algorithm and probe."""
 
-import numpy as np
 import torch
 
 from fullrank.algorithms.base import layout_of
 from fullrank.algorithms.roles import Algorithm
 from fullrank.common.errors import FullrankError
-from fullrank.common.seeding import stream
-from fullrank.common.types import FloatArray, RunTerm
+from fullrank.common.types import RunTerm
 from fullrank.config.layers import Resolved
 from fullrank.config.toml import from_toml, to_toml
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.capabilities import offers_masks, own_state_size
-from fullrank.replay.layout import Layout
 from fullrank.rpc.codec import decode_agent, encode_agent
 from fullrank.stragglers import DelayModel, delay_of
-from fullrank.training.worker import Probe, Worker, probe
+from fullrank.training.worker import Probe, Worker, probe, probe_batch
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import algorithm_of, delays_of, environment_of
 
@@ -41,7 +38,8 @@ class RunContext:
         self.worker = Worker(self.problem, gradients, seed=self.config.seed)
         self.delays: DelayModel = delays_of(self.config)
         layout = layout_of(agents, masked=self.problem.masked)
-        self.probe: Probe = probe(self.problem, gradients, self._probe_batch(layout))
+        batch = probe_batch(self.problem, layout, seed=self.config.seed)
+        self.probe: Probe = probe(self.problem, gradients, batch)
 
     def serves(self, welcome: pb.Welcome) -> bool:
         """Return whether this is the context of the run that ``welcome`` names."""
@@ -53,16 +51,6 @@ class RunContext:
             getattr(self._welcome, name) == getattr(welcome, name)
             for name in ("configuration", "agents", "state_size", "masked")
         )
-
-    def _probe_batch(self, layout: Layout) -> FloatArray:
-        """Make a synthetic minibatch in which every agent acts."""
-        generator, size = stream(self.config.seed, "probe"), self.problem.data.batch_size
-        if self.problem.episodes is not None:
-            return self.problem.episodes.synthetic(generator, size)
-        rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
-        rows[:, layout.terminated] = 0.0
-        rows[:, layout.alive] = 1.0
-        return rows
 
     def delay_s(self, iteration: int, learner: int) -> float:
         """Return the injected delay of this learner's coded vectors, in seconds."""

@@ -27,6 +27,8 @@ class Evidence:
     """Digests of the committed units."""
     reports: Mapping[LearnerId, Collection[UnitIndex]]
     """Units for which each learner had reported the committed digest before the commit."""
+    numerics: str = ""
+    """Identity of the numeric fingerprint of the run's learners; empty in older journals."""
     exact: bool = True
     """True if the committed units equal the learners' updates bit for bit."""
 
@@ -39,6 +41,7 @@ class Evidence:
             "episodes": asdict(episodes) if episodes else None,
             "digests": [digest.hex() for digest in self.digests],
             "reports": {str(learner): sorted(units) for learner, units in self.reports.items()},
+            "numerics": self.numerics,
         }
 
     @classmethod
@@ -59,6 +62,7 @@ class Evidence:
             ),
             digests=tuple(map(bytes.fromhex, entry.facts["digests"])),
             reports={int(learner): digests for learner, digests in entry.facts["reports"].items()},
+            numerics=entry.facts.get("numerics", ""),
             exact=entry.facts["record"]["exact"],
         )
 

@@ -4,6 +4,7 @@ Each dataclass is a TOML table. ``[environment]``, ``[algorithm]``, ``[code]`` a
 name a registered class; their other keys, ``params``, are the fields of that class.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Annotated, Any, Literal, TypeAlias
@@ -29,6 +30,18 @@ def _address(value: str) -> str:
 Address: TypeAlias = Annotated[str, AfterValidator(_address)]
 OptionalAddress: TypeAlias = Annotated[str, AfterValidator(lambda value: value and _address(value))]
 """An address, or an empty text for none."""
+
+
+_FINGERPRINT = re.compile(r"controller|learners|[a-p]{16}")
+
+
+def _fingerprint(value: str) -> str:
+    if not _FINGERPRINT.fullmatch(value):
+        raise ValueError("must be controller, learners or the 16 letters of a numeric fingerprint")
+    return value
+
+
+Fingerprint: TypeAlias = Annotated[str, AfterValidator(_fingerprint)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -225,6 +238,11 @@ class AuditSettings:
     every: NonNegative = 100
     """Period of audits, in iterations: every learner finishes and reports, and the controller
     recomputes a unit; 0: never."""
+    fingerprint: Fingerprint = "controller"
+    """Numeric fingerprint of the run, fixed when it begins; learners with others are spares.
+    ``controller``: that of the controller; ``learners``: that of most learners at the first epoch,
+    for clusters in which none computes as the controller does; 16 letters, as ``fullrank status``
+    shows them: this one, from the next iteration on."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,12 +54,16 @@ class LearnerStatus:
     """Bytes of the rows of its last minibatch; 0 before."""
     shares_memory: bool
     """True if sections and vectors lie in shared memory; otherwise they are sent."""
+    spare: str = ""
+    """Why it can hold no row; empty if it can."""
 
     def activity(self, now: "RunStatus") -> str:
-        """One word for the learner's activity, given the status of the run."""
+        """One word for the learner's activity, or why it has none, given the run's status."""
         if self.quarantined:
             return f"quarantined: {self.quarantined}"
         if not self.rows:
+            if self.spare:
+                return f"spare: {self.spare}"
             return "spare" if self.fingerprint else "joining"
         if not now.round_s:
             return "idle"
@@ -172,6 +176,7 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
                 maps_table=status.maps_table,
                 batch_bytes=status.batch_bytes,
                 shares_memory=status.shares_memory,
+                spare=status.spare,
             )
             for status in message.learners
         ),

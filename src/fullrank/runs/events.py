@@ -57,6 +57,17 @@ class EpochBegan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NumericsBegan:
+    """From an iteration on, rows are held by learners of one numeric fingerprint alone."""
+
+    event: Literal["numerics_began"] = "numerics_began"
+    term: int
+    iteration: int
+    identity: str
+    """Digest of fingerprint and probe."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Added:
     """An iteration got rows beyond those of C, each of one unit alone."""
 
@@ -193,6 +204,7 @@ Event: TypeAlias = Annotated[
     | Joined
     | Left
     | EpochBegan
+    | NumericsBegan
     | Added
     | Assigned
     | Refused

@@ -8,8 +8,10 @@ import numpy as np
 
 from fullrank.algorithms import Gradients, Problem
 from fullrank.codes import Code, support
+from fullrank.common.seeding import stream
 from fullrank.common.types import FloatArray, UnitIndex, Vector
 from fullrank.common.updates import add_scaled, unit_digest
+from fullrank.replay.layout import Layout
 from fullrank.rounds.reports import reporter_of
 
 
@@ -174,6 +176,23 @@ class Probe:
     """Digest of each unit's update."""
     stable: bool
     """True if each unit's bits were the same for all combinations of units."""
+
+
+def probe_batch(problem: Problem, layout: Layout, *, seed: int) -> FloatArray:
+    """Make the synthetic minibatch of a run's probe, in which every agent acts.
+
+    Args:
+        problem: Units of the run.
+        layout: Layout of a transition.
+        seed: Seed of the run.
+    """
+    generator, size = stream(seed, "probe"), problem.data.batch_size
+    if problem.episodes is not None:
+        return problem.episodes.synthetic(generator, size)
+    rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
+    rows[:, layout.terminated] = 0.0
+    rows[:, layout.alive] = 1.0
+    return rows
 
 
 def probe(problem: Problem, gradients: Gradients, batch: FloatArray) -> Probe:

@@ -10,6 +10,7 @@ from fullrank.rounds.decision import Decoded
 from fullrank.runs.journal import Journal
 from fullrank_controller.driver import Driver
 from fullrank_controller.persistence.restore import StoredIteration
+from fullrank_controller.persistence.run_numerics import RunNumerics
 from fullrank_controller.rounds import dispatcher
 from fullrank_faultlab.outcome import Outcome
 from fullrank_faultlab.simulation import configuration, lag_of, simulate, sums_of
@@ -68,6 +69,15 @@ def test_samples_of_learners_own_that_pass_for_exact_are_found_out(
 ) -> None:
     monkeypatch.setattr(Decoded, "exact", True)
     assert violated_by(range(12)) == {"exact"}
+
+
+def test_a_controller_that_believes_most_learners_is_found_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One more stream than there are learners claims another numeric fingerprint."""
+    attacked = next(seed for seed in range(100) if "sybils" in "".join(simulated(seed).faults))
+    monkeypatch.setattr(RunNumerics, "fix", lambda self, numerics: None)
+    assert any("live" in line for line in simulated(attacked).violations)
 
 
 def test_a_controller_that_waits_for_the_dead_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:

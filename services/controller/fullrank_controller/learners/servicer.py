@@ -20,7 +20,7 @@ from fullrank.rpc.version import check_version
 from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.roster import Member, Numerics
 from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
 
@@ -98,6 +98,7 @@ class ControllerServicer:
         await first(member.outbox.drain(context.write), self._read(member, requests))
 
     def _admit(self, member: Member, ready: pb.Ready) -> None:
+        numerics = Numerics.of(ready.fingerprint, ready.probe)
         if not ready.stable:
             log.warning(
                 "learner_unstable learner=%d fingerprint=%s: its bits depend on what is computed "
@@ -107,13 +108,19 @@ class ControllerServicer:
             )
         self._run.roster.ready(
             member,
-            fingerprint=ready.fingerprint,
-            probe=tuple(ready.probe),
+            numerics=numerics,
             stable=ready.stable,
             maps_table=ready.maps_table,
             vectors=_opened(ready),
         )
         self._run.reception.notify(MembershipChanged())
+        if ready.stable and (objection := self._run.roster.objection(member)):
+            log.warning(
+                "learner_spare learner=%d reason=%s fingerprint=%s",
+                member.learner,
+                objection,
+                ready.fingerprint,
+            )
         log.info(
             "learner_joined learner=%d domain=%s host=%s",
             member.learner,

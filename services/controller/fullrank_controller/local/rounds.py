@@ -7,6 +7,7 @@ from functools import partial
 
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
+from fullrank.common.errors import ConfigError
 from fullrank.common.failpoints import reach
 from fullrank.config import RunConfig
 from fullrank.planning.plan import Plan
@@ -19,8 +20,9 @@ from fullrank.wiring import Training
 from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.local.computation import LEARNER, Computation, ComputedRound
 from fullrank_controller.membership.placement import Placement
-from fullrank_controller.membership.roster import Member
+from fullrank_controller.membership.roster import Member, Numerics
 from fullrank_controller.membership.row_assignment import RowAssignment
+from fullrank_controller.persistence.run_numerics import own_numerics
 from fullrank_controller.rounds.open_round import OpenRound
 from fullrank_controller.rounds.port import DecidedRound
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
@@ -86,9 +88,26 @@ class LocalRounds:
         now, committed = asyncio.get_running_loop().time(), run.progress.committed
         member = run.roster.join(host, now=now, domain=domain, since=committed)
         run.event_log.append(Joined(term=run.identity.term, learner=member.learner))
-        fingerprint = self._training.algorithm.gradients.fingerprint()
-        run.roster.ready(member, fingerprint=fingerprint, probe=(), stable=True)
+        run.roster.ready(member, numerics=self._numerics(), stable=True)
         return member
+
+    def _numerics(self) -> Numerics:
+        """The numerics of the run, which are this process's.
+
+        Raises:
+            ConfigError: The run was begun with others.
+        """
+        numerics = self._run.roster.numerics
+        if numerics is None:
+            return own_numerics(self._config, self._training)
+        if numerics.fingerprint != self._training.algorithm.gradients.fingerprint():
+            own = own_numerics(self._config, self._training).identity
+            raise ConfigError(
+                f"the run has numeric fingerprint {numerics.identity}, this process has {own}: "
+                f"resume it on such a machine, or set audit.fingerprint={own} to go on with "
+                "other bits"
+            )
+        return numerics
 
     async def refresh(self, version: int) -> None:
         """Return: the parameters are used in place."""
@@ -155,7 +174,13 @@ class LocalRounds:
         """The journal's evidence: the controller has computed every unit itself."""
         data, decision = self._training.problem.data, computed.decision
         vouched = {CONTROLLER: range(len(decision.reports))} if data.exact else {}
-        return Evidence(sample=sample, digests=decision.reports, reports=vouched)
+        numerics = self._run.roster.numerics
+        return Evidence(
+            sample=sample,
+            digests=decision.reports,
+            reports=vouched,
+            numerics=numerics.identity if numerics is not None else "",
+        )
 
     async def _in_thread(self, sample: Sample) -> ComputedRound:
         """Compute on a thread; once cancelled, return when the thread has stopped."""

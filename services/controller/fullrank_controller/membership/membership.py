@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from fullrank.common.errors import NotDecodable
 from fullrank.common.types import LearnerId, UnitIndex
@@ -10,7 +10,7 @@ from fullrank.config.tree import RunConfig
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import EpochBegan
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.roster import Member, Numerics, Roster
 from fullrank_controller.membership.row_assignment import RowAssignment, make_assignment
 from fullrank_controller.progress import RunProgress
 
@@ -26,6 +26,8 @@ class Membership:
         roster: Attached learners.
         progress: Reports what the run waits for.
         event_log: Receives each new epoch.
+        fix_numerics: Makes the numerics of the first epoch's learners those of the run, unless it
+            has some.
 
     Attributes:
         assignment: The assignment of this epoch; None before the first.
@@ -40,11 +42,13 @@ class Membership:
         roster: Roster,
         progress: RunProgress,
         event_log: EventLog,
+        fix_numerics: Callable[[Numerics], None],
     ) -> None:
         self.assignment: RowAssignment | None = None
         self.requested = config.code
         self._config, self._identity = config, identity
         self._roster, self._progress, self._event_log = roster, progress, event_log
+        self._fix_numerics = fix_numerics
 
     @property
     def epoch(self) -> int:
@@ -63,7 +67,7 @@ class Membership:
         try:
             async with asyncio.timeout(self._config.controller.join_deadline_s):
                 while len(roster.eligible) + self._quarantined() < wanted:
-                    self._progress.start(waiting + self._unstable())
+                    self._progress.start(waiting + roster.excluded())
                     await roster.changed()
         except TimeoutError:
             log.warning("learners_missing wanted=%d joined=%d", wanted, len(roster.eligible))
@@ -119,6 +123,9 @@ class Membership:
     def begin_epoch(self, fresh: RowAssignment) -> None:
         """Use an assignment from the next round on."""
         self.assignment = fresh
+        first = next(iter(fresh.holders.values()))
+        if self._roster.numerics is None and first.numerics is not None:
+            self._fix_numerics(first.numerics)
         code = fresh.code
         target = () if code.recovers_units else code.target.tolist()
         self._event_log.append(
@@ -159,7 +166,7 @@ class Membership:
         """Wait for a change of the roster up to the deadline, then apply the policy."""
         reason = (
             f"{present} learners cannot hold a {self.requested.name} code of "
-            f"{self._identity.units} units{self._unstable()}"
+            f"{self._identity.units} units{self._roster.excluded()}"
         )
         self._progress.stall(reason)
         log.warning("stalled reason=%s", reason)
@@ -175,8 +182,3 @@ class Membership:
     def _quarantined(self) -> int:
         """Number of members that would be ready but for a wrong contribution."""
         return sum(member.ready and bool(member.quarantined) for member in self._roster.members)
-
-    def _unstable(self) -> str:
-        """A clause that counts the learners that are attached and cannot help."""
-        count = len(self._roster.unstable)
-        return f"; the bits of {count} depend on what they compute together" if count else ""

@@ -1,10 +1,13 @@
 """Attached learners by index, and which of them may hold rows."""
 
 import asyncio
+import hashlib
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from secrets import token_bytes
+from typing import Self
 
 from fullrank.common.errors import FullrankError, ServiceLost
 from fullrank.common.types import LearnerId
@@ -15,8 +18,30 @@ from fullrank_controller.learners.outbox import Outbox
 from fullrank_controller.membership.placement import Domain
 from fullrank_controller.watchdog import Watchdog
 
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+
 LEASE_BYTES = 16
 """Length of a lease token, too long to guess."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Numerics:
+    """What the bits of a process depend on; processes of one identity compute the same bits."""
+
+    identity: str
+    """Digest of fingerprint and probe, 16 letters: no other value of a setting looks alike."""
+    fingerprint: str
+    """Kernels, instructions, torch, threads and device; empty if the identity alone is known."""
+    since: int = 0
+    """First iteration of the run that is computed so."""
+
+    @classmethod
+    def of(cls, fingerprint: str, probe: Sequence[bytes]) -> Self:
+        """The numerics of a process, from its fingerprint and the digests of its probe."""
+        digest = hashlib.blake2b(fingerprint.encode(), digest_size=8)
+        for part in probe:
+            digest.update(len(part).to_bytes(4, "big") + part)
+        return cls(identity=digest.hexdigest().translate(_LETTERS), fingerprint=fingerprint)
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -39,8 +64,8 @@ class Member:
     since: int = 0
     """Iterations that were applied when it joined."""
     outbox: Outbox = field(default_factory=Outbox)
-    fingerprint: str = ""
-    probe: tuple[bytes, ...] = ()
+    numerics: Numerics | None = None
+    """What its bits depend on; None before it is ready or found to be unstable."""
     ready: bool = False
     """True once it has sent a stable probe, so that it may hold rows."""
     maps_table: bool = False
@@ -65,9 +90,14 @@ class Roster:
 
     Args:
         barred: Reasons for quarantine by process, kept across terms; the roster adds to it.
+
+    Attributes:
+        numerics: Numerics of the run, without which no learner holds a row; None until those of
+            the first epoch's learners are taken.
     """
 
     def __init__(self, barred: dict[bytes, str] | None = None) -> None:
+        self.numerics: Numerics | None = None
         self._barred = {} if barred is None else barred
         self._members: dict[LearnerId, Member] = {}
         self._leases: dict[bytes, Member] = {}
@@ -101,14 +131,13 @@ class Roster:
         self,
         member: Member,
         *,
-        fingerprint: str,
-        probe: tuple[bytes, ...],
+        numerics: Numerics,
         stable: bool,
         maps_table: bool = False,
         vectors: ReadBlock | None = None,
     ) -> None:
         """Record a learner's numeric identity; an unstable learner remains a spare."""
-        member.fingerprint, member.probe, member.ready = fingerprint, probe, stable
+        member.numerics, member.ready = numerics, stable
         member.maps_table, member.vectors = maps_table, vectors
         self._notify()
 
@@ -150,18 +179,43 @@ class Roster:
 
     @property
     def eligible(self) -> list[Member]:
-        """Trusted ready members of the commonest numeric identity; all others are spares."""
+        """Trusted ready members of the run's numerics; all others are spares."""
         ready = [member for member in self.members if member.ready and not member.quarantined]
-        identities = Counter((member.fingerprint, member.probe) for member in ready)
-        if not identities:
-            return []
-        chosen = identities.most_common(1)[0][0]
-        return [member for member in ready if (member.fingerprint, member.probe) == chosen]
+        wanted = self.numerics.identity if self.numerics is not None else _commonest(ready)
+        return [member for member in ready if _identity(member) == wanted]
 
-    @property
-    def unstable(self) -> list[Member]:
-        """Members whose bits depend on which units are computed together; always spares."""
-        return [member for member in self.members if member.fingerprint and not member.ready]
+    def objection(self, member: Member) -> str:
+        """Why a member that is not quarantined may hold no row; empty if it may."""
+        if member.numerics is None:
+            return ""
+        if not member.ready:
+            return "its bits depend on what it computes together"
+        if self.numerics is not None and member.numerics.identity != self.numerics.identity:
+            return (
+                f"its numeric fingerprint is {member.numerics.identity}, that of the run "
+                f"{self.numerics.identity}"
+            )
+        return ""
+
+    def excluded(self) -> str:
+        """A clause that counts the members that are attached and cannot help."""
+        unstable = [each for each in self.members if each.numerics is not None and not each.ready]
+        others = Counter(
+            _identity(member)
+            for member in self.members
+            if member.ready and not member.quarantined and self.objection(member)
+        )
+        clause = ""
+        if unstable:
+            clause = f"; the bits of {len(unstable)} depend on what they compute together"
+        if others and self.numerics is not None:
+            [(identity, count)] = others.most_common(1)
+            clause += (
+                f"; {others.total()} have another numeric fingerprint than the run "
+                f"({self.numerics.identity}), {count} of them {identity}: to go on with those, "
+                f"set audit.fingerprint={identity}"
+            )
+        return clause
 
     def bytes_sent(self) -> Counter[str]:
         """Bytes written to all streams so far, by kind."""
@@ -174,6 +228,16 @@ class Roster:
     def _notify(self) -> None:
         self._change.set()
         self._change = asyncio.Event()
+
+
+def _identity(member: Member) -> str:
+    return member.numerics.identity if member.numerics is not None else ""
+
+
+def _commonest(members: Sequence[Member]) -> str:
+    """The identity of most members; of several, that of the first."""
+    identities = Counter(map(_identity, members))
+    return identities.most_common(1)[0][0] if identities else ""
 
 
 async def expel_silent(roster: Roster, settings: ControllerSettings, watchdog: Watchdog) -> None:

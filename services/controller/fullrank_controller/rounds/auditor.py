@@ -51,7 +51,8 @@ class Auditor:
         replay: ReplayClient,
         directory: RunDirectory,
     ) -> None:
-        self._config, self._run, self._units = config, run, len(training.algorithm.problem.units)
+        self._run, self._training = run, training
+        self._units = len(training.problem.units)
         self._every = audit_period(config, training.problem.data)
         self._recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = Disputes(config, run, training, replay, directory)
@@ -73,10 +74,23 @@ class Auditor:
         """
         if self.is_due(sample.iteration):
             self._tries = TRIES
-        if self._tries:
+        if self._tries and self._computes_alike():
             self._tries -= 1
             unit = sample.iteration // max(1, self._every) % self._units
             self._recomputation.begin(sample, unit, ahead)
+
+    def _computes_alike(self) -> bool:
+        """True if the controller computes the bits of the run; otherwise it says so."""
+        numerics, progress = self._run.roster.numerics, self._run.progress
+        own = self._training.algorithm.gradients.fingerprint()
+        if numerics is None or numerics.fingerprint == own:
+            return True
+        progress.record_caveat(
+            "recomputation",
+            f"the controller's numeric fingerprint is not that of the run ({numerics.identity}): "
+            "it recomputes no unit, and what all holders of a unit agree on is believed",
+        )
+        return False
 
     async def end(self) -> None:
         """Drop an unfinished recomputation before the parameters change."""
@@ -103,8 +117,12 @@ class Auditor:
                 member.learner: support(units)
                 for member, units in zip(members, assignment.held(members), strict=True)
             }
+        numerics = self._run.roster.numerics
         return Evidence(
-            sample=sample, digests=decision.reports, reports=_vouched(reports, decision.reports)
+            sample=sample,
+            digests=decision.reports,
+            reports=_vouched(reports, decision.reports),
+            numerics=numerics.identity if numerics is not None else "",
         )
 
     async def await_late_reports(self, *, patience_s: float) -> None:

@@ -17,7 +17,7 @@ from fullrank.runs.events import TakenBack
 from fullrank.runs.journal import read, supersede
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
-from fullrank.wiring import Training, algorithm_of
+from fullrank.wiring import Training, initial_algorithm
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.run import Run
 
@@ -121,16 +121,10 @@ class Disputes:
         Raises:
             FullrankError: This process would not compute the bits of the learners.
         """
-        training = self._training
-        shadow = algorithm_of(
-            self._config,
-            training.collector.agents,
-            state_size=training.state_size,
-            masked=training.masked,
-        )
-        fingerprints = {member.fingerprint for member in self._run.roster.eligible}
-        if fingerprints != {shadow.gradients.fingerprint()}:
-            raise FullrankError("the controller's numeric fingerprint is not that of the learners")
+        shadow = initial_algorithm(self._config, self._training)
+        numerics = self._run.roster.numerics
+        if numerics is None or numerics.fingerprint != shadow.gradients.fingerprint():
+            raise FullrankError("the controller's numeric fingerprint is not that of the run")
         return shadow
 
     def _act(self, finding: Finding) -> None:

@@ -8,7 +8,7 @@ from fullrank.rounds.round import Round
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.identity import RunIdentity
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.roster import Member, Numerics, Roster
 from fullrank_controller.membership.row_assignment import make_assignment
 from fullrank_controller.progress import RunProgress
 from fullrank_controller.rounds.open_round import OpenRound
@@ -16,6 +16,7 @@ from fullrank_controller.run import Run
 
 UNITS = 3
 SIZE = 4
+NUMERICS = Numerics.of("a", [b"p"])
 
 
 def make_config(*overrides: str) -> RunConfig:
@@ -25,6 +26,8 @@ def make_config(*overrides: str) -> RunConfig:
 
 def make_run(*overrides: str) -> Run:
     """A run of three units of four entries."""
+    roster = Roster()
+    roster.numerics = NUMERICS
     return Run.of(
         make_config(*overrides),
         RunIdentity(
@@ -42,8 +45,9 @@ def make_run(*overrides: str) -> Run:
         ),
         welcome=pb.Welcome(),
         event_log=EventLog(),
-        roster=Roster(),
+        roster=roster,
         progress=RunProgress(committed=5),
+        fix_numerics=lambda numerics: None,
     )
 
 
@@ -51,7 +55,7 @@ def join(run: Run, count: int = 1) -> list[Member]:
     """Attach learners that are ready."""
     members = [run.roster.join("host", now=0.0) for _ in range(count)]
     for member in members:
-        run.roster.ready(member, fingerprint="a", probe=(b"p",), stable=True)
+        run.roster.ready(member, numerics=NUMERICS, stable=True)
     return members
 
 

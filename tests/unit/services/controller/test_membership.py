@@ -3,7 +3,7 @@
 import asyncio
 
 import pytest
-from tests.unit.services.controller.builders import join, make_run, open_round
+from tests.unit.services.controller.builders import NUMERICS, join, make_run, open_round
 from tests.waiting import WAIT_S
 
 from fullrank.common.errors import NotDecodable
@@ -108,7 +108,7 @@ async def test_while_the_run_waits_it_says_who_is_there_and_cannot_help() -> Non
     await asyncio.sleep(0)
     for _ in range(4):
         member = run.roster.join("host", now=0.0)
-        run.roster.ready(member, fingerprint="torch", probe=(b"0",), stable=False)
+        run.roster.ready(member, numerics=NUMERICS, stable=False)
     async with asyncio.timeout(WAIT_S):
         while run.progress.message == "waiting for 4 learners":
             await asyncio.sleep(0)

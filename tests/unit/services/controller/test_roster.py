@@ -1,4 +1,4 @@
-"""Streams never queue stale messages; the learners of an epoch share a numeric identity."""
+"""Streams never queue stale messages; rows are held by learners of the run's numerics alone."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from tests.waiting import WAIT_S
 
 from fullrank.common.errors import DeadlinePassed, ServiceLost
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
-from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.membership.roster import Member, Numerics, Roster
 
 
 class Peer:
@@ -90,8 +90,11 @@ async def test_a_blocked_write_is_cut_at_the_deadline(notice: bool) -> None:
     assert not outbox.sent
 
 
+A = Numerics.of("a", [b"p"])
+
+
 def ready(roster: Roster, member: Member, *, fingerprint: str = "a", stable: bool = True) -> None:
-    roster.ready(member, fingerprint=fingerprint, probe=(b"p",), stable=stable)
+    roster.ready(member, numerics=Numerics.of(fingerprint, [b"p"]), stable=stable)
 
 
 async def test_a_learner_gets_the_lowest_free_index() -> None:
@@ -112,19 +115,34 @@ async def test_leaving_twice_does_not_free_the_index_of_a_successor() -> None:
     assert roster.members == [new]
 
 
-async def test_the_commonest_identity_is_eligible_and_the_rest_are_spares() -> None:
+async def test_learners_of_other_numerics_are_spares_however_many_they_are() -> None:
+    roster = Roster()
+    roster.numerics = A
+    members = [roster.join("host", now=0.0) for _ in range(5)]
+    for member, fingerprint in zip(members, "abbab", strict=True):
+        ready(roster, member, fingerprint=fingerprint)
+    assert [member.learner for member in roster.eligible] == [0, 3]
+    assert roster.objection(members[1]).endswith(f"that of the run {A.identity}")
+    other = Numerics.of("b", [b"p"]).identity
+    assert f"3 have another numeric fingerprint than the run ({A.identity})" in roster.excluded()
+    assert roster.excluded().endswith(f"set audit.fingerprint={other}")
+
+
+async def test_before_a_run_has_numerics_those_of_most_learners_are_eligible() -> None:
     roster = Roster()
     members = [roster.join("host", now=0.0) for _ in range(5)]
     for member, fingerprint in zip(members, "abbab", strict=True):
         ready(roster, member, fingerprint=fingerprint)
     assert [member.learner for member in roster.eligible] == [1, 2, 4]
+    assert not roster.excluded()
 
 
-async def test_equal_fingerprints_with_other_probes_are_other_identities() -> None:
+async def test_equal_fingerprints_with_other_probes_are_other_numerics() -> None:
     roster = Roster()
+    roster.numerics = A
     first, second, third = (roster.join("host", now=0.0) for _ in range(3))
     ready(roster, first)
-    roster.ready(second, fingerprint="a", probe=(b"q",), stable=True)
+    roster.ready(second, numerics=Numerics.of("a", [b"q"]), stable=True)
     ready(roster, third)
     assert roster.eligible == [first, third]
 
@@ -134,8 +152,10 @@ async def test_an_unstable_or_unready_learner_is_never_eligible() -> None:
     unstable, unready = (roster.join("host", now=0.0) for _ in range(2))
     assert roster.eligible == []
     ready(roster, unstable, stable=False)
-    assert (roster.eligible, roster.unstable) == ([], [unstable])
-    assert roster.members == [unstable, unready]
+    assert roster.eligible == []
+    assert roster.objection(unstable) == "its bits depend on what it computes together"
+    assert roster.excluded() == "; the bits of 1 depend on what they compute together"
+    assert (roster.members, roster.objection(unready)) == ([unstable, unready], "")
 
 
 async def test_a_heartbeat_counts_for_the_holder_of_its_lease() -> None:
