@@ -1,7 +1,9 @@
 """Committed updates are compared with late digests; wrong ones are rolled back."""
 
+import asyncio
 import logging
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from tests.fakes import Fault
@@ -14,7 +16,10 @@ from tests.integration.cluster import (
     resolved,
     tiny,
 )
-from tests.waiting import eventually
+from tests.waiting import WAIT_S, eventually
+
+from fullrank.common.errors import FullrankError
+from fullrank_controller.rounds.disputes import Unsettled
 
 pytestmark = pytest.mark.integration
 
@@ -174,18 +179,76 @@ async def test_a_learner_that_was_convicted_holds_no_row_when_it_dials_again(
     assert sum(each.quarantined != "" for each in status.learners) == 1
 
 
-async def test_what_cannot_be_computed_again_is_said_and_names_nobody(
+async def test_what_cannot_be_computed_again_or_taken_back_stops_the_run_and_is_said_ever_after(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("fullrank_controller.rounds.disputes.read", lambda directory, first: [])
     async with Cluster(tmp_path, resolved(*CYCLIC, "audit.every=3")) as cluster:
         cluster.replay()
-        cluster.controller()
+        controller = cluster.controller()
         late, _ = await cluster.fake(Fault.WRONG_LATE, at=2)
         cluster.learners(3)
         await cluster.committed(3)
         late.release.set()
+        with pytest.raises(Unsettled, match="iteration 2, and it cannot be decided who is right"):
+            await asyncio.wait_for(controller.task, WAIT_S)
+        assert "convicted" not in caplog.text
+        cluster.services.remove(controller)
+        cluster.controller()
+        cluster.learner()
+        status = await cluster.finished()
+    [caveat] = status.caveats
+    assert "iteration 2, and it cannot be decided who is right" in caveat
+
+
+def _computes_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the controller's numerics be others than those of all learners."""
+    monkeypatch.setattr(
+        "fullrank_controller.rounds.disputes.initial_algorithm",
+        lambda config, training: _raise(FullrankError("not the fingerprint of the run")),
+    )
+
+
+def _raise(error: FullrankError) -> NoReturn:
+    raise error
+
+
+async def test_parties_to_a_dispute_that_nobody_can_settle_are_left_out_and_nothing_of_it_stays(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _computes_otherwise(monkeypatch)
+    async with Cluster(tmp_path, tiny(*UNITS, "audit.every=3")) as cluster:
+        cluster.replay()
+        cluster.controller()
+        await cluster.fake(Fault.WRONG_UPDATE, at=2)  # the only holder of unit 0
+        late, _ = await cluster.fake(Fault.STALL, at=2)
+        cluster.learners(2)
+        await cluster.committed(3)
+        late.release.set()
+        await eventually(lambda: "rolled_back" in caplog.text, what="rolled back")
+        cluster.learners(2)
         status = await cluster.finished()
     assert "convicted" not in caplog.text
-    assert len(status.caveats) == 1
-    assert "iteration 2, and it cannot be decided which is right" in status.caveats[0]
+    assert "learners [0, 1] disagree" in caplog.text
+    assert status.term == 2
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+async def test_a_run_that_cannot_spare_the_parties_to_a_dispute_stops_and_has_taken_it_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = tiny(*UNITS, "learners=2", "audit.every=3")  # each holds every unit
+    with monkeypatch.context() as patch:
+        _computes_otherwise(patch)
+        async with Cluster(tmp_path, settings) as cluster:
+            cluster.replay()
+            controller = cluster.controller()
+            await cluster.fake(Fault.WRONG_UPDATE, at=2)
+            late, _ = await cluster.fake(Fault.STALL, at=2)
+            await cluster.committed(3)
+            late.release.set()
+            with pytest.raises(Unsettled, match="too few other learners are left"):
+                await asyncio.wait_for(controller.task, WAIT_S)
+    async with Cluster(tmp_path, settings) as cluster:
+        await cluster.train()
+        assert cluster.outcome() == centralised(cluster.config)

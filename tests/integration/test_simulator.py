@@ -17,7 +17,7 @@ from fullrank.wiring import algorithm_of, code_of, delays_of, environment_of
 from fullrank_faultlab.simulation.learner import Behaviour, SimulatedLearner
 from fullrank_faultlab.simulation.link import LinkFaults, SimulatedStream
 from fullrank_faultlab.simulation.replay import SimulatedReplay
-from fullrank_faultlab.simulation.run import SimulatedController
+from fullrank_faultlab.simulation.run import SimulatedController, numerics_of
 from fullrank_faultlab.simulation.virtual_loop import VirtualLoop
 
 pytestmark = pytest.mark.integration
@@ -56,6 +56,7 @@ async def played(config: RunConfig, run_dir: Path) -> list[IterationRecord]:
             replay=replay,
             behaviour=lambda: Behaviour.OK,
             draws=stream(0, "learner"),
+            ready=numerics_of(config, agents),
             event_log=EventLog(),
         )
         learner.config = config

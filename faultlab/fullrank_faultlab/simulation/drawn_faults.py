@@ -48,8 +48,8 @@ class DrawnFaults:
     Attributes:
         draws: Keys all faults but those of single links.
         intensity: Scale of all fault probabilities, in [0, 1).
-        sybils: Number of attached streams that claim another numeric fingerprint and answer to
-            nothing, one more than there are learners, or none.
+        sybils: Number of attached streams that claim another numeric fingerprint and agree on the
+            same wrong updates, one more than there are learners, or none.
         links: Faults of each learner's link.
     """
 
@@ -60,7 +60,6 @@ class DrawnFaults:
         attacked = stream(outcome.seed, "sybils").random() < 0.2
         self.sybils = learners + 1 if attacked else 0
         self.links = [self._draw_link_faults(each) for each in range(learners + self.sybils)]
-        self._honest = learners
         self._ended = self._checkpoint_corrupted = False
 
     def _draw_link_faults(self, learner: int) -> LinkFaults:
@@ -75,8 +74,6 @@ class DrawnFaults:
 
     def behaviour(self, learner: int) -> Behaviour:
         """Draw the behaviour of a learner in its next round."""
-        if learner >= self._honest:
-            return Behaviour.SILENT
         draws = self.links[learner].draws
         if self._ended or draws.random() > 0.5 * self.intensity:
             return Behaviour.OK

@@ -8,6 +8,7 @@ import asyncio
 import json
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -179,19 +180,21 @@ class SimulatedRun:
 
     def _start_learners(self) -> None:
         agents = environment_of(self._config, copies=1).agents
-        honest = _ready(self._config, agents)
+        honest = numerics_of(self._config, agents)
         forged = pb.Ready(fingerprint="forged", probe=honest.probe, stable=True)
         if self._faults.sybils:
             self._faults.record(f"{self._faults.sybils} sybils claim another numeric fingerprint")
         for number in range(self._config.learners + self._faults.sybils):
+            sybil = number >= self._config.learners
+            config = replace(self._config, seed=self._config.seed + sybil)  # other updates
             learner = SimulatedLearner(
                 connect=partial(self._connect, number),
-                algorithm=algorithm_of(self._config, agents),
-                seed=self._config.seed,
+                algorithm=algorithm_of(config, agents),
+                seed=config.seed,
                 replay=self._replay,
                 behaviour=partial(self._faults.behaviour, number),
                 draws=stream(self._outcome.seed, "learner", number),
-                ready=honest if number < self._config.learners else forged,
+                ready=forged if sybil else honest,
                 event_log=EventLog(self._run_dir, f"learner-{number}"),
             )
             self._learners.append(learner)
@@ -270,8 +273,8 @@ class SimulatedRun:
         self._learners[number].disconnect()
 
 
-def _ready(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
-    """The numerics of a learner of this process."""
+def numerics_of(config: RunConfig, agents: Sequence[AgentSpec]) -> pb.Ready:
+    """What an honest learner of this process says of its numerics."""
     algorithm = algorithm_of(config, agents)
     problem, gradients = algorithm.problem, algorithm.gradients
     batch = probe_batch(problem, layout_of(agents, masked=problem.masked), seed=config.seed)

@@ -21,7 +21,7 @@ from fullrank_controller.membership.roster import Roster
 from fullrank_controller.persistence.restore import Restored
 from fullrank_controller.persistence.run_directory import RunDirectory, hold
 from fullrank_controller.prometheus import Totals
-from fullrank_controller.rounds.disputes import RolledBack
+from fullrank_controller.rounds.disputes import RolledBack, Unsettled
 from fullrank_controller.run import Run
 from fullrank_controller.term import Term, begin, open_journal
 from fullrank_controller.watchdog import Watchdog
@@ -150,6 +150,7 @@ async def drive(
     Raises:
         StaleTerm: A later controller runs; nothing more is written.
         RolledBack: Committed iterations are withdrawn, and not checkpointed.
+        Unsettled: The same, or what is committed is disputed.
         FullrankError: The run failed.
     """
     resumed = run.progress.committed
@@ -165,7 +166,7 @@ async def drive(
     outcomes = await asyncio.gather(*tasks, return_exceptions=True)
     await driver.settled()
     failures = [outcome for outcome in outcomes if isinstance(outcome, Exception)]
-    void = any(isinstance(failure, StaleTerm | RolledBack) for failure in failures)
+    void = any(isinstance(failure, StaleTerm | RolledBack | Unsettled) for failure in failures)
     if resumed < run.progress.committed < run.identity.iterations and not void:
         await driver.save()
     for failure in failures:

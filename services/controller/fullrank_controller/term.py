@@ -78,7 +78,10 @@ def begin(
     welcome, block = _welcome(config, identity, training, replay_address), written_block()
     if block is not None:
         welcome.block.CopyFrom(block.location)
-    event_log, progress = EventLog(directory.path, "controller"), _progress_of(training, restored)
+    event_log, progress = (
+        EventLog(directory.path, "controller"),
+        _progress_of(directory, training, restored),
+    )
     numerics = RunNumerics(
         directory.path,
         term=identity.term,
@@ -110,11 +113,14 @@ def begin(
     return run
 
 
-def _progress_of(training: Training, restored: Restored) -> RunProgress:
+def _progress_of(directory: RunDirectory, training: Training, restored: Restored) -> RunProgress:
     """The progress with its caveats; inexact iterations keep their J, another gives other bits."""
     progress = RunProgress(committed=restored.committed)
     if not training.problem.data.exact:
         progress.record_caveat("data", INDEPENDENT_SAMPLES)
+    for number, line in enumerate(directory.disputes):
+        progress.record_caveat(f"dispute {number}", line)
+        log.warning("disputed %s", line)
     records = [stored.record for stored in restored.journalled]
     pinned = [record.iteration for record in records if not record.exact]
     if pinned:

@@ -4,8 +4,9 @@ The parameters of a past iteration are those of a checkpoint, stepped with the u
 journal. Any process with the run's numeric fingerprint computes the bits of an honest learner.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping
 from dataclasses import asdict, dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -77,15 +78,32 @@ class Finding:
     """Learners that reported wrong bits, each with the first iteration in which it did so."""
 
 
+Proof: TypeAlias = Generator[Sample, FloatArray, Finding]
+"""A proof under way: it asks for samples, takes their minibatches and ends in a finding."""
+
+
+def advance(proof: Proof, batch: FloatArray | None) -> Sample | Finding:
+    """Compute up to the next sample that a proof needs, or to its end.
+
+    Args:
+        proof: The proof.
+        batch: The minibatch of the sample that it asked for; None at the beginning.
+    """
+    try:
+        return next(proof) if batch is None else proof.send(batch)
+    except StopIteration as end:
+        finding: Finding = end.value
+        return finding
+
+
 def prove(
     algorithm: Algorithm,
     entries: Iterable[Entry],
     dispute: Dispute,
     *,
     since: int,
-    gather: Callable[[Sample], FloatArray],
     report: Callable[[FloatArray], bytes] = unit_digest,
-) -> Finding:
+) -> Proof:
     """Settle a dispute, and find other wrong updates that its culprits had committed.
 
     The disputed units are recomputed and, in every iteration from ``since`` on, each unit that was
@@ -96,7 +114,6 @@ def prove(
         entries: Journal entries up to the disputed iteration, without a gap.
         dispute: The contradictory reports.
         since: First iteration after the last audited one.
-        gather: Returns a sample's minibatch.
         report: Returns an honest learner's report of an update.
     """
     wrong: int | None = None
@@ -104,7 +121,11 @@ def prove(
     for entry in entries:
         evidence = Evidence.of(entry)
         units = _units(entry, evidence, dispute, since)
-        recomputed = _recomputed(algorithm, entry, evidence, units, gather)
+        recomputed: dict[UnitIndex, FloatArray] = {}
+        if units:
+            batch = yield evidence.sample
+            compute = algorithm.gradients.compute
+            recomputed.update(compute(batch, units, iteration=entry.iteration))
         true = {unit: report(update) for unit, update in recomputed.items()}
         amiss = [unit for unit in true if evidence.exact and true[unit] != evidence.digests[unit]]
         if amiss:
@@ -119,6 +140,21 @@ def prove(
     return Finding(wrong=wrong, culprits=culprits)
 
 
+def doubtful_from(entries: Iterable[Entry], dispute: Dispute, *, since: int) -> int:
+    """Find what rests on the parties to a dispute alone.
+
+    Returns:
+        The first iteration from ``since`` on, up to the disputed one, with a unit that nobody but
+        parties to the dispute had reported when it was committed.
+    """
+    for entry in entries:
+        if since <= entry.iteration < dispute.iteration:
+            evidence = Evidence.of(entry)
+            if evidence.exact and _reported_by_parties(evidence, dispute):
+                return entry.iteration
+    return dispute.iteration
+
+
 def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> list[UnitIndex]:
     """Select the units to recompute; all units if the journal does not hold the updates."""
     every = range(len(evidence.digests))
@@ -128,27 +164,18 @@ def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> li
         return list(dispute.units)
     if entry.iteration < since or not evidence.exact:
         return []
+    return _reported_by_parties(evidence, dispute)
+
+
+def _reported_by_parties(evidence: Evidence, dispute: Dispute) -> list[UnitIndex]:
+    """Select the units that nobody but parties to the dispute reported."""
     others = {
         unit
         for learner, units in evidence.reports.items()
         if learner not in dispute.parties
         for unit in units
     }
-    return [unit for unit in every if unit not in others]
-
-
-def _recomputed(
-    algorithm: Algorithm,
-    entry: Entry,
-    evidence: Evidence,
-    units: Sequence[UnitIndex],
-    gather: Callable[[Sample], FloatArray],
-) -> dict[UnitIndex, FloatArray]:
-    if not units:
-        return {}
-    return dict(
-        algorithm.gradients.compute(gather(evidence.sample), units, iteration=entry.iteration)
-    )
+    return [unit for unit in range(len(evidence.digests)) if unit not in others]
 
 
 def _updates(

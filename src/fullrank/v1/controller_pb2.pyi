@@ -376,8 +376,8 @@ class Ready(_message.Message):
     """The learner gathers its minibatches from the table's file, which it has mapped."""
     @_builtins.property
     def probe(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
-        """Digest of each unit of the probe, computed at several widths and positions. Learners of one
-        epoch have equal probes; learners with other probes are spares.
+        """Digest of each unit of the probe, computed at several widths and positions. Learners with
+        another fingerprint or probe than those of the run are spares.
         """
 
     @_builtins.property
@@ -777,6 +777,7 @@ class LearnerStatus(_message.Message):
     MAPS_TABLE_FIELD_NUMBER: _builtins.int
     BATCH_BYTES_FIELD_NUMBER: _builtins.int
     SHARES_MEMORY_FIELD_NUMBER: _builtins.int
+    SPARE_FIELD_NUMBER: _builtins.int
     learner: _builtins.int
     host: _builtins.str
     fingerprint: _builtins.str
@@ -794,6 +795,10 @@ class LearnerStatus(_message.Message):
     """Bytes of the rows of its last minibatch; 0 before."""
     shares_memory: _builtins.bool
     """Sections and vectors lie in memory that both processes read; otherwise they are sent."""
+    spare: _builtins.str
+    """Why it can hold no row though it is not quarantined, such as another numeric fingerprint than
+    that of the run.
+    """
     @_builtins.property
     def rows(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Rows held; none for a spare."""
@@ -812,10 +817,11 @@ class LearnerStatus(_message.Message):
         maps_table: _builtins.bool = ...,
         batch_bytes: _builtins.int = ...,
         shares_memory: _builtins.bool = ...,
+        spare: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "shares_memory", b"shares_memory", "silent_s", b"silent_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered", b"answered", "batch_bytes", b"batch_bytes", "domain", b"domain", "fingerprint", b"fingerprint", "host", b"host", "learner", b"learner", "maps_table", b"maps_table", "quarantined", b"quarantined", "rows", b"rows", "shares_memory", b"shares_memory", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

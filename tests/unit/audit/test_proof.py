@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fullrank.algorithms import Algorithm
 from fullrank.audit.ledger import CONTROLLER, Ledger
-from fullrank.audit.proof import Evidence, Finding, prove
+from fullrank.audit.proof import Evidence, Finding, advance, prove
 from fullrank.common.types import FloatArray, UnitIndex
 from fullrank.common.updates import snap, unit_digest
 from fullrank.replay import TABLE, EpisodeDraw, Priority, Sample
@@ -127,7 +127,11 @@ def proved(entries: list[Entry], ledger: Ledger, *, since: int = 0) -> Finding |
     dispute = ledger.dispute()
     if dispute is None:
         return None
-    return prove(algorithm_of(Sums()), entries, dispute, since=since, gather=gather)
+    proof = prove(algorithm_of(Sums()), entries, dispute, since=since)
+    step = advance(proof, None)
+    while isinstance(step, Sample):
+        step = advance(proof, gather(step))
+    return step
 
 
 def test_nothing_is_disputed_where_nobody_lies() -> None:

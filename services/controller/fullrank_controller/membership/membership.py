@@ -120,6 +120,13 @@ class Membership:
             previous=self.assignment,
         )
 
+    async def bears_the_loss(self) -> bool:
+        """True if the eligible learners can hold a code as tolerant as the one in use."""
+        if self.assignment is None:
+            return False
+        fresh = await self._make(self._roster.eligible)
+        return fresh is not None and fresh.code.tolerance >= self.assignment.code.tolerance
+
     def begin_epoch(self, fresh: RowAssignment) -> None:
         """Use an assignment from the next round on."""
         self.assignment = fresh

@@ -19,6 +19,8 @@ from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 
 IDENTITY = "run.json"
+DISPUTED = "disputed.txt"
+"""File with a line for each dispute about committed iterations that could not be taken back."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +49,17 @@ class RunDirectory:
                 f"{self.path} is in term {later}, this controller in term {self.term}: a later "
                 "controller has its journal; nothing more is committed here"
             )
+
+    @property
+    def disputes(self) -> list[str]:
+        """Disputes about committed iterations that could not be taken back, a line each."""
+        path = self.path / DISPUTED
+        return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+    def add_dispute(self, line: str) -> None:
+        """Keep a dispute that could not be settled for the life of the run."""
+        self.confirm()
+        replace_text(self.path / DISPUTED, "".join(f"{each}\n" for each in [*self.disputes, line]))
 
     def withdraw(self, service: str) -> None:
         """Remove an announced address, unless a later controller has announced its own."""

@@ -2,19 +2,21 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 from fullrank.algorithms.roles import Algorithm
-from fullrank.audit.ledger import Dispute, Ledger
-from fullrank.audit.proof import Finding, prove
-from fullrank.common.errors import CheckpointUnusable, FullrankError
-from fullrank.common.types import FloatArray
+from fullrank.audit.ledger import CONTROLLER, Dispute, Ledger
+from fullrank.audit.proof import Finding, advance, doubtful_from, prove
+from fullrank.common.errors import CheckpointUnusable, Corrupted, FullrankError, ServiceLost
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.rounds.reports import reporter_of
 from fullrank.rpc.messages import sample_message
 from fullrank.rpc.replay_client import ReplayClient
+from fullrank.runs.checkpoint import Checkpoint
 from fullrank.runs.events import TakenBack
-from fullrank.runs.journal import read, supersede
+from fullrank.runs.journal import Entry, read, supersede
 from fullrank.runs.recovery import newest_before
 from fullrank.training.trainer import part
 from fullrank.wiring import Training, initial_algorithm
@@ -28,8 +30,26 @@ class RolledBack(Exception):
     """Committed iterations were withdrawn; the run continues under a later term."""
 
 
+class Unsettled(Corrupted):
+    """Nobody can settle a dispute, and the run cannot go on without its parties."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Past:
+    """What the disk holds of the iterations up to a dispute."""
+
+    checkpoint: Checkpoint | None
+    """The checkpoint before the first entry; None if that is iteration 0."""
+    entries: Sequence[Entry]
+    since: int
+    """First entry that no audit has confirmed."""
+
+
 class Disputes:
     """Settles disputes by computing the disputed units again from a checkpoint and the journal.
+
+    Where that is impossible nobody is believed: the parties are quarantined, and what rests on
+    their word is taken back (ADR 54).
 
     Args:
         config: The resolved configuration.
@@ -58,7 +78,8 @@ class Disputes:
         """Settle every open dispute.
 
         Raises:
-            RolledBack: A committed unit was wrong.
+            RolledBack: A committed unit was wrong, or rests on learners that may be wrong.
+            Unsettled: The run cannot go on without the parties to a dispute.
         """
         while (dispute := self._ledger.dispute()) is not None:
             self._ledger.settle(dispute.iteration)
@@ -69,22 +90,45 @@ class Disputes:
                 sorted(dispute.parties),
             )
             try:
-                finding = await self._prove(dispute)
+                past = self._past(dispute)
             except FullrankError as error:
-                self._leave_open(dispute, str(error))
-            else:
-                self._act(finding)
+                raise self._stop(dispute, str(error)) from None
+            try:
+                finding = await self._prove(dispute, past)
+            except ServiceLost as error:
+                raise self._take_back(_doubtful(dispute, past), str(error)) from None
+            except FullrankError as error:
+                raise await self._leave_out(dispute, past, str(error)) from None
+            self._act(finding)
 
-    def _leave_open(self, dispute: Dispute, reason: str) -> None:
-        caveat = (
-            f"learners {sorted(dispute.parties)} disagree on units {list(dispute.units)} of "
-            f"iteration {dispute.iteration}, and it cannot be decided which is right: {reason}"
+    def _stop(self, dispute: Dispute, reason: str) -> Unsettled:
+        """End the run with what cannot be taken back, and keep it in the status when it resumes."""
+        said = _described(dispute, reason)
+        log.error("unsettled %s", said)
+        self._directory.add_dispute(said)
+        return Unsettled(f"{said}; it stays committed, as the status of a resumed run says")
+
+    async def _leave_out(self, dispute: Dispute, past: _Past, reason: str) -> Exception:
+        """Quarantine all parties, and take back what rests on them."""
+        said = _described(dispute, reason)
+        log.error("unsettled %s", said)
+        for learner in sorted(dispute.parties - {CONTROLLER}):
+            why = f"it disagreed with others on iteration {dispute.iteration}, and no one could say"
+            self._run.roster.quarantine(learner, why, present_at=dispute.iteration)
+        taken_back = self._take_back(_doubtful(dispute, past), said)
+        if await self._run.membership.bears_the_loss():
+            return taken_back
+        return Unsettled(
+            f"{taken_back}, and too few other learners are left; look for failing memory or mixed "
+            "builds among them, then resume"
         )
-        self._run.progress.record_caveat("audit", caveat)
-        log.error("unsettled %s", caveat)
 
-    async def _prove(self, dispute: Dispute) -> Finding:
-        """Recompute the disputed units from the newest checkpoint before them."""
+    def _past(self, dispute: Dispute) -> _Past:
+        """Read the newest checkpoint before a dispute, and the journal from there on.
+
+        Raises:
+            CheckpointUnusable: Checkpoint and journal do not reach back to the iteration.
+        """
         audited = self._ledger.audited_before(dispute.iteration)
         since = 0 if audited is None else audited + 1
         path = self._directory.path
@@ -96,24 +140,20 @@ class Disputes:
                 f"neither a checkpoint nor the journal reaches back to iteration {first}; raise "
                 "checkpoint.keep"
             )
-        loop, row_size = asyncio.get_running_loop(), self._training.problem.row_size
+        return _Past(checkpoint=checkpoint, entries=entries, since=max(since, first))
 
-        def gather(sample: Sample) -> FloatArray:
-            fetching = self._replay.get_sample(sample_message(sample), row_size=row_size)
-            return asyncio.run_coroutine_threadsafe(fetching, loop).result().rows
-
-        shadow = self._shadow()
-        if checkpoint is not None:
-            shadow.optimiser.load(part(checkpoint.arrays, "algorithm"))
-        return await asyncio.to_thread(
-            prove,
-            shadow,
-            entries,
-            dispute,
-            since=max(since, first),
-            gather=gather,
-            report=reporter_of(shadow.problem, seed=self._config.seed),
-        )
+    async def _prove(self, dispute: Dispute, past: _Past) -> Finding:
+        """Recompute the disputed units."""
+        shadow, row_size = self._shadow(), self._training.problem.row_size
+        if past.checkpoint is not None:
+            shadow.optimiser.load(part(past.checkpoint.arrays, "algorithm"))
+        report = reporter_of(shadow.problem, seed=self._config.seed)
+        proof = prove(shadow, past.entries, dispute, since=past.since, report=report)
+        step = await asyncio.to_thread(advance, proof, None)
+        while isinstance(step, Sample):
+            fetched = await self._replay.get_sample(sample_message(step), row_size=row_size)
+            step = await asyncio.to_thread(advance, proof, fetched.rows)
+        return step
 
     def _shadow(self) -> Algorithm:
         """A second copy of the algorithm, as drawn from the seed.
@@ -134,10 +174,24 @@ class Disputes:
             log.error("convicted learner=%d reason=%s", learner, reason)
             self._run.roster.quarantine(learner, reason, present_at=iteration)
         if finding.wrong is not None:
-            term = self._run.identity.term
-            self._run.event_log.append(TakenBack(term=term, first=finding.wrong))
-            supersede(self._directory.journal, term=term + 1, first=finding.wrong)
-            raise RolledBack(
-                f"iteration {finding.wrong} was wrong: committed iterations {finding.wrong} to "
-                f"{self._run.progress.committed - 1} are taken back"
-            )
+            raise self._take_back(finding.wrong, f"iteration {finding.wrong} was wrong")
+
+    def _take_back(self, first: int, reason: str) -> RolledBack:
+        """Withdraw the committed iterations from ``first`` on."""
+        term, last = self._run.identity.term, self._run.progress.committed - 1
+        self._run.event_log.append(TakenBack(term=term, first=first))
+        supersede(self._directory.journal, term=term + 1, first=first)
+        return RolledBack(f"{reason}: committed iterations {first} to {last} are taken back")
+
+
+def _described(dispute: Dispute, reason: str) -> str:
+    parties = sorted(dispute.parties - {CONTROLLER})
+    return (
+        f"learners {parties} disagree with others on units {list(dispute.units)} of iteration "
+        f"{dispute.iteration}, and it cannot be decided who is right: {reason}"
+    )
+
+
+def _doubtful(dispute: Dispute, past: _Past) -> int:
+    """The first iteration since the last audit that rests on the parties to a dispute."""
+    return doubtful_from(past.entries, dispute, since=past.since)

@@ -44,7 +44,7 @@ def written(run_dir: Path) -> list[tuple[int, str]]:
     return [(each["since"], each["identity"]) for each in json.loads((run_dir / FILE).read_text())]
 
 
-def test_the_controller_s_own_are_kept_by_a_controller_that_has_others(tmp_path: Path) -> None:
+def test_the_controller_s_own_are_kept_when_another_resumes(tmp_path: Path) -> None:
     first = Term(tmp_path)
     first.run.settle("controller", lambda: OWN)
     again = Term(tmp_path, since=7)
