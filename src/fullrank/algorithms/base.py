@@ -7,7 +7,7 @@ four roles of one process.
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import Any, Protocol
 
 from fullrank.algorithms.problem import DataMode, Problem
@@ -19,7 +19,7 @@ from fullrank.environments.neighbourhood import NeighbourhoodWorld, make_neighbo
 from fullrank.replay.layout import Layout
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class EnvironmentSpec:
     """Facts about the environment on which an algorithm depends."""
 
@@ -32,9 +32,9 @@ class EnvironmentSpec:
     masked: bool = False
     """True if some actions may be unavailable to a living agent."""
 
-    @property
+    @cached_property
     def layout(self) -> Layout:
-        """Return the layout of transitions, with masks if the environment offers them."""
+        """The layout of transitions, with masks if the environment offers them."""
         return layout_of(self.agents, masked=self.masked)
 
     def local(self) -> NeighbourhoodWorld:
