@@ -9,7 +9,7 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 # What `make test` leaves to `make test-all`; one end-to-end run of each kind stays.
 REST := integration or e2e or browser or docker or slow or gpu or thorough
-PYTEST := -m pytest -n 2 --dist loadfile
+PYTEST := -m pytest --dist loadfile
 
 # Install packages into an environment; pip's output is shown only where it fails.
 #   $(call install,ENVIRONMENT,WORDS)
@@ -32,10 +32,11 @@ dashboard: setup ## Show the newest run on a page
 	@$(BIN)/fullrank dashboard $(ARGS)
 
 test: setup ## Run the unit and conformance tests and an end-to-end run of each kind
-	$(BIN)/python $(PYTEST) --hypothesis-profile=quick -m "smoke or not ($(REST))" $(ARGS)
+	$(BIN)/python $(PYTEST) -n 2 --hypothesis-profile=quick -m "smoke or not ($(REST))" $(ARGS)
 
+# Four workers, also on two cores: tests of services mostly wait.
 test-all: setup ## Run all tests but those that need Docker or a GPU
-	$(BIN)/python $(PYTEST) -m "not slow and not gpu and not docker" $(ARGS)
+	$(BIN)/python $(PYTEST) -n 4 -m "not slow and not gpu and not docker" $(ARGS)
 
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
 	$(BIN)/python -m pytest -m docker tests/e2e $(ARGS)
