@@ -129,16 +129,16 @@ def measure(load: Workload, rounds: int) -> bool:
         print("torchrl cannot be imported: the comparison is skipped")
     seconds = medians(updates, rounds)
     for name, own in seconds.items():
-        print(f"{load.name}: {name}: {1e3 * own:.0f} ms")
+        print(f"* {load.name}: {name}: {1e3 * own:.0f} ms")
     price = seconds["8 units"] / seconds["1 unit"]
-    print(f"{load.name}: 8 units cost {price:.2f} times one unit (at most {MOST_PRICE})")
+    print(f"* {load.name}: 8 units cost {price:.2f} times one unit (at most {MOST_PRICE})")
     holds = price <= MOST_PRICE
     for peer, least in LEAST_RATIOS.items():
         if peer in seconds:
             ratio = seconds[peer] / seconds["1 unit"]
             claimed = load is WORKLOADS[0]
             claim = f" (at least {least})" if claimed else ""
-            print(f"{load.name}: {ratio:.2f} times as fast as {peer} in one unit{claim}")
+            print(f"* {load.name}: {ratio:.2f} times as fast as {peer} in one unit{claim}")
             holds &= not claimed or ratio >= least
     return holds
 
