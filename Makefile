@@ -9,7 +9,8 @@ PIP := -m pip --disable-pip-version-check install --quiet
 
 # What `make test` leaves to `make test-all`; one end-to-end run of each kind stays.
 REST := integration or e2e or browser or docker or slow or gpu or thorough
-PYTEST := -m pytest --dist loadfile
+# Files go to workers in alphabetical order: the longest, of conformance and e2e, come early.
+PYTEST := -m pytest --dist loadfile --no-loadscope-reorder
 
 # Install packages into an environment; pip's output is shown only where it fails.
 #   $(call install,ENVIRONMENT,WORDS)
