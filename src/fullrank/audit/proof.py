@@ -144,8 +144,8 @@ def doubtful_from(entries: Iterable[Entry], dispute: Dispute, *, since: int) -> 
     """Find what rests on the parties to a dispute alone.
 
     Returns:
-        The first iteration from ``since`` on, up to the disputed one, with a unit that nobody but
-        parties to the dispute had reported when it was committed.
+        The first iteration from ``since`` on, up to the disputed one, with a unit that only parties
+        to the dispute, or no learner, had reported when it was committed.
     """
     for entry in entries:
         if since <= entry.iteration < dispute.iteration:
@@ -168,7 +168,7 @@ def _units(entry: Entry, evidence: Evidence, dispute: Dispute, since: int) -> li
 
 
 def _reported_by_parties(evidence: Evidence, dispute: Dispute) -> list[UnitIndex]:
-    """Select the units that nobody but parties to the dispute reported."""
+    """Select the units that no learner but parties to the dispute reported."""
     others = {
         unit
         for learner, units in evidence.reports.items()
