@@ -174,12 +174,11 @@ class LocalRounds:
         """The journal's evidence: the controller has computed every unit itself."""
         data, decision = self._training.problem.data, computed.decision
         vouched = {CONTROLLER: range(len(decision.reports))} if data.exact else {}
-        numerics = self._run.roster.numerics
         return Evidence(
             sample=sample,
             digests=decision.reports,
             reports=vouched,
-            numerics=numerics.identity if numerics is not None else "",
+            numerics=self._run.roster.identity,
         )
 
     async def _in_thread(self, sample: Sample) -> ComputedRound:

@@ -181,8 +181,13 @@ class Roster:
     def eligible(self) -> list[Member]:
         """Trusted ready members of the run's numerics; all others are spares."""
         ready = [member for member in self.members if member.ready and not member.quarantined]
-        wanted = self.numerics.identity if self.numerics is not None else _commonest(ready)
+        wanted = self.identity or _commonest(ready)
         return [member for member in ready if _identity(member) == wanted]
+
+    @property
+    def identity(self) -> str:
+        """Identity of the run's numerics; empty until they are known."""
+        return self.numerics.identity if self.numerics is not None else ""
 
     def objection(self, member: Member) -> str:
         """Why a member that is not quarantined may hold no row; empty if it may."""

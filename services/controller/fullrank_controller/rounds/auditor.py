@@ -117,12 +117,11 @@ class Auditor:
                 member.learner: support(units)
                 for member, units in zip(members, assignment.held(members), strict=True)
             }
-        numerics = self._run.roster.numerics
         return Evidence(
             sample=sample,
             digests=decision.reports,
             reports=_vouched(reports, decision.reports),
-            numerics=numerics.identity if numerics is not None else "",
+            numerics=self._run.roster.identity,
         )
 
     async def await_late_reports(self, *, patience_s: float) -> None:
