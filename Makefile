@@ -39,8 +39,9 @@ test: setup ## Run the unit and conformance tests and an end-to-end run of each 
 test-all: setup ## Run all tests but those that need Docker or a GPU
 	$(BIN)/python $(PYTEST) -n 4 -m "not slow and not gpu and not docker" $(ARGS)
 
+# Its first test builds the images, which takes long where other work shares the cores.
 containers: setup ## Build the images, and test them and their deployments (needs Docker)
-	$(BIN)/python -m pytest -m docker tests/e2e $(ARGS)
+	$(BIN)/python -m pytest -m docker --timeout 1800 tests/e2e $(ARGS)
 
 check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fresh stubs: the gate
 	$(BIN)/ruff format --check .
