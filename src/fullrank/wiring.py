@@ -18,6 +18,7 @@ from fullrank.algorithms import (
 from fullrank.algorithms.base import layout_of
 from fullrank.audit.ledger import WINDOW
 from fullrank.codes import Code
+from fullrank.codes.analysis import witnesses
 from fullrank.codes.dealing import deal_code, tolerance_asked_of
 from fullrank.common.errors import CodeError, ConfigError
 from fullrank.common.types import Matrix
@@ -174,9 +175,15 @@ def algorithm_config_of(config: RunConfig) -> AlgorithmConfig:
     """Return the configured algorithm's settings.
 
     Raises:
-        ConfigError: The algorithm or a setting does not exist.
+        ConfigError: The algorithm or a setting does not exist, or cannot be audited as asked.
     """
-    return algorithms.build(config.algorithm.name, **config.algorithm.params)
+    built = algorithms.build(config.algorithm.name, **config.algorithm.params)
+    if (config.audit.byzantine or config.audit.spot) and not built.data_mode().exact:
+        raise ConfigError(
+            "audit.byzantine and audit.spot compare what learners compute alike, and with "
+            "algorithm.data = independent none do: set both to 0"
+        )
+    return built
 
 
 def _environment_spec(
@@ -265,7 +272,28 @@ def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> C
             f"code.tolerance = {asked} lost learners needs more than {asked} learners: use "
             f"--learners {asked + 1} or a lower code.tolerance"
         )
-    return deal_code(family, learners=learners, units=units, seed=config.seed, target=target)
+    code = deal_code(family, learners=learners, units=units, seed=config.seed, target=target)
+    _require_witnesses(config, code)
+    return code
+
+
+def _require_witnesses(config: RunConfig, code: Code) -> None:
+    """Refuse a code that cannot bear out what ``audit.byzantine`` asks for.
+
+    Raises:
+        CodeError: Too few learners state alike what a commit rests on.
+    """
+    faults, found = config.audit.byzantine, witnesses(code)
+    if found > faults:
+        return
+    sums = (
+        "" if code.recovers_units else ", and of sums only fractional and replication repeat rows"
+    )
+    raise CodeError(
+        f"audit.byzantine = {faults} needs {faults + 1} learners that compute alike, and "
+        f"{code.name} with {code.learners} learners has {found}: raise code.tolerance to {faults}, "
+        f"or further to let learners be late{sums}"
+    )
 
 
 def delays_of(config: RunConfig) -> DelayModel:

@@ -48,6 +48,8 @@ class FakeLearner:
     security: Security = PLAINTEXT
     process: bytes = b""
     """Identity of its process, kept when it dials again."""
+    domain: str = field(default_factory=socket.gethostname)
+    """Failure domain that it claims."""
     greeted: asyncio.Event = field(default_factory=asyncio.Event)
     """Set when it holds an index or was turned away."""
     assigned: asyncio.Event = field(default_factory=asyncio.Event)
@@ -76,9 +78,7 @@ class FakeLearner:
 
     async def _serve_assignments(self, call: WorkCall) -> None:
         version = "0.0.0" if self.fault is Fault.OTHER_VERSION else __version__
-        hello = pb.Hello(
-            version=version, host="fake", domain=socket.gethostname(), process=self.process
-        )
+        hello = pb.Hello(version=version, host="fake", domain=self.domain, process=self.process)
         await say(call, hello=hello)
         try:
             welcome = await hear(call)

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -155,6 +155,12 @@ class Cluster:
         stop = asyncio.Event()
         return self.start(stop, attach(launch, stop))
 
+    def learner_in(self, domain: str) -> Service:
+        """Start a real learner in a failure domain."""
+        settings = replace(self.config.learner, domain=domain)
+        resolved = replace(self.settings, config=replace(self.config, learner=settings))
+        return self.attached(replace(self.launch, resolved=resolved))
+
     def learners(self, count: int) -> list[Service]:
         """Start the given number of learners."""
         return [self.learner() for _ in range(count)]
@@ -166,11 +172,12 @@ class Cluster:
         return service
 
     async def fake(
-        self, fault: Fault, *, at: int = 0, process: bytes = b""
+        self, fault: Fault, *, at: int = 0, process: bytes = b"", domain: str = ""
     ) -> tuple[FakeLearner, "asyncio.Task[Ending]"]:
         """Attach a fake learner; its index is the lowest free one."""
         security = self.security(Role.LEARNER)
         fake = FakeLearner(await self.address(), fault, at, security, process)
+        fake.domain = domain or fake.domain
         task = asyncio.create_task(fake.run())
         self.fakes.append(task)
         await asyncio.wait_for(fake.greeted.wait(), WAIT_S)

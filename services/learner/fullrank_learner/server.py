@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import sys
 import uuid
 from collections.abc import Iterator
@@ -68,12 +69,29 @@ def main(launch: Launch) -> int:
     pipe, held = os.pipe()
     supervised = replace(launch, supervisor=pipe)
     with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        children = [_fork(supervised, prepared, close=held) for _ in range(launch.replicas)]
+        children = [
+            _fork(_apart(supervised, replica), prepared, close=held)
+            for replica in range(launch.replicas)
+        ]
         for number in STOPPING:
             signal.signal(number, lambda *_: _pass_on(children))
     codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     ignore_signals()
     return next((code for code in codes if code), 0)
+
+
+def _apart(launch: Launch, replica: int) -> Launch:
+    """Settings of a replica, which ``audit.byzantine`` counts apart unless their domain is given.
+
+    Its user means processes that may be wrong alone; a machine that lies as one is named by
+    ``learner.domain``.
+    """
+    config = launch.config
+    if not config.audit.byzantine or config.learner.domain:
+        return launch
+    learner = replace(config.learner, domain=f"{socket.gethostname()}/{replica}")
+    resolved = replace(launch.resolved, config=replace(config, learner=learner))
+    return replace(launch, resolved=resolved)
 
 
 def _fork(launch: Launch, prepared: RunContext | None, *, close: int) -> int:

@@ -85,6 +85,7 @@ def _plan(config: RunConfig, records: list[IterationRecord]) -> Plan:
         using=using,
         max_variance=max_variance_of(config),
         target=problem.target,
+        faults=config.audit.byzantine,
     )
     codes: dict[tuple[str, int, int], Code] = {}
     for record in records:

@@ -134,8 +134,8 @@ def train(
 def without_redundancy(sized: Resolved) -> Resolved:
     """Tolerate no late learner on this host, where nobody asked for that (ADR 49).
 
-    Code, tolerance or learners of the user's choice and injected stragglers ask for it, as do
-    independent samples, which decoding averages.
+    Code, tolerance or learners of the user's choice, injected stragglers and ``audit.byzantine``
+    ask for it, as do independent samples, which decoding averages.
     """
     config, code = sized.config, sized.config.code
     asked = any(
@@ -143,7 +143,12 @@ def without_redundancy(sized: Resolved) -> Resolved:
         for key, origin in sized.origin.items()
     )
     injected = config.stragglers.name != "none"
-    if asked or injected or config.algorithm.params.get("data") == "independent":
+    if (
+        asked
+        or injected
+        or config.audit.byzantine
+        or config.algorithm.params.get("data") == "independent"
+    ):
         return sized
     units, _ = sized.units()
     learners = min(units, max(2, usable_cores()))  # one that dies is survived by another

@@ -129,6 +129,28 @@ def caught_given_losses(
     return float((counts >= 2).mean())
 
 
+def witnesses(code: Code) -> int:
+    """The least number of learners that state alike what a commit rests on.
+
+    That is how many compute a unit or, where targets are sums, how many return the same row: a
+    vector of another row proves nothing about it.
+
+    >>> from fullrank.codes import make_code
+    >>> witnesses(make_code("cyclic", rows=5, units=3, tolerance=2))
+    3
+    >>> witnesses(make_code("fractional", rows=4, units=4))
+    2
+    """
+    if code.recovers_units:
+        return int(code.blocks.any(axis=1).sum(axis=0).min())
+    learners = np.arange(code.rows) // code.rows_per_learner
+    alike: dict[bytes, set[int]] = {}
+    for learner, row in zip(learners.tolist(), code.matrix, strict=True):
+        if row.any():
+            alike.setdefault((row + 0.0).tobytes(), set()).add(learner)
+    return min(map(len, alike.values()))
+
+
 def condition_statistics(
     code: Code, losses: int, *, limit: int = ALL_PATTERNS, seed: int = 0
 ) -> Conditions:

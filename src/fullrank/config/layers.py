@@ -240,6 +240,11 @@ def _check_together(config: RunConfig) -> None:
             f"controller.lost_after_s = {controller.lost_after_s} must exceed "
             f"controller.heartbeat_s = {controller.heartbeat_s}"
         )
+    if config.audit.byzantine and config.controller.inexact == "commit":
+        raise ConfigError(
+            f"audit.byzantine = {config.audit.byzantine} commits proved bits alone: set "
+            "controller.inexact=fail"
+        )
     if config.replay.capacity < config.collect.warmup:
         raise ConfigError(
             f"replay.capacity = {config.replay.capacity} cannot hold the warm-up of "

@@ -236,8 +236,16 @@ class AuditSettings:
     """Audits of learners, beyond the checks before every commit."""
 
     every: NonNegative = 100
-    """Period of audits, in iterations: every learner finishes and reports, and the controller
-    recomputes a unit; 0: never."""
+    """Mean period of audits, in iterations: every learner finishes and reports, and the controller
+    recomputes a unit, both in an iteration that learners cannot foresee; 0: never."""
+    byzantine: NonNegative = 0
+    """Number of learners that may lie together: nothing is committed that rests on the word of as
+    few. f + 1 learners in different failure domains compute every unit alike, or the controller
+    computes it; a tolerance of f lets no learner be late. Replicas of one process count apart
+    unless ``learner.domain`` is set."""
+    spot: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability with which the controller computes a unit itself before it is committed; k lies
+    are caught with probability 1 - (1 - spot)^k."""
     fingerprint: Fingerprint = "controller"
     """Numeric fingerprint of the run, fixed when it begins; learners with others are spares.
     ``controller``: that of the controller; ``learners``: that of most learners at the first epoch,

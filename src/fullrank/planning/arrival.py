@@ -35,6 +35,7 @@ class Arrivals:
         max_variance: Where learners draw samples of their own, the largest mean of
             ``decoded_variances`` that ends a round; inf where decodability is enough.
         target: T, shape (K, M), that the rows must span; by default the identity.
+        holders: Learners that must have returned each unit, as ``audit.byzantine`` asks.
 
     >>> arrivals = Arrivals(np.array([[1.0, 0.0], [2.0, 0.0], [0.0, 1.0]]))
     >>> arrivals.needed(np.array([[0, 1, 2], [2, 0, 1]]))
@@ -42,8 +43,14 @@ class Arrivals:
     """
 
     def __init__(
-        self, matrix: Matrix, max_variance: float = math.inf, target: Matrix | None = None
+        self,
+        matrix: Matrix,
+        max_variance: float = math.inf,
+        target: Matrix | None = None,
+        *,
+        holders: int = 1,
     ) -> None:
+        self._holders = holders
         self._blocks = _blocks_of(matrix)
         _, each, units = self._blocks.shape
         rank = units if target is None else rank_of(target)
@@ -56,7 +63,8 @@ class Arrivals:
     def needed(self, orders: IntArray) -> IntArray:
         """Number of arrivals that end each of K rounds, shape (K,).
 
-        A round ends when C_J spans T and the variance is within the limit, or with its last row.
+        A round ends when C_J spans T, each unit has its holders and the variance is within the
+        limit, or with its last row.
 
         Args:
             orders: Learners in order of arrival, shape (K, N') with N' <= N.
@@ -67,7 +75,10 @@ class Arrivals:
         if len(self._blocks) > BATCHED:
             limit = self._max_variance
             return np.array(
-                [needed_of(self._blocks, order, limit, self._target) for order in orders]
+                [
+                    needed_of(self._blocks, order, limit, self._target, holders=self._holders)
+                    for order in orders
+                ]
             )
         sets = np.cumsum(1 << orders, axis=1)
         every = np.arange(len(orders))
@@ -97,7 +108,12 @@ class Arrivals:
     def _tested(self, sets: IntArray) -> BoolArray:
         holds = self._determines if math.isinf(self._max_variance) else self._variance_ok
         batches = np.split(sets, range(BATCH, len(sets), BATCH))
-        return np.concatenate([holds(self._rows_of(batch)) for batch in batches])
+        return np.concatenate([self._ends(holds, self._rows_of(batch)) for batch in batches])
+
+    def _ends(self, holds: Callable[[Matrix], BoolArray], rows: Matrix) -> BoolArray:
+        if self._holders == 1:
+            return holds(rows)
+        return np.asarray(holds(rows) & self._borne_out(rows))
 
     def _rows_of(self, sets: IntArray) -> Matrix:
         """C with zeros for the learners outside each of n sets, shape (n, R, M)."""
@@ -109,6 +125,11 @@ class Arrivals:
     def _determines(self, rows: Matrix) -> BoolArray:
         return determines(rows, self._target)
 
+    def _borne_out(self, rows: Matrix) -> BoolArray:
+        learners, each, units = self._blocks.shape
+        held = rows.reshape(len(rows), learners, each, units).any(axis=2).sum(axis=1)
+        return np.asarray((held >= self._holders).all(axis=1))
+
     def _variance_ok(self, rows: Matrix) -> BoolArray:
         return variance_ok(
             decoded_variances(rows, target=self._target).mean(axis=-1), self._max_variance
@@ -116,13 +137,18 @@ class Arrivals:
 
 
 @lru_cache(maxsize=128)
-def arrivals_of(code: Code, max_variance: float) -> Arrivals:
+def arrivals_of(code: Code, max_variance: float, holders: int = 1) -> Arrivals:
     """The cached ``Arrivals`` of a code's rows."""
-    return Arrivals(code.blocks, max_variance, code.target)
+    return Arrivals(code.blocks, max_variance, code.target, holders=holders)
 
 
 def needed_of(
-    matrix: Matrix, order: IntArray, max_variance: float, target: Matrix | None = None
+    matrix: Matrix,
+    order: IntArray,
+    max_variance: float,
+    target: Matrix | None = None,
+    *,
+    holders: int = 1,
 ) -> int:
     """``Arrivals.needed`` of one round, by bisection: further rows never add variance.
 
@@ -130,9 +156,13 @@ def needed_of(
         NotDecodable: All rows together do not suffice.
     """
     first = decodable_after(matrix, order, target)
+    blocks = _blocks_of(matrix)[order]
+    if holders > 1:
+        held = np.cumsum(blocks.any(axis=1), axis=0).min(axis=1)
+        first = max(first, min(len(order), int(np.searchsorted(held, holders)) + 1))
     if math.isinf(max_variance):
         return first
-    blocks, counts = _blocks_of(matrix)[order], range(first, len(order))
+    counts = range(first, len(order))
 
     def low(count: int) -> bool:
         rows = blocks[:count].reshape(-1, matrix.shape[-1])

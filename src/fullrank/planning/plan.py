@@ -57,6 +57,7 @@ def forecast(
     links: Links,
     *,
     max_variance: float = math.inf,
+    holders: int = 1,
 ) -> Forecast:
     """Simulate the scenarios with a code whose n-th share is held by the n-th learner.
 
@@ -66,6 +67,7 @@ def forecast(
         likely: The scenarios.
         links: Between the services.
         max_variance: Limit of ``Arrivals``.
+        holders: Of each unit, as in ``Arrivals``.
     """
     code = candidate.code
     working = np.flatnonzero(code.load)
@@ -74,7 +76,7 @@ def forecast(
     ]
     arrival_s = arrival_times(busy_s, moved, links)
     order = np.argsort(arrival_s, axis=1, kind="stable")
-    needed = arrivals_of(code, max_variance).needed(working[order])
+    needed = arrivals_of(code, max_variance, holders).needed(working[order])
     every = np.arange(len(order))
     round_s = arrival_s[every, order[every, needed - 1]]
     mean_s = float(likely.weight @ round_s)

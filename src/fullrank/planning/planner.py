@@ -4,6 +4,7 @@ import math
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from fullrank.codes.analysis import witnesses
 from fullrank.common.errors import CodeError
 from fullrank.common.seeding import stream
 from fullrank.common.types import LearnerId, Matrix
@@ -37,6 +38,7 @@ class Planner:
         using: Label of the candidate in use.
         max_variance: The run's limit, as in ``Arrivals``.
         target: T that the codes have to recover; by default every unit.
+        faults: ``audit.byzantine``: every unit is computed alike by one learner more.
     """
 
     def __init__(
@@ -49,8 +51,9 @@ class Planner:
         using: str = f"cyclic,tolerance={START}",
         max_variance: float = math.inf,
         target: Matrix | None = None,
+        faults: int = 0,
     ) -> None:
-        self._units, self._target = units, target
+        self._units, self._target, self._holders = units, target, faults + 1
         self._seed = seed
         self._moved = moved
         self._traffic_of: dict[Candidate, Traffic] = {}
@@ -84,13 +87,15 @@ class Planner:
         Raises:
             CodeError: No code for so many learners survives a loss.
         """
-        options = candidates(
+        known = candidates(
             learners=len(learners), units=self._units, seed=self._seed, target=self._target
         )
+        options = [option for option in known if witnesses(option.code) >= self._holders]
         if not options:
+            alike = f" or has {self._holders} learners compute alike" if known else ""
             raise CodeError(
-                f"no code for {len(learners)} learners and {self._units} units survives a loss; "
-                "start more learners"
+                f"no code for {len(learners)} learners and {self._units} units survives a "
+                f"loss{alike}; start more learners"
             )
         current = next((option for option in options if option.label == self._using), options[0])
         self._forget_other_paces(learners)
@@ -99,7 +104,14 @@ class Planner:
             return Plan(current, False, reason)
         links, likely = self._model(learners)
         forecasts = [
-            forecast(option, self._traffic(option), likely, links, max_variance=self._max_variance)
+            forecast(
+                option,
+                self._traffic(option),
+                likely,
+                links,
+                max_variance=self._max_variance,
+                holders=self._holders,
+            )
             for option in options
         ]
         return self._choose(options, forecasts, current)

@@ -53,11 +53,12 @@ class Round:
         self.received: list[LearnerId] = []
         """Learners of the rows J, each once, in order of arrival."""
         self._decoding = decoding or ExactDecoding()
-        self._contributions = Contributions(code, sizes=target_sizes, grid=grid)
+        self.contributions = Contributions(code, sizes=target_sizes, grid=grid)
+        """What was received; a learner that lied is left out of it (``rounds.quorum``)."""
 
     def add(self, unit: UnitIndex) -> int:
         """Admit a further row, the unit alone; returns the row's number."""
-        return self._contributions.admit(unit)
+        return self.contributions.admit(unit)
 
     def missing(
         self, awaited: Collection[int] = (), *, without: LearnerId | None = None
@@ -68,13 +69,13 @@ class Round:
             awaited: Rows that may still come.
             without: Learner whose rows do not count.
         """
-        received = (row for row, sender in self._contributions.senders if sender != without)
-        rows = self._contributions.matrix(sorted({*received, *awaited}))
-        return completing_units(rows, target=self._contributions.code.target)
+        received = (row for row, sender in self.contributions.senders if sender != without)
+        rows = self.contributions.matrix(sorted({*received, *awaited}))
+        return completing_units(rows, target=self.contributions.code.target)
 
     def report(self, unit: UnitIndex, digest: bytes, *, learner: LearnerId) -> None:
         """Take the digest that a learner computed for a unit."""
-        self._contributions.report(unit, digest, learner=learner)
+        self.contributions.report(unit, digest, learner=learner)
 
     def offer(
         self,
@@ -99,9 +100,9 @@ class Round:
             InvalidContribution: Wrong length, a value that is not finite, or digests missing:
                 without them neither this vector nor any beside it could be committed.
         """
-        if row in self._contributions.offers:
+        if row in self.contributions.offers:
             return False
-        self._contributions.add(
+        self.contributions.add(
             Offer(learner=learner, row=row, coded=coded, batch_digest=batch_digest, items=items)
         )
         if learner not in self.received:
@@ -111,32 +112,32 @@ class Round:
     @property
     def reports(self) -> Reports:
         """Every reported digest."""
-        return self._contributions.reports
+        return self.contributions.reports
 
     @property
     def rows(self) -> frozenset[int]:
         """Rows received."""
-        return frozenset(self._contributions.offers)
+        return frozenset(self.contributions.offers)
 
     @property
     def rank(self) -> int:
         """The rank of C_J."""
-        return self._contributions.decoder.rank
+        return self.contributions.decoder.rank
 
     @property
     def decodable(self) -> bool:
         """True once C_J spans the target."""
-        return self._contributions.decoder.decodable
+        return self.contributions.decoder.decodable
 
     @property
     def condition(self) -> float:
         """Two-norm condition number of C_J."""
-        return self._contributions.decoder.condition
+        return self.contributions.decoder.condition
 
     def precompute(self) -> None:
         """Do the part of ``decide`` that needs no further row, while further rows are awaited."""
-        self._decoding.precompute(self._contributions)
+        self._decoding.precompute(self.contributions)
 
     def decide(self) -> Decision:
         """Decode if the rows span the target, and verify the result."""
-        return self._decoding.decide(self._contributions)
+        return self._decoding.decide(self.contributions)

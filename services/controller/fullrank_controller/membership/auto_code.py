@@ -48,6 +48,7 @@ class AutoCode:
             moved=self._payload.traffic,
             max_variance=max_variance_of(config),
             target=problem.target,
+            faults=config.audit.byzantine,
         )
         target = each_unit(len(problem.units)) if problem.target is None else problem.target
         membership.requested = first_code(target, rows=config.learners)

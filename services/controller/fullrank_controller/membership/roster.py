@@ -177,6 +177,10 @@ class Roster:
         """All members by index."""
         return [self._members[learner] for learner in sorted(self._members)]
 
+    def member(self, learner: LearnerId) -> Member | None:
+        """The member with an index; None if there is none."""
+        return self._members.get(learner)
+
     @property
     def eligible(self) -> list[Member]:
         """Trusted ready members of the run's numerics; all others are spares."""

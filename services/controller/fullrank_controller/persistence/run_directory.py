@@ -5,9 +5,11 @@ import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from secrets import token_bytes
 
-from fullrank.common.durable import replace_text
-from fullrank.common.errors import RunDirectoryInUse, StaleTerm
+from fullrank.audit.draws import KEY_BYTES
+from fullrank.common.durable import replace_bytes, replace_text
+from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm
 from fullrank.common.failpoints import reach
 from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
@@ -19,6 +21,8 @@ from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
 
 IDENTITY = "run.json"
+SECRET = "audit.key"
+"""File with the key under which audits are drawn, readable by its owner only."""
 DISPUTED = "disputed.txt"
 """File with a line for each dispute about committed iterations that could not be taken back."""
 
@@ -49,6 +53,23 @@ class RunDirectory:
                 f"{self.path} is in term {later}, this controller in term {self.term}: a later "
                 "controller has its journal; nothing more is committed here"
             )
+
+    @property
+    def secret(self) -> bytes:
+        """The key of audits, drawn when a controller first asks for it; no learner sees it.
+
+        Raises:
+            CheckpointUnusable: Its file is damaged.
+        """
+        path = self.path / SECRET
+        if not path.exists():
+            replace_bytes(path, f"{token_bytes(KEY_BYTES).hex()}\n".encode(), mode=0o600)
+        try:
+            return bytes.fromhex(path.read_text())
+        except ValueError:
+            raise CheckpointUnusable(
+                f"{path} is damaged; remove it, and audits are drawn under another key"
+            ) from None
 
     @property
     def disputes(self) -> list[str]:

@@ -1,30 +1,28 @@
-"""Audits: compare every learner's digests now and then, and recompute a unit meanwhile."""
+"""Audits: compare every learner's digests now and then, and compute drawn units meanwhile."""
 
 import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 
+from fullrank.audit.draws import AuditDraws
 from fullrank.audit.ledger import CONTROLLER
 from fullrank.audit.proof import Evidence
-from fullrank.codes import support
-from fullrank.common.errors import FullrankError
-from fullrank.common.types import FloatArray, LearnerId, UnitIndex
+from fullrank.codes import Code, support
+from fullrank.common.types import LearnerId, UnitIndex
 from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
-from fullrank.rounds.reports import reporter_of
-from fullrank.rpc.messages import sample_message
+from fullrank.rounds.quorum import Claim, Quorum, claims_of
 from fullrank.rpc.replay_client import ReplayClient
 from fullrank.wiring import Training, audit_period
-from fullrank_controller.cancellation import Cancellation
 from fullrank_controller.persistence.run_directory import RunDirectory
 from fullrank_controller.rounds.disputes import Disputes
-from fullrank_controller.rounds.open_round import RoundResult
+from fullrank_controller.rounds.events import Computed
+from fullrank_controller.rounds.open_round import OpenRound, RoundResult
+from fullrank_controller.rounds.recomputation import Recomputation
 from fullrank_controller.run import Run
 
 log = logging.getLogger(__name__)
 
-DECIDED = "the round is decided"
-"""Reason for which a recomputation stops."""
 TRIES = 3
 """Rounds in which the controller attempts to finish a unit before the round ends."""
 
@@ -32,8 +30,9 @@ TRIES = 3
 class Auditor:
     """Audits the committed units of one run.
 
-    Every ``audit.every`` iterations a round is not cancelled at its commit, so that all learners
-    report their digests.
+    In one of every ``audit.every`` iterations the round is not cancelled at its commit, so that all
+    learners report their digests. Which one, and which units are computed again, is drawn under
+    the secret of the run.
 
     Args:
         config: The resolved configuration.
@@ -54,6 +53,9 @@ class Auditor:
         self._run, self._training = run, training
         self._units = len(training.problem.units)
         self._every = audit_period(config, training.problem.data)
+        self._faults, self._spot = config.audit.byzantine, config.audit.spot
+        self._draws = AuditDraws(directory.secret)
+        self._ahead: asyncio.Task[object] | None = None
         self._recomputation = Recomputation(training, replay, seed=config.seed)
         self._disputes = Disputes(config, run, training, replay, directory)
         self._tries = 0
@@ -63,7 +65,7 @@ class Auditor:
 
     def is_due(self, iteration: int) -> bool:
         """True if all learners report in this iteration."""
-        return bool(self._every) and (iteration + 1) % self._every == 0
+        return bool(self._every) and self._draws.audits(iteration, every=self._every)
 
     def begin(self, sample: Sample, ahead: "asyncio.Task[object] | None") -> None:
         """Recompute a unit during the round, after an audit is due until it succeeds.
@@ -72,12 +74,40 @@ class Auditor:
             sample: The round's minibatch.
             ahead: Concurrent collection, which goes first as both use the same kernels.
         """
+        self._ahead = ahead
         if self.is_due(sample.iteration):
             self._tries = TRIES
         if self._tries and self._computes_alike():
             self._tries -= 1
-            unit = sample.iteration // max(1, self._every) % self._units
-            self._recomputation.begin(sample, unit, ahead)
+            unit = self._draws.below(self._units, "unit", sample.iteration)
+            self._recomputation.begin(sample, [Claim((unit,))], ahead)
+
+    def quorum(self, iteration: int, code: Code) -> Quorum | None:
+        """The rule by which an iteration may be committed; None: reports are believed."""
+        if not self._faults and not self._spot:
+            return None
+        drawn = frozenset(
+            claim
+            for index, claim in enumerate(claims_of(code))
+            if self._draws.spots(iteration, index, probability=self._spot)
+        )
+        return Quorum(faults=self._faults, drawn=drawn)
+
+    def recompute(self, opened: OpenRound, sample: Sample, claims: Sequence[Claim]) -> bool:
+        """Compute statements of the open round, whose values come as an event.
+
+        Returns:
+            False if this process does not compute the bits of the run.
+        """
+        if not self._computes_alike():
+            return False
+
+        def deliver(values: Mapping[Claim, bytes]) -> None:
+            computed = Computed(ids=opened.ids, claims=frozenset(claims), values=values)
+            self._run.reception.notify(computed)
+
+        self._recomputation.begin(sample, claims, self._ahead, deliver)
+        return True
 
     def _computes_alike(self) -> bool:
         """True if the controller computes the bits of the run; otherwise it says so."""
@@ -162,75 +192,3 @@ def _vouched(
         learner: [unit for unit, digest in own.items() if digest == digests[unit]]
         for learner, own in reports.items()
     }
-
-
-log = logging.getLogger(__name__)
-
-
-class Recomputation:
-    """Computes one unit of the open round, and drops it if the round is decided first.
-
-    Args:
-        training: Its parameters are those that were broadcast.
-        replay: Holds the minibatches.
-        seed: The run's seed, the key of linear hashes.
-
-    Attributes:
-        digests: Digests of the units computed for the open round.
-    """
-
-    def __init__(self, training: Training, replay: ReplayClient, *, seed: int) -> None:
-        self.digests: Mapping[UnitIndex, bytes] = {}
-        self._training, self._replay, self._seed = training, replay, seed
-        self._computing: asyncio.Task[None] | None = None
-        self._cancellation = Cancellation(DECIDED)
-
-    def begin(self, sample: Sample, unit: UnitIndex, ahead: "asyncio.Task[object] | None") -> None:
-        """Start computing a unit.
-
-        Args:
-            sample: The round's minibatch.
-            unit: The unit.
-            ahead: Concurrent collection, which goes first as both use the same kernels.
-        """
-        self._cancellation = Cancellation(DECIDED)
-        self._computing = asyncio.create_task(self._compute(sample, unit, ahead))
-
-    async def end(self) -> None:
-        """Cancel an unfinished computation before the parameters change."""
-        if self._computing is not None:
-            self._cancellation.ask()
-            await asyncio.wait({self._computing})
-            self._computing.result()
-            self._computing = None
-
-    async def _compute(
-        self, sample: Sample, unit: UnitIndex, ahead: "asyncio.Task[object] | None"
-    ) -> None:
-        try:
-            if ahead is not None:
-                await asyncio.wait({ahead})
-            self._cancellation.check()
-            problem = self._training.problem
-            fetched = await self._replay.get_sample(
-                sample_message(sample), row_size=problem.row_size, items=problem.items_of([unit])
-            )
-            digest = await asyncio.to_thread(self._digest, fetched.rows, unit, sample.iteration)
-            self._cancellation.check()  # finished too late, it would count for the next iteration
-        except FullrankError as error:
-            log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
-            return
-        self.digests = {unit: digest}
-        log.debug("recomputed iteration=%d unit=%d", sample.iteration, unit)
-
-    def _digest(self, batch: FloatArray, unit: UnitIndex, iteration: int) -> bytes:
-        updates = self._training.algorithm.gradients.compute(
-            batch, [unit], iteration=iteration, check_cancelled=self._cancellation.check
-        )
-        report_of = reporter_of(self._training.problem, seed=self._seed)
-        return report_of(dict(updates)[unit])
-
-    def take(self) -> Mapping[UnitIndex, bytes]:
-        """The digests computed for the open round; none are left for the next."""
-        digests, self.digests = self.digests, {}
-        return digests

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from fullrank.common.types import LearnerId, UnitIndex, Vector
+from fullrank.rounds.quorum import Claim
 from fullrank.v1.common_pb2 import Ids
 
 
@@ -44,9 +45,20 @@ class SectionsUnreadable:
     learner: LearnerId
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Computed:
+    """Statements that the controller has computed itself."""
+
+    ids: Ids
+    claims: frozenset[Claim]
+    """The statements that were asked for."""
+    values: Mapping[Claim, bytes]
+    """Values of these and of the reports of their units; empty if they could not be computed."""
+
+
 @dataclass(frozen=True, slots=True)
 class MembershipChanged:
     """A learner became ready or left."""
 
 
-RoundEvent = Reported | Arrived | SectionsUnreadable | MembershipChanged
+RoundEvent = Reported | Arrived | Computed | SectionsUnreadable | MembershipChanged

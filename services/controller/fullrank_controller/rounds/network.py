@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 from fullrank.audit.proof import Evidence
 from fullrank.common.errors import FullrankError
@@ -22,6 +23,7 @@ from fullrank_controller.learners.broadcast import Broadcaster
 from fullrank_controller.membership.auto_code import AutoCode
 from fullrank_controller.membership.row_assignment import RowAssignment
 from fullrank_controller.rounds.auditor import Auditor
+from fullrank_controller.rounds.endorsement import Endorsement
 from fullrank_controller.rounds.open_round import OpenRound, RoundResult
 from fullrank_controller.rounds.port import DecidedRound
 from fullrank_controller.rounds.replay_pipeline import ReplayPipeline
@@ -191,12 +193,18 @@ class NetworkRounds:
         )
         now = asyncio.get_running_loop().time()
         opened: OpenRound = self._run.reception.open(assignment, round_, now=now)
+        quorum = self._auditor.quorum(iteration, assignment.code)
+        endorsement = None
+        if quorum is not None:
+            recompute = partial(self._auditor.recompute, opened, sample)
+            endorsement = Endorsement(quorum, opened, roster=self._run.roster, recompute=recompute)
         return RoundRunner(
             self._config.controller,
             self._run,
             opened,
             encoder,
             sample,
+            endorsement=endorsement,
             deadline_s=self._round_times.deadline_s,
             watchdog=self._watchdog,
         )

@@ -12,8 +12,10 @@ from fullrank.replay.samplers import Sample
 from fullrank.rounds.decision import Corrupt, Decision, Decoded, Verdict, Waiting
 from fullrank_controller.learners.broadcast import AssignmentEncoder
 from fullrank_controller.rounds.dispatcher import Dispatcher
+from fullrank_controller.rounds.endorsement import Endorsement
 from fullrank_controller.rounds.events import (
     Arrived,
+    Computed,
     MembershipChanged,
     RoundEvent,
     SectionsUnreadable,
@@ -42,6 +44,7 @@ class RoundRunner:
         opened: The open round.
         encoder: Holds the encoded parameters.
         sample: The minibatch.
+        endorsement: Holds the commit back; None: what learners report is believed.
         deadline_s: Time after which the policy for undecided rounds applies.
         watchdog: Observes decoding.
     """
@@ -54,9 +57,11 @@ class RoundRunner:
         encoder: AssignmentEncoder,
         sample: Sample,
         *,
+        endorsement: Endorsement | None = None,
         deadline_s: float,
         watchdog: Watchdog,
     ) -> None:
+        self._endorsement = endorsement
         self._run, self._opened, self._round = run, opened, opened.round
         self._deadline_s, self._watchdog = deadline_s, watchdog
         self._timeline = Timeline(began_at=opened.began_at)
@@ -90,6 +95,8 @@ class RoundRunner:
         """
         deadline = self._next_deadline()
         await self._dispatcher.assign(sorted(self._opened.assignment.holders))
+        if self._endorsement is not None:
+            self._endorsement.begin()
         decision: Decoded | None = None
         while decision is None:
             event = await self._run.reception.next_event(deadline=deadline)
@@ -97,6 +104,8 @@ class RoundRunner:
                 decision = await self._take(event)
             elif isinstance(self._last, Decoded) and self._last.variance is not None:
                 decision = self._last  # further rows would only lower its variance
+            elif self._endorsement is not None and self._proves(self._endorsement):
+                deadline = self._next_deadline()
             else:
                 await self._policy.apply_deadline_policy(self._last)
                 deadline = self._next_deadline()
@@ -113,6 +122,10 @@ class RoundRunner:
         if isinstance(event, SectionsUnreadable):
             await self._dispatcher.send_again(event.learner)
             return None
+        if isinstance(event, Computed):
+            return await self._take_computed(event)
+        if self._endorsement is not None:
+            self._endorsement.heard(event.learner)
         if isinstance(event, Arrived):
             if not self._offer(event):
                 return None
@@ -122,6 +135,21 @@ class RoundRunner:
         if self._policy.rows_lost:
             await self._policy.reassign_missing()
         return await self._decide()
+
+    async def _take_computed(self, event: Computed) -> Decoded | None:
+        """Take what the controller computed; liars are out of the round from then on."""
+        assert self._endorsement is not None  # it has asked
+        if self._endorsement.take(event):
+            self._last = Waiting()
+            await self._policy.reassign_missing()
+        return await self._decide() if event.values else None
+
+    def _proves(self, endorsement: Endorsement) -> bool:
+        """True if the controller computes what learners have not borne out by the deadline."""
+        last = self._last
+        if isinstance(last, Decoded) and last.verdict is Verdict.COMMIT:
+            endorsement.withholds(last, overdue=True)
+        return endorsement.computing
 
     def _offer(self, event: Arrived) -> bool:
         """Offer a vector to the round; False if it changes nothing."""
@@ -156,6 +184,8 @@ class RoundRunner:
         with self._watchdog.phase("decoding"):
             self._last = decision = await self._in_thread(self._round.decide)
         self._timeline.decode_s = self._timeline.elapsed_s() - started
+        if self._is_withheld(decision):
+            return None
         if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
             return self._without_culprit(decision)
         if isinstance(decision, Waiting) or self._opened.more_can_come:
@@ -167,6 +197,17 @@ class RoundRunner:
         if decision.verdict is Verdict.HIGH_VARIANCE:
             return decision
         return self._without_culprit(self._policy.accept_inexact(decision))
+
+    def _is_withheld(self, decision: Decision) -> bool:
+        """True if a decision waits for further learners or for the controller."""
+        endorsement = self._endorsement
+        if endorsement is None or isinstance(decision, Waiting):
+            return False
+        if endorsement.settles():
+            return True
+        if isinstance(decision, Decoded) and decision.verdict is Verdict.COMMIT:
+            return endorsement.withholds(decision)
+        return False
 
     async def _precompute(self) -> None:
         """Work ahead of the decision while no event is queued."""

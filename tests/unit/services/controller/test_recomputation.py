@@ -11,7 +11,8 @@ import pytest
 
 from fullrank.common.types import FloatArray
 from fullrank.replay import Sample
-from fullrank_controller.rounds.auditor import Recomputation
+from fullrank.rounds.quorum import Claim
+from fullrank_controller.rounds.recomputation import Recomputation
 
 SAMPLE = Sample(table="transitions", seed=0, iteration=2, tail=0, head=8, size=1)
 
@@ -44,7 +45,7 @@ async def test_a_unit_finished_after_the_decision_counts_for_no_iteration(
         problem=SimpleNamespace(recovers_units=True, row_size=4, items_of=lambda units: None),
     )
     recomputation = Recomputation(cast(Any, training), cast(Any, Replay()), seed=0)
-    recomputation.begin(SAMPLE, 0, None)
+    recomputation.begin(SAMPLE, [Claim((0,))], None)
     assert await asyncio.to_thread(algorithm.begun.wait, 30.0)
     if decided_first:
         ending = asyncio.create_task(recomputation.end())

@@ -1,0 +1,145 @@
+"""The commit of a round, held back until it is borne out (ADR 55)."""
+
+import logging
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
+
+from fullrank.common.errors import Corrupted
+from fullrank.common.types import LearnerId
+from fullrank.rounds.decision import Decoded
+from fullrank.rounds.quorum import Claim, Quorum, exclude, units_of
+from fullrank_controller.membership.roster import Member, Roster
+from fullrank_controller.rounds.events import Computed
+from fullrank_controller.rounds.open_round import OpenRound
+
+log = logging.getLogger(__name__)
+
+
+class Endorsement:
+    """Lets a round commit what enough learners state alike, or the controller has computed.
+
+    Only learners that are attached and not quarantined have a voice, and those of one failure
+    domain have one together.
+
+    Args:
+        quorum: The rule of the round.
+        opened: The open round.
+        roster: Attached learners.
+        recompute: Has the controller compute statements, whose values come as an event; False if
+            it does not compute the bits of the run.
+    """
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        opened: OpenRound,
+        *,
+        roster: Roster,
+        recompute: Callable[[Sequence[Claim]], bool],
+    ) -> None:
+        self._quorum, self._opened, self._roster = quorum, opened, roster
+        self._recompute = recompute
+        self._awaited: set[Claim] = set()
+        """Statements that the controller is computing."""
+        self._heard: dict[LearnerId, Member | None] = {}
+        """Senders by index; None where two learners have had the index during the round."""
+
+    def begin(self) -> None:
+        """Have the statements computed that were drawn for this round."""
+        if not self._ask(self._quorum.drawn):
+            self._quorum.drawn = frozenset()
+
+    def heard(self, learner: LearnerId) -> None:
+        """Note which learner an index stands for in this round."""
+        member = self._roster.member(learner)
+        known = self._heard.setdefault(learner, member)
+        if known is not member:
+            self._heard[learner] = None
+
+    def withholds(self, decision: Decoded, *, overdue: bool = False) -> bool:
+        """True if a decision is not borne out yet; what learners cannot bear out is computed.
+
+        Args:
+            decision: From contributions that agree.
+            overdue: True if no further learner is waited for.
+
+        Raises:
+            Corrupted: It is overdue or disputed, and the controller cannot compute it.
+        """
+        lacking = self._quorum.lacking(self._opened.round, self._voices(), without=decision.culprit)
+        alone = [
+            claim
+            for claim, voices in lacking.items()
+            if overdue or len(voices | self._pending(claim)) <= self._quorum.faults
+        ]
+        if not self._ask(alone) and (overdue or self._quorum.disputed(self._opened.round)):
+            raise Corrupted(self._unproved(alone))
+        return bool(lacking)
+
+    def settles(self) -> bool:
+        """True if the controller computes what learners disagree on."""
+        disputed = self._quorum.disputed(self._opened.round)
+        return bool(self._quorum.faults and disputed) and self._ask(disputed)
+
+    @property
+    def computing(self) -> bool:
+        """True while the controller computes statements."""
+        return bool(self._awaited)
+
+    def take(self, event: Computed) -> Sequence[LearnerId]:
+        """Take computed values; drop and quarantine the learners that stated others.
+
+        Returns:
+            Those learners.
+        """
+        round_ = self._opened.round
+        self._awaited -= event.claims
+        self._quorum.computed.update(event.values)
+        liars = self._quorum.contradicted(round_)
+        for learner, claim in liars.items():
+            reason = (
+                f"units {list(claim.units)} of iteration {round_.iteration} were wrong, computed "
+                "again"
+            )
+            log.error("convicted learner=%d reason=%s", learner, reason)
+            self._roster.quarantine(learner, reason)
+        exclude(round_, liars.keys())
+        return sorted(liars)
+
+    def _ask(self, claims: Collection[Claim]) -> bool:
+        """Have statements computed unless they are already; False if the controller cannot."""
+        new = [claim for claim in claims if claim not in self._awaited]
+        if new and not self._recompute(new):
+            return False
+        self._awaited.update(new)
+        return True
+
+    def _voices(self) -> dict[LearnerId, Hashable]:
+        """Voice of each learner that was heard, is attached and is not quarantined."""
+        return {
+            learner: member.domain
+            for learner, member in self._heard.items()
+            if member is not None
+            and not member.quarantined
+            and self._roster.member(learner) is member
+        }
+
+    def _pending(self, claim: Claim) -> set[Hashable]:
+        """Voices of the learners that may still make a statement."""
+        round_, holders = self._opened.round, self._opened.assignment.holders
+        stated = {
+            row: Claim.of_row(round_.contributions.coefficients(row))
+            for row in holders.keys() - round_.rows
+        }
+        return {
+            holders[row].domain
+            for row, other in stated.items()
+            if (claim.units[0] in other.units if claim.is_report else claim == other)
+        }
+
+    def _unproved(self, claims: Iterable[Claim]) -> str:
+        iteration, faults = self._opened.round.iteration, self._quorum.faults
+        return (
+            f"iteration {iteration}: fewer than {faults + 1} learners in different failure domains "
+            f"agree on units {units_of(claims)}, and the controller, whose numeric fingerprint is "
+            "not that of the run, cannot compute them; add learners or raise code.tolerance"
+        )

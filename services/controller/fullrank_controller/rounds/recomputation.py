@@ -1,0 +1,122 @@
+"""Units of the open round that the controller computes itself."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
+
+from fullrank.common.errors import FullrankError
+from fullrank.common.types import FloatArray, UnitIndex
+from fullrank.replay.samplers import Sample
+from fullrank.rounds.quorum import Claim, computed_value, units_of
+from fullrank.rounds.reports import reporter_of
+from fullrank.rpc.messages import sample_message
+from fullrank.rpc.replay_client import ReplayClient
+from fullrank.wiring import Training
+from fullrank_controller.cancellation import Cancellation
+
+log = logging.getLogger(__name__)
+
+DECIDED = "the round is decided"
+"""Reason for which a recomputation stops."""
+
+Deliver: TypeAlias = Callable[[Mapping[Claim, bytes]], None]
+"""Takes the values of statements; none if they could not be computed."""
+
+
+class Recomputation:
+    """Computes units of the open round, and drops them if the round is decided first.
+
+    Args:
+        training: Its parameters are those that were broadcast.
+        replay: Holds the minibatches.
+        seed: The run's seed, the key of linear hashes.
+
+    Attributes:
+        digests: Reports of the units computed for the open round.
+    """
+
+    def __init__(self, training: Training, replay: ReplayClient, *, seed: int) -> None:
+        self.digests: Mapping[UnitIndex, bytes] = {}
+        self._training, self._replay, self._seed = training, replay, seed
+        self._computing: asyncio.Task[None] | None = None
+        self._cancellation = Cancellation(DECIDED)
+
+    def begin(
+        self,
+        sample: Sample,
+        claims: Sequence[Claim],
+        ahead: "asyncio.Task[object] | None",
+        deliver: Deliver = lambda values: None,
+    ) -> None:
+        """Start computing the values of statements, after those that were asked for before.
+
+        Args:
+            sample: The round's minibatch.
+            claims: The statements.
+            ahead: Concurrent collection, which goes first as both use the same kernels.
+            deliver: Takes the values.
+        """
+        if self._computing is None:
+            self._cancellation = Cancellation(DECIDED)
+        first = [task for task in (ahead, self._computing) if task is not None]
+        self._computing = asyncio.create_task(self._compute(sample, claims, first, deliver))
+
+    async def end(self) -> None:
+        """Cancel an unfinished computation before the parameters change."""
+        if self._computing is not None:
+            self._cancellation.ask()
+            await asyncio.wait({self._computing})
+            self._computing.result()
+            self._computing = None
+
+    async def _compute(
+        self,
+        sample: Sample,
+        claims: Sequence[Claim],
+        first: Sequence["asyncio.Task[object] | asyncio.Task[None]"],
+        deliver: Deliver,
+    ) -> None:
+        units = units_of(claims)
+        try:
+            if first:
+                await asyncio.wait(first)
+            self._cancellation.check()
+            problem = self._training.problem
+            fetched = await self._replay.get_sample(
+                sample_message(sample), row_size=problem.row_size, items=problem.items_of(units)
+            )
+            values = await asyncio.to_thread(
+                self._values, fetched.rows, claims, units, sample.iteration
+            )
+            self._cancellation.check()  # finished too late, it would count for the next iteration
+        except FullrankError as error:
+            log.debug("recomputation_dropped iteration=%d reason=%s", sample.iteration, error)
+            deliver({})
+            return
+        reports = {claim.units[0]: value for claim, value in values.items() if claim.is_report}
+        self.digests = {**self.digests, **reports}
+        for unit in units:
+            log.debug("recomputed iteration=%d unit=%d", sample.iteration, unit)
+        deliver(values)
+
+    def _values(
+        self, batch: FloatArray, claims: Sequence[Claim], units: Sequence[UnitIndex], iteration: int
+    ) -> dict[Claim, bytes]:
+        """Values of the statements, and of the reports of all their units."""
+        problem = self._training.problem
+        computing = self._training.algorithm.gradients.compute(
+            batch, units, iteration=iteration, check_cancelled=self._cancellation.check
+        )
+        updates = dict(computing)
+        report_of = reporter_of(problem, seed=self._seed)
+        values = {Claim((unit,)): report_of(update) for unit, update in updates.items()}
+        for claim in claims:
+            if not claim.is_report:
+                values[claim] = computed_value(claim, updates, problem.vector_size)
+        return values
+
+    def take(self) -> Mapping[UnitIndex, bytes]:
+        """The reports computed for the open round; none are left for the next."""
+        digests, self.digests = self.digests, {}
+        return digests

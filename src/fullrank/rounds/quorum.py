@@ -1,0 +1,156 @@
+"""The quorum of a round: whom the committed bits rest on, when learners may lie together.
+
+Learners *state* the same thing if they compute alike: the report of a unit, or where targets are
+sums the vector of a row, which no report proves (``common.linear_hash``). With at most f liars a
+statement that f + 1 learners make alike is true, because one of them is honest; and so is what the
+controller computes itself. A quorum holds a round back until each statement that its commit rests
+on is borne out in one of these ways (ADR 55).
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from blake3 import blake3
+
+from fullrank.codes.base import Code
+from fullrank.common.types import FloatArray, LearnerId, UnitIndex, Vector
+from fullrank.common.updates import DIGEST_BYTES, add_scaled
+from fullrank.rounds.contributions import Contributions
+from fullrank.rounds.round import Round
+
+Voices: TypeAlias = Mapping[LearnerId, Hashable]
+"""The voice of each learner that counts; learners of one failure domain share one."""
+
+
+class Claim(NamedTuple):
+    """A statement about an iteration, apart from its value."""
+
+    units: tuple[UnitIndex, ...]
+    coefficients: tuple[float, ...] = ()
+    """Coefficients of the units in a row; empty for the report of a single unit."""
+
+    @property
+    def is_report(self) -> bool:
+        """True for the report of a unit."""
+        return not self.coefficients
+
+    @classmethod
+    def of_row(cls, coefficients: Vector) -> "Claim":
+        """The statement that a row's vector makes; coefficients of shape (M,)."""
+        units = np.flatnonzero(coefficients)
+        return cls(tuple(units.tolist()), tuple(coefficients[units].tolist()))
+
+
+Statements: TypeAlias = dict[Claim, dict[LearnerId, bytes]]
+"""The value of each statement by the learners that made it."""
+
+
+def claims_of(code: Code) -> list[Claim]:
+    """The statements that a commit rests on: its units, or the distinct rows where it is sums."""
+    if code.recovers_units:
+        return [Claim((unit,)) for unit in range(code.units)]
+    return list(dict.fromkeys(Claim.of_row(row) for row in code.matrix if row.any()))
+
+
+def vector_digest(coded: Vector) -> bytes:
+    """BLAKE3-128 over a coded vector, float64."""
+    return blake3(np.ascontiguousarray(coded, "<f8").view(np.uint8).data).digest(DIGEST_BYTES)
+
+
+def computed_value(claim: Claim, updates: Mapping[UnitIndex, FloatArray], length: int) -> bytes:
+    """The value of a row's statement, from the updates of its units.
+
+    Args:
+        claim: A row.
+        updates: Update of each of its units, on the grid.
+        length: P, entries of a coded vector.
+    """
+    coded = np.zeros(length)
+    for unit, coefficient in zip(claim.units, claim.coefficients, strict=True):
+        add_scaled(coded, coefficient, updates[unit])
+    return vector_digest(coded)
+
+
+def statements(contributions: Contributions) -> Statements:
+    """The statements of all learners in a round that is open."""
+    made: Statements = {}
+    for learner, reports in contributions.reports.items():
+        for unit, report in reports.items():
+            made.setdefault(Claim((unit,)), {})[learner] = report
+    if not contributions.code.recovers_units:
+        for row, offer in contributions.offers.items():
+            if offer.coded is not None:
+                claim = Claim.of_row(contributions.coefficients(row))
+                made.setdefault(claim, {})[offer.learner] = vector_digest(offer.coded)
+    return made
+
+
+@dataclass(slots=True, kw_only=True)
+class Quorum:
+    """The rule of one round, with what the controller has computed of it.
+
+    Args:
+        faults: f, the learners that may lie together; 0: reports are believed.
+        drawn: Statements that are committed only once the controller has computed them.
+    """
+
+    faults: int = 0
+    drawn: frozenset[Claim] = frozenset()
+    computed: dict[Claim, bytes] = field(default_factory=dict)
+    """Values that the controller computed."""
+
+    def contradicted(self, round_: Round) -> dict[LearnerId, Claim]:
+        """Learners that state something else than the controller computed, with one instance."""
+        made = statements(round_.contributions)
+        return {
+            learner: claim
+            for claim, value in self.computed.items()
+            for learner, stated in made.get(claim, {}).items()
+            if stated != value
+        }
+
+    def disputed(self, round_: Round) -> list[Claim]:
+        """Statements on which learners disagree, and which the controller has not computed."""
+        return [
+            claim
+            for claim, values in statements(round_.contributions).items()
+            if len(set(values.values())) > 1 and claim not in self.computed
+        ]
+
+    def lacking(
+        self, round_: Round, voices: Voices, *, without: LearnerId | None = None
+    ) -> dict[Claim, set[Hashable]]:
+        """Statements that the commit rests on and that are not borne out, with their voices.
+
+        Args:
+            round_: A round whose contributions agree and decode.
+            voices: The learners that count.
+            without: A learner whose contributions were left out.
+        """
+        contributions = round_.contributions
+        made = statements(contributions)
+        by_unit = contributions.code.recovers_units
+        heard = {
+            claim: {voices[each] for each in values.keys() - {without} if each in voices}
+            for claim, values in made.items()
+            if claim.is_report == by_unit and values.keys() - {without}
+        }
+        return {
+            claim: voiced
+            for claim, voiced in heard.items()
+            if claim not in self.computed and (len(voiced) <= self.faults or claim in self.drawn)
+        }
+
+
+def exclude(round_: Round, learners: Collection[LearnerId]) -> None:
+    """Drop all that some learners contributed to a round."""
+    for learner in learners:
+        round_.contributions = round_.contributions.without(learner)
+    round_.received = [each for each in round_.received if each not in learners]
+
+
+def units_of(claims: Iterable[Claim]) -> list[UnitIndex]:
+    """The units of some statements, ascending."""
+    return sorted({unit for claim in claims for unit in claim.units})
