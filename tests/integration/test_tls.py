@@ -1,11 +1,12 @@
 """Runs under mutual TLS: the same bits, and calls from certified peers only."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from tests.addresses import free_port
-from tests.certificates import certify, security
+from tests.certificates import RUN, certify, security
 from tests.integration.cluster import Cluster, reference_digests, resolved
 from tests.waiting import WAIT_S, eventually
 
@@ -13,6 +14,7 @@ from fullrank.common.errors import AccessDenied, ConfigError, ServiceLost, Unaut
 from fullrank.common.types import RunTerm
 from fullrank.config import PluginSettings, load
 from fullrank.rpc.addresses import resolve
+from fullrank.rpc.certificates import initialise, today
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.rpc.health import check
 from fullrank.rpc.identity import Role
@@ -155,3 +157,19 @@ async def test_the_plaintext_port_serves_health_and_nothing_else(tmp_path: Path)
         secure = _announced(cluster.run_dir, "replay")
         with pytest.raises(ServiceLost, match="UNAVAILABLE"):
             await asyncio.to_thread(check, secure, service="", timeout_s=WAIT_S)
+
+
+async def test_a_learner_s_own_certificate_admits_it_alone(tmp_path: Path) -> None:
+    folder = certify(tmp_path / "certificates")
+    initialise(folder, run=RUN, days=1, now=today(), learners=4)
+    settings = resolved(f"tls.certificates={folder}")
+    async with Cluster(tmp_path / "run", settings) as cluster:
+        cluster.replay()
+        cluster.controller()
+        for number in (0, 1, 2, 3, 0):  # the last one shows a certificate that is in use
+            own = replace(cluster.config.tls, learner=number)
+            launch = replace(settings, config=replace(cluster.config, tls=own))
+            cluster.attached(replace(cluster.launch, resolved=launch))
+        status = await cluster.finished()
+    assert len(status.learners) == 4
+    assert cluster.digests() == reference_digests(cluster.config)

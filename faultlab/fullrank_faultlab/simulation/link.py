@@ -109,7 +109,14 @@ class SimulatedStream:
         """Send a message to the learner; part of the servicer's context."""
         self._down.send(message, bulky=True)
 
-    async def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+    def peer(self) -> str:
+        """An address; part of the servicer's context."""
+        return "simulated:0"
+
+    def auth_context(self) -> None:
+        """None, as in plain text; part of the servicer's context."""
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing: Any = ()) -> NoReturn:
         """End the stream; part of the servicer's context."""
         raise _Ended(f"{code.name}: {details}")
 

@@ -98,7 +98,7 @@ async def _serve(
                 training,
                 restored,
                 replay_address=address,
-                roster=Roster(barred),
+                roster=Roster(barred, config.controller),
             )
         )
         replay = ReplayClient(address, deadline_s=config.replay.deadline_s, security=security)

@@ -9,8 +9,8 @@ import typer
 
 from fullrank.cli.options import JsonOption
 from fullrank.cli.say import say, say_json
-from fullrank.rpc.certificates import examine, initialise, parts, rotate, today
-from fullrank.rpc.identity import Role
+from fullrank.rpc.certificates import examine, initialise, issued, parts, rotate, today
+from fullrank.rpc.identity import Identity, Role
 
 app = typer.Typer(no_args_is_help=True)
 
@@ -33,14 +33,19 @@ def init(
         str, typer.Option("--run", help="Name of the run in the certificates.")
     ] = "fullrank",
     days: Days = 365,
+    learners: Annotated[
+        int,
+        typer.Option("--learners", min=0, help="Learners with one each; 0: all share one."),
+    ] = 0,
 ) -> None:
     """Make an authority and a certificate for each role; existing ones are kept."""
-    _say(folder, initialise(folder, run=run, days=days, now=today()), "made")
+    made = initialise(folder, run=run, days=days, now=today(), learners=learners)
+    _say(folder, made, "made")
 
 
 @app.command("rotate")
 def rotate_(folder: Folder, days: Days = 365) -> None:
-    """Replace every role's certificate and key; restart the services to use them."""
+    """Replace every certificate and key; restart the services to use them."""
     _say(folder, rotate(folder, days=days, now=today()), "renewed")
 
 
@@ -48,8 +53,8 @@ def rotate_(folder: Folder, days: Days = 365) -> None:
 def show(folder: Folder, as_json: JsonOption = False) -> None:
     """Print the identity and the expiry of each certificate."""
     rows = []
-    for role in (role for role in Role if (folder / role).exists()):
-        facts = examine(folder / role)
+    for place in issued(folder):
+        facts = examine(place)
         rows.append({"name": facts.identity.uri, "until": f"{facts.not_after:%FT%TZ}"})
     if as_json:
         say(json.dumps(rows))
@@ -61,20 +66,22 @@ def show(folder: Folder, as_json: JsonOption = False) -> None:
 @app.command()
 def secrets(folder: Folder) -> None:
     """Print Kubernetes Secrets for the services, for ``kubectl apply --filename -``."""
-    for role in DEPLOYED:
-        say("---")
-        say_json(_secret(role, parts(folder / role)))
+    for place in issued(folder):
+        if examine(place).identity.role in DEPLOYED:
+            say("---")
+            say_json(_secret(place.name, parts(place)))
 
 
-def _secret(role: Role, files: dict[str, bytes]) -> dict[str, object]:
+def _secret(name: str, files: dict[str, bytes]) -> dict[str, object]:
     return {
         "apiVersion": "v1",
         "kind": "Secret",
         "type": "kubernetes.io/tls",
-        "metadata": {"name": f"certificate-{role}"},
+        "metadata": {"name": f"certificate-{name}"},
         "data": {name: base64.b64encode(data).decode() for name, data in files.items()},
     }
 
 
-def _say(folder: Path, roles: list[Role], what: str) -> None:
-    say(f"{folder}: {what} {', '.join(roles) or 'nothing'}")
+def _say(folder: Path, identities: list[Identity], what: str) -> None:
+    names = ", ".join(identity.folder for identity in identities)
+    say(f"{folder}: {what} {names or 'nothing'}")

@@ -151,6 +151,11 @@ class ControllerSettings:
     """Time without a heartbeat after which a learner counts as lost, seconds."""
     join_deadline_s: Duration = 120.0
     """Deadline for the first learners to join, seconds."""
+    streams_per_host: Count = 256
+    """Limit on the learners that are attached from one network address."""
+    streams_per_certificate: Count = 1024
+    """Limit on the learners that are attached with one certificate, or without any; a certificate
+    that is bound to one learner admits one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +205,9 @@ class TlsSettings:
     allow_plaintext: bool = False
     """Allow listening beyond loopback without TLS: any peer may then read, steer and spoil the
     run."""
+    learner: Annotated[int, Field(ge=-1)] = -1
+    """Number of the learner whose own certificate this process shows, of ``fullrank certs init
+    --learners``; -1: the one that all learners share."""
     sidecar: bool = False
     """Learners dial a straggler sidecar, whose certificate is a learner's, not a controller's."""
 

@@ -99,7 +99,7 @@ class Gatekeeper(grpc.aio.ServerInterceptor):
         async with statuses(context):
             try:
                 if self._server is not None:
-                    caller = _identity(context)
+                    caller = identity_of(context)
                     _check(caller, server=self._server, method=method)
             except AccessDenied as error:
                 _audit(method, context, caller, outcome=f"refused: {error}")
@@ -134,7 +134,7 @@ async def _passed_on(handler: Handler, requests: Any, context: Context) -> Any:
     return None
 
 
-def _identity(context: Context) -> Identity:
+def identity_of(context: Context) -> Identity:
     """Identity of the caller, from its certificate.
 
     Raises:

@@ -134,8 +134,17 @@ class Facts:
     not_after: datetime
 
 
-def initialise(folder: Path, *, run: str, days: int, now: datetime) -> list[Role]:
-    """Create the missing files; returns the roles that received a certificate.
+def initialise(
+    folder: Path, *, run: str, days: int, now: datetime, learners: int = 0
+) -> list[Identity]:
+    """Create the missing files; returns the identities that received a certificate.
+
+    Args:
+        folder: The folder of the run's certificates.
+        run: Name of the run.
+        days: Validity of the certificates.
+        now: The time.
+        learners: Number of learners that get one each; 0: one that all share.
 
     Raises:
         ConfigError: The run's name is invalid, or the folder belongs to another run.
@@ -149,28 +158,41 @@ def initialise(folder: Path, *, run: str, days: int, now: datetime) -> list[Role
     authority = load_authority(folder)
     if authority.run != run:
         raise ConfigError(f"{folder} holds certificates of run {authority.run}; choose another")
-    missing = [role for role in Role if not (folder / role / KEY).exists()]
-    for role in missing:
-        issue(folder, authority, role, days=days, now=now)
+    roles = [role for role in Role if not (learners and role is Role.LEARNER)]
+    wanted = [Identity(run=run, role=role) for role in roles]
+    wanted += [Identity(run=run, role=Role.LEARNER, learner=each) for each in range(learners)]
+    missing = [each for each in wanted if not (folder / each.folder / KEY).exists()]
+    for identity in missing:
+        issue(folder, authority, identity, days=days, now=now)
     return missing
 
 
-def rotate(folder: Path, *, days: int, now: datetime) -> list[Role]:
-    """Issue a new certificate and key for every role; old ones stay valid, under one authority."""
+def issued(folder: Path) -> list[Path]:
+    """The folders of certificates, by role, learners by number."""
+    found = [folder / role for role in Role if (folder / role).exists()]
+    own = (each for each in folder.glob(f"{Role.LEARNER}-*") if each.name[8:].isdecimal())
+    return [*found, *sorted(own, key=lambda place: int(place.name[8:]))]
+
+
+def rotate(folder: Path, *, days: int, now: datetime) -> list[Identity]:
+    """Replace every certificate and key; old ones stay valid, under one authority."""
     authority = load_authority(folder)
-    for role in Role:
-        issue(folder, authority, role, days=days, now=now)
-    return list(Role)
+    identities = [examine(place).identity for place in issued(folder)]
+    for identity in identities:
+        issue(folder, authority, identity, days=days, now=now)
+    return identities
 
 
-def issue(folder: Path, authority: Authority, role: Role, *, days: int, now: datetime) -> None:
-    """Write a new certificate and key for a role into its folder."""
-    identity = Identity(run=authority.run, role=role)
+def issue(
+    folder: Path, authority: Authority, identity: Identity, *, days: int, now: datetime
+) -> None:
+    """Write a new certificate and key for an identity into its folder."""
+    place = folder / identity.folder
     names = [x509.DNSName(identity.server_name), x509.UniformResourceIdentifier(identity.uri)]
     certificate, key = sign(authority, names, days=days, now=now)
-    _write(folder / role / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
-    _write(folder / role / CERTIFICATE, certificate)
-    _write(folder / role / KEY, key)
+    _write(place / TRUSTED, authority.certificate.public_bytes(Encoding.PEM))
+    _write(place / CERTIFICATE, certificate)
+    _write(place / KEY, key)
 
 
 def load_authority(folder: Path) -> Authority:

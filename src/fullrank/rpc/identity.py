@@ -1,10 +1,13 @@
-"""Identity of a process: a role in a run, as its certificate states."""
+"""Identity of a process: a role in a run, and perhaps one learner, as its certificate states."""
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum, auto
 from typing import Self
 
 SCHEME = "fullrank"
+
+_NUMBER = re.compile(r"0|[1-9][0-9]{0,5}", re.ASCII)
 
 
 class Role(StrEnum):
@@ -23,11 +26,19 @@ class Identity:
 
     run: str
     role: Role
+    learner: int | None = None
+    """Number of the one learner that the certificate is for; None if all of the role share it."""
+
+    @property
+    def folder(self) -> str:
+        """Name of the folder with the certificate: the role, and the learner's number."""
+        return self.role if self.learner is None else f"{self.role}-{self.learner}"
 
     @property
     def uri(self) -> str:
         """URI in the certificate, which servers read."""
-        return f"{SCHEME}://{self.run}/{self.role}"
+        number = "" if self.learner is None else f"/{self.learner}"
+        return f"{SCHEME}://{self.run}/{self.role}{number}"
 
     @property
     def server_name(self) -> str:
@@ -42,7 +53,12 @@ class Identity:
             ValueError: It is not the URI of an identity.
         """
         scheme, _, rest = uri.partition("://")
-        run, _, role = rest.partition("/")
+        run, _, path = rest.partition("/")
+        role, numbered, number = path.partition("/")
         if scheme != SCHEME or not run:
             raise ValueError(f"{uri} is not {SCHEME}://RUN/ROLE")
-        return cls(run=run, role=Role(role))
+        if not numbered:
+            return cls(run=run, role=Role(role))
+        if role != Role.LEARNER or not _NUMBER.fullmatch(number):
+            raise ValueError(f"{uri} is not {SCHEME}://RUN/{Role.LEARNER}/NUMBER")
+        return cls(run=run, role=Role.LEARNER, learner=int(number))

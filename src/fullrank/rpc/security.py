@@ -23,16 +23,16 @@ class Credentials:
     key: bytes = field(repr=False)
 
     @classmethod
-    def load(cls, folder: Path, role: Role) -> Self:
-        """The credentials of a role from a folder of certificates.
+    def load(cls, folder: Path, role: Role, learner: int | None = None) -> Self:
+        """The credentials of a role, or of one learner, from a folder of certificates.
 
         Raises:
             ConfigError: They are missing, expired, of another role, or do not match.
         """
-        place = folder / role
+        place = folder / Identity(run="", role=role, learner=learner).folder
         facts = examine(place)
-        if facts.identity.role is not role:
-            raise ConfigError(f"{place} holds a certificate of role {facts.identity.role}")
+        if (facts.identity.role, facts.identity.learner) != (role, learner):
+            raise ConfigError(f"{place} holds the certificate of {facts.identity.folder}")
         if not facts.not_before <= today() <= facts.not_after:
             raise ConfigError(
                 f"{place / CERTIFICATE} is valid from {facts.not_before:%F %T} to "
@@ -74,8 +74,9 @@ class Security:
             ConfigError: Its certificate cannot be used.
         """
         folder = settings.certificates
+        learner = settings.learner if role is Role.LEARNER and settings.learner >= 0 else None
         return cls(
-            credentials=Credentials.load(Path(folder), role) if folder else None,
+            credentials=Credentials.load(Path(folder), role, learner) if folder else None,
             allow_plaintext=settings.allow_plaintext,
             sidecar=settings.sidecar,
         )

@@ -48,7 +48,9 @@ def test_files_are_their_owner_s_alone_and_no_service_gets_the_authority_s_key(
 def test_making_them_again_keeps_what_is_there_and_adds_what_is_missing(tmp_path: Path) -> None:
     before = files(certify(tmp_path))
     shutil.rmtree(tmp_path / Role.LEARNER)
-    assert initialise(tmp_path, run=RUN, days=1, now=today()) == [Role.LEARNER]
+    assert initialise(tmp_path, run=RUN, days=1, now=today()) == [
+        Identity(run=RUN, role=Role.LEARNER)
+    ]
     after = files(tmp_path)
     assert {path for path in before if before[path] != after[path]} == {
         tmp_path / Role.LEARNER / CERTIFICATE,
@@ -113,7 +115,7 @@ def test_an_authority_that_cannot_be_read_or_written_is_one_line(tmp_path: Path)
 def test_another_role_s_or_unreadable_or_missing_files_are_named(tmp_path: Path) -> None:
     certify(tmp_path)
     shutil.copytree(tmp_path / Role.LEARNER, tmp_path / Role.ADMIN, dirs_exist_ok=True)
-    with pytest.raises(ConfigError, match="admin holds a certificate of role learner"):
+    with pytest.raises(ConfigError, match="admin holds the certificate of learner"):
         Credentials.load(tmp_path, Role.ADMIN)
     (tmp_path / Role.LEARNER / CERTIFICATE).write_text("nonsense")
     with pytest.raises(ConfigError, match=rf"learner/{CERTIFICATE}: "):
@@ -155,3 +157,26 @@ def test_behind_a_sidecar_a_learner_expects_a_learner_in_the_controller_s_place(
     learner = Security.of(settings, Role.LEARNER)
     names = [learner.towards(server) for server in (Role.CONTROLLER, Role.REPLAY)]
     assert [trust and trust.server_name for trust in names] == ["learner.test", "replay.test"]
+
+
+def test_a_certificate_is_one_learner_s_and_another_s_is_not_taken_for_it(tmp_path: Path) -> None:
+    made = initialise(tmp_path, run=RUN, days=1, now=today(), learners=2)
+    learners = [Identity(run=RUN, role=Role.LEARNER, learner=number) for number in range(2)]
+    assert [each for each in made if each.role is Role.LEARNER] == learners
+    assert [Identity.parse(each.uri) for each in learners] == learners
+    settings = TlsSettings(certificates=str(tmp_path), learner=1)
+    own = Security.of(settings, Role.LEARNER).credentials
+    assert own is not None
+    assert own.identity == learners[1]
+    with pytest.raises(ConfigError, match="learner: No such file|cannot read"):
+        Security.of(TlsSettings(certificates=str(tmp_path)), Role.LEARNER)
+    shutil.rmtree(tmp_path / "learner-1")
+    shutil.copytree(tmp_path / "learner-0", tmp_path / "learner-1")
+    with pytest.raises(ConfigError, match="learner-1 holds the certificate of learner-0"):
+        Security.of(settings, Role.LEARNER)
+
+
+@pytest.mark.parametrize("uri", ["fullrank://run/learner/01", "fullrank://run/replay/1", "x://y/z"])
+def test_a_number_that_is_none_or_of_another_role_is_no_identity(uri: str) -> None:
+    with pytest.raises(ValueError, match="fullrank://RUN"):
+        Identity.parse(uri)

@@ -12,6 +12,7 @@ from fullrank.common.errors import (
     NotFound,
     ServiceLost,
 )
+from fullrank.rpc.access import identity_of
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.shared_memory import ReadBlock
@@ -20,7 +21,7 @@ from fullrank.rpc.version import check_version
 from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Member, Numerics
+from fullrank_controller.membership.roster import Member, Numerics, Origin
 from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
 
@@ -60,12 +61,14 @@ class ControllerServicer:
         """Serve one learner from Hello to the end of its stream."""
         async with statuses(context):
             hello = await self._greet(requests)
+            origin = _origin(context)
             run, reason = self._run, "it ended its stream"
             member = run.roster.join(
                 hello.host,
                 now=asyncio.get_running_loop().time(),
                 domain=tuple(hello.domain.split("/")),
                 process=hello.process,
+                origin=origin,
                 since=run.progress.applied,
             )
             term = run.identity.term
@@ -145,6 +148,15 @@ class ControllerServicer:
                 run.event_log.append(event)
                 notice = pb.ControllerMessage(refused=refused)
                 member.outbox.refuse(notice.SerializeToString())
+
+
+def _origin(context: Context) -> Origin:
+    """Where a stream comes from, as its connection proves."""
+    address = context.peer().rpartition(":")[0]
+    if "peer_uri" not in (context.auth_context() or {}):
+        return Origin(address=address)
+    identity = identity_of(context)
+    return Origin(address=address, certificate=identity.uri, bound=identity.learner is not None)
 
 
 def _opened(ready: pb.Ready) -> ReadBlock | None:

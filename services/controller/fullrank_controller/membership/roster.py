@@ -9,7 +9,7 @@ from functools import partial
 from secrets import token_bytes
 from typing import Self
 
-from fullrank.common.errors import FullrankError, ServiceLost
+from fullrank.common.errors import FullrankError, Overloaded, ServiceLost
 from fullrank.common.types import LearnerId
 from fullrank.config.tree import ControllerSettings
 from fullrank.rpc.shared_memory import ReadBlock
@@ -19,6 +19,8 @@ from fullrank_controller.membership.placement import Domain
 from fullrank_controller.watchdog import Watchdog
 
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+
+DEFAULTS = ControllerSettings()
 
 LEASE_BYTES = 16
 """Length of a lease token, too long to guess."""
@@ -44,6 +46,18 @@ class Numerics:
         return cls(identity=digest.hexdigest().translate(_LETTERS), fingerprint=fingerprint)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Origin:
+    """Where a stream comes from, as its connection proves."""
+
+    address: str = ""
+    """Network address of its host, without the port."""
+    certificate: str = ""
+    """Identity in its certificate; empty in plain text."""
+    bound: bool = False
+    """True if the certificate is for one learner alone."""
+
+
 @dataclass(eq=False, slots=True, kw_only=True)
 class Member:
     """An attached learner."""
@@ -57,6 +71,7 @@ class Member:
     begun: Ids | None = None
     """Ids of the vector that its stream has begun to send."""
     domain: Domain = ()
+    origin: Origin = Origin()
     lease: bytes = field(default_factory=partial(token_bytes, LEASE_BYTES), repr=False)
     """Token that its heartbeats must carry."""
     process: bytes = b""
@@ -85,18 +100,27 @@ class Member:
             self.expelled.set_exception(reason)
 
 
+DEFAULT_ORIGIN = Origin()
+
+
 class Roster:
     """Attached learners. An index is a lease: the lowest free one, until the stream ends.
 
     Args:
         barred: Reasons for quarantine by process, kept across terms; the roster adds to it.
+        settings: Limits on the streams of one origin.
 
     Attributes:
         numerics: Numerics of the run, without which no learner holds a row; None until those of
             the first epoch's learners are taken.
     """
 
-    def __init__(self, barred: dict[bytes, str] | None = None) -> None:
+    def __init__(
+        self,
+        barred: dict[bytes, str] | None = None,
+        settings: ControllerSettings = DEFAULTS,
+    ) -> None:
+        self._settings = settings
         self.numerics: Numerics | None = None
         self._barred = {} if barred is None else barred
         self._members: dict[LearnerId, Member] = {}
@@ -111,21 +135,54 @@ class Roster:
         now: float,
         domain: Domain = (),
         process: bytes = b"",
+        origin: Origin = DEFAULT_ORIGIN,
         since: int = 0,
     ) -> Member:
-        """Admit a learner that said Hello."""
+        """Admit a learner that said Hello.
+
+        Raises:
+            Overloaded: Too many streams of its origin are attached.
+        """
+        self._check_room(origin, process)
         learner = next(j for j in range(len(self._members) + 1) if j not in self._members)
         member = Member(
             learner=learner,
             host=host,
             heard_at=now,
             domain=domain,
+            origin=origin,
             process=process,
             since=since,
             quarantined=self._barred.get(process, ""),
         )
         self._members[learner] = self._leases[member.lease] = member
         return member
+
+    def _check_room(self, origin: Origin, process: bytes) -> None:
+        """Make room for a stream: one of the same bound certificate and process has been cut."""
+        alike = [each for each in self.members if each.origin.certificate == origin.certificate]
+        if origin.bound:
+            for member in alike:
+                if member.process != process:
+                    raise Overloaded(
+                        f"the certificate of {origin.certificate} is in use by another process on "
+                        f"{member.host}, and admits one stream"
+                    )
+                member.expel(ServiceLost("its process has dialled again"))
+                self.leave(member)
+            return
+        near = sum(each.origin.address == origin.address for each in self.members)
+        if near >= self._settings.streams_per_host:
+            raise Overloaded(
+                f"{near} learners are attached from {origin.address}, as many as "
+                "controller.streams_per_host admits"
+            )
+        if len(alike) >= self._settings.streams_per_certificate:
+            raise Overloaded(
+                f"{len(alike)} learners are attached with the certificate of "
+                f"{origin.certificate or 'nobody'}, as many as "
+                "controller.streams_per_certificate admits"
+            )
 
     def ready(
         self,

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import pytest
 from tests.waiting import WAIT_S
 
-from fullrank.common.errors import DeadlinePassed, ServiceLost
+from fullrank.common.errors import DeadlinePassed, Overloaded, ServiceLost
+from fullrank.config import ControllerSettings
 from fullrank_controller.learners.outbox import EncodedAssignment, Outbox
-from fullrank_controller.membership.roster import Member, Numerics, Roster
+from fullrank_controller.membership.roster import Member, Numerics, Origin, Roster
 
 
 class Peer:
@@ -193,4 +194,34 @@ async def test_the_first_reason_to_expel_counts() -> None:
     member.expel(ServiceLost("first"))
     member.expel(ServiceLost("second"))
     with pytest.raises(ServiceLost, match="first"):
+        await member.expelled
+
+
+async def test_streams_of_one_host_or_certificate_are_bounded_and_others_join() -> None:
+    settings = ControllerSettings(streams_per_host=2, streams_per_certificate=3)
+    roster = Roster(settings=settings)
+
+    def join(address: str) -> Member:
+        origin = Origin(address=address, certificate="fullrank://run/learner")
+        return roster.join("host", now=0.0, origin=origin)
+
+    first = [join("10.0.0.1") for _ in range(2)]
+    with pytest.raises(Overloaded, match=r"from 10\.0\.0\.1, as many as .*streams_per_host"):
+        join("10.0.0.1")
+    join("10.0.0.2")
+    with pytest.raises(Overloaded, match="streams_per_certificate"):
+        join("10.0.0.3")
+    roster.leave(first[0])
+    join("10.0.0.1")
+
+
+async def test_a_certificate_of_one_learner_admits_one_process_that_may_dial_again() -> None:
+    roster = Roster()
+    own = Origin(address="a", certificate="fullrank://run/learner/1", bound=True)
+    member = roster.join("host", now=0.0, process=b"own", origin=own)
+    with pytest.raises(Overloaded, match="learner/1 is in use by another process on host"):
+        roster.join("thief", now=0.0, process=b"thief", origin=own)
+    again = roster.join("host", now=1.0, process=b"own", origin=own)
+    assert roster.members == [again]
+    with pytest.raises(ServiceLost, match="dialled again"):
         await member.expelled
