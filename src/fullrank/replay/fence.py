@@ -24,6 +24,8 @@ class Fence:
     """
 
     def __init__(self, directory: Path | None) -> None:
+        self._opened: set[str] = set()
+        """Tables that a controller has opened since this service began."""
         self._path = directory / FILE if directory is not None else None
         self._held = _read(self._path) if self._path is not None and self._path.exists() else {}
 
@@ -31,12 +33,19 @@ class Fence:
         """Admit the controller that opens the table; on disk when this returns.
 
         Raises:
-            StaleTerm: A controller of its term, or of a later one, opened the table before.
+            StaleTerm: A controller of its term, or of a later one, opened the table before, or one
+                of another run is served.
         """
         held = self._held.get(table)
+        if held is not None and held.run != run_term.run and table in self._opened:
+            raise StaleTerm(
+                f"table {table!r} is of run {held.run} while this service runs, and run "
+                f"{run_term.run} may not open it: give each run a replay service of its own"
+            )
         if held is not None and held.run == run_term.run and run_term.term <= held.term:
             raise _stale(table, run_term, held)
         self._held[table] = run_term
+        self._opened.add(table)
         if self._path is not None:
             content = {"format": FORMAT, "tables": self._held}
             replace_text(self._path, json.dumps(content, indent=2) + "\n")

@@ -27,7 +27,7 @@ def announce(run_dir: Path | None, service: str, address: str) -> None:
     if run_dir is None:
         return
     run_dir.mkdir(parents=True, exist_ok=True)
-    facts = {"address": address, "pid": os.getpid(), **_place(run_dir)}
+    facts = {"address": address, "pid": os.getpid(), **place_of(run_dir)}
     replace_text(_path(run_dir, service), json.dumps(facts))
 
 
@@ -52,22 +52,22 @@ def resolve(configured: str, run_dir: Path | None, service: str) -> str:
         )
     try:
         announced = json.loads(_path(run_dir, service).read_text())
-        if not _was_copied(run_dir, announced):
+        if not is_elsewhere(run_dir, announced):
             return str(announced["address"])
     except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
         pass
     raise ServiceLost(f"the {service} has not announced its address in {run_dir} yet")
 
 
-def _place(run_dir: Path) -> JSON:
+def place_of(run_dir: Path) -> JSON:
     """Path and inode of a directory: a moved one keeps its inode, a restored one its path."""
     return {"directory": str(run_dir.resolve()), "inode": run_dir.stat().st_ino}
 
 
-def _was_copied(run_dir: Path, announced: JSON) -> bool:
-    """Return whether an announcement was copied with its directory, and is of another run."""
-    here = _place(run_dir)
-    return all(announced.get(name, place) != place for name, place in here.items())
+def is_elsewhere(run_dir: Path, facts: JSON) -> bool:
+    """Return whether facts that state a place were written in another directory than this."""
+    here = place_of(run_dir)
+    return all(facts.get(name, place) != place for name, place in here.items())
 
 
 def _path(run_dir: Path, service: str) -> Path:

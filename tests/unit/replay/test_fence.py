@@ -45,3 +45,12 @@ def test_a_fence_of_another_format_is_refused_with_both_versions(
     (tmp_path / FILE).write_text(content)
     with pytest.raises(VersionMismatch, match=f"has format {version}, .* up to 1"):
         Fence(tmp_path)
+
+
+def test_a_table_does_not_pass_to_another_run_while_it_is_served(tmp_path: Path) -> None:
+    fence = Fence(tmp_path)
+    fence.raise_to("t", RunTerm("run", 1))
+    with pytest.raises(StaleTerm, match="is of run run while this service runs, and run copy"):
+        fence.raise_to("t", RunTerm("copy", 2))
+    fence.raise_to("t", RunTerm("run", 2))
+    Fence(tmp_path).raise_to("t", RunTerm("copy", 1))  # the service of the copied directory

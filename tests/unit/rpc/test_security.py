@@ -168,7 +168,7 @@ def test_a_certificate_is_one_learner_s_and_another_s_is_not_taken_for_it(tmp_pa
     own = Security.of(settings, Role.LEARNER).credentials
     assert own is not None
     assert own.identity == learners[1]
-    with pytest.raises(ConfigError, match="learner: No such file|cannot read"):
+    with pytest.raises(ConfigError, match="cannot read"):
         Security.of(TlsSettings(certificates=str(tmp_path)), Role.LEARNER)
     shutil.rmtree(tmp_path / "learner-1")
     shutil.copytree(tmp_path / "learner-0", tmp_path / "learner-1")

@@ -1,6 +1,7 @@
 """The run directory: held by one controller at a time, bound to one run, with a rising term."""
 
 import json
+import logging
 import uuid
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -15,10 +16,12 @@ from fullrank.common.formats import FORMAT, check_format
 from fullrank.common.types import JSON, RunTerm
 from fullrank.config.toml import config_digest, to_toml, why_another_run
 from fullrank.config.tree import RunConfig
-from fullrank.rpc.addresses import withdraw
+from fullrank.rpc.addresses import is_elsewhere, place_of, withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.runs.record import METRICS
 from fullrank.runs.recovery import CHECKPOINTS, JOURNAL
+
+log = logging.getLogger(__name__)
 
 IDENTITY = "run.json"
 SECRET = "audit.key"
@@ -121,11 +124,31 @@ def hold(path: Path, config: RunConfig) -> RunDirectory:
             text = stored.read_text(encoding="utf-8") if stored.exists() else ""
             raise RunDirectoryInUse(f"{path} {why_another_run(text, config)}")
         run, term = str(facts.get("run", uuid.uuid4().hex)), int(facts.get("term", 0)) + 1
+        if (original := _original_of(path, facts)) is not None:
+            run, copied = uuid.uuid4().hex, run
+            log.warning("copied original=%s run=%s: this is run %s", original, copied, run)
         replace_text(path / "config.toml", to_toml(config))
         identity = {"format": FORMAT, "run": run, "term": term, "config_digest": digest}
+        identity |= place_of(path)
         replace_text(path / IDENTITY, json.dumps(identity, indent=2) + "\n")
         reach("term.raised")
         return RunDirectory(path=path, run=run, term=term, lock=lock.pop_all())
+
+
+def _original_of(path: Path, facts: JSON) -> str | None:
+    """The directory of which this one is a copy; None if it is the run's, perhaps moved.
+
+    A directory that was moved or restored is the same run, because nothing of it is left where it
+    was. A copy beside its original is another one: learners and replay must not mistake them.
+    """
+    if not is_elsewhere(path, facts):
+        return None
+    original = Path(str(facts.get("directory", "")))
+    try:
+        same = _facts(original / IDENTITY).get("run") == facts["run"]
+    except (OSError, ValueError, KeyError):
+        return None
+    return str(original) if same else None
 
 
 def _facts(path: Path) -> JSON:

@@ -2,15 +2,17 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 from tests.unit.services.controller.builders import make_config
 
-from fullrank.common.errors import RunDirectoryInUse, StaleTerm, VersionMismatch
+from fullrank.audit.draws import KEY_BYTES
+from fullrank.common.errors import CheckpointUnusable, RunDirectoryInUse, StaleTerm, VersionMismatch
 from fullrank.config import from_toml
 from fullrank.config.toml import config_digest
-from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.persistence.run_directory import SECRET, hold
 
 
 def test_the_term_rises_and_the_run_stays(tmp_path: Path) -> None:
@@ -102,3 +104,39 @@ def test_the_term_is_on_disk_before_the_directory_is_held(
 
 def _name_of(descriptor: int) -> str:
     return Path(f"/proc/self/fd/{descriptor}").readlink().name
+
+
+def test_a_copy_beside_its_original_is_another_run(tmp_path: Path) -> None:
+    original, copy = tmp_path / "original", tmp_path / "copy"
+    run = _held(original)
+    shutil.copytree(original, copy)
+    other = _held(copy)
+    assert other != run
+    assert _held(copy) == other
+    assert _held(original) == run
+
+
+def test_a_directory_that_was_moved_or_restored_is_the_same_run(tmp_path: Path) -> None:
+    original, moved, restored = (tmp_path / name for name in ("original", "moved", "restored"))
+    run = _held(original)
+    original.rename(moved)
+    assert _held(moved) == run
+    shutil.copytree(moved, restored)
+    shutil.rmtree(moved)
+    assert _held(restored) == run
+
+
+def test_the_key_of_audits_is_kept_and_its_owner_s_alone(tmp_path: Path) -> None:
+    directory = hold(tmp_path, make_config())
+    assert directory.secret == directory.secret
+    assert len(directory.secret) == KEY_BYTES
+    assert (tmp_path / SECRET).stat().st_mode & 0o777 == 0o600
+    (tmp_path / SECRET).write_text("nonsense")
+    with pytest.raises(CheckpointUnusable, match=r"audit\.key is damaged; remove it"):
+        _ = directory.secret
+
+
+def _held(path: Path) -> str:
+    directory = hold(path, make_config())
+    directory.lock.close()
+    return directory.run
