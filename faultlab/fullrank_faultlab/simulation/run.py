@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from fullrank.algorithms.base import layout_of
+from fullrank.audit.draws import KEY_BYTES
 from fullrank.common.durable import replace_text
 from fullrank.common.errors import FullrankError
 from fullrank.common.failpoints import Killed, arm
@@ -29,7 +30,7 @@ from fullrank.wiring import algorithm_of, environment_of, training_of
 from fullrank_controller.learners.servicer import ControllerServicer
 from fullrank_controller.membership.roster import Roster, expel_silent
 from fullrank_controller.persistence.restore import restore
-from fullrank_controller.persistence.run_directory import hold
+from fullrank_controller.persistence.run_directory import SECRET, hold
 from fullrank_controller.prometheus import Totals
 from fullrank_controller.rounds.disputes import RolledBack
 from fullrank_controller.term import Term, begin, make_network_driver, open_journal
@@ -160,6 +161,8 @@ class SimulatedRun:
         self._controllers: list[SimulatedController] = []
         self._permanent: set[asyncio.Task[None]] = set()
         replace_text(run_dir / "run.json", json.dumps({"run": "simulation"}))
+        draws = stream(config.seed, "audit_key")  # a schedule is its seed, audits included
+        replace_text(run_dir / SECRET, f"{draws.bytes(KEY_BYTES).hex()}\n")
 
     async def play(self) -> str:
         """Simulate until the run is finished; returns the digest of its parameters."""
