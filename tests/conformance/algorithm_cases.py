@@ -56,14 +56,21 @@ READABLE = "maddpg by autograd"
 WITHOUT_MEMORY = "vdn without memory"
 """A team for whose network there is no hand-written kernel."""
 
+PARTS = "maddpg of three parts"
+"""Units are micro-batches of an agent; 100 transitions are not divisible by three."""
+READABLE_PARTS = "maddpg of three parts by autograd"
+
 VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     READABLE: ("maddpg", {"hidden_layers": 1}),
     WITHOUT_MEMORY: ("vdn", {"recurrent": False}),
+    PARTS: ("maddpg", {"micro_batches": 3}),
+    READABLE_PARTS: ("maddpg", {"micro_batches": 3, "hidden_layers": 1}),
+    "mfac of four parts": ("mfac", {"micro_batches": 4}),
     "qmix of one unit": ("qmix", {"micro_batches": 1}),
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
-COSTLY = {"qmix of eight units"}
+COSTLY = {"qmix of eight units", "mfac of four parts"}
 """Cases for ``make test-all`` alone."""
 
 MOST_EPISODES = 23
@@ -81,7 +88,7 @@ def cases(wanted: Callable[[str], bool] = lambda _: True) -> list[Any]:
 
 def by_autograd(name: str) -> bool:
     """Return whether the algorithm's updates are computed by autograd."""
-    return name in (READABLE, WITHOUT_MEMORY)
+    return name in (READABLE, READABLE_PARTS, WITHOUT_MEMORY)
 
 
 def learns_values(name: str) -> bool:

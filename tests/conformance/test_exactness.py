@@ -133,6 +133,30 @@ def test_the_number_of_learners_changes_nothing(learners: int) -> None:
     assert run.parameter_digest() == reference("three_alike", 1)[1]
 
 
+@pytest.mark.parametrize(
+    ("parts", "name", "learners"),
+    [
+        (2, "fractional", 4),
+        (2, "mds", 8),
+        (3, "cyclic", 3),
+        (3, "fractional", 6),
+        (4, "uncoded", 5),
+        (4, "cyclic", 6),
+    ],
+)
+def test_micro_batches_commit_the_bits_of_the_centralised_run(
+    parts: int, name: str, learners: int
+) -> None:
+    """Two alike agents and an adversary, and 37 transitions, which no number here divides."""
+    late = {"stragglers__name": "fixed_k", "stragglers__k": 1} if name != "uncoded" else {}
+    options = {"algorithm__micro_batches": parts, "learners": learners, "code__name": name, **late}
+    run = LocalRun(config("two_sides", 0, **options), independent_learners=True)
+    alone = LocalRun(config("two_sides", 0, **options), coded=False)
+    assert all(iteration.exact for iteration in run)
+    alone.train()
+    assert run.parameter_digest() == alone.parameter_digest() != reference("two_sides", 0)[1]
+
+
 def test_runs_whose_target_is_a_sum_commit_the_centralised_bits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

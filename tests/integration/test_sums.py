@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.fakes import Fault
-from tests.integration.cluster import SUM, Cluster, centralised, tiny
+from tests.integration.cluster import SUM, Cluster, centralised, resolved, tiny
 from tests.registries import shipped
 
 from fullrank.codes import Code, codes
@@ -17,6 +17,7 @@ from fullrank.planning.planned_run import observation_of
 from fullrank.planning.simulation import play
 from fullrank.runs.record import IterationRecord
 from fullrank.stragglers import FixedK
+from fullrank.wiring import training_of
 from fullrank_controller.membership import auto_code
 
 pytestmark = pytest.mark.integration
@@ -39,6 +40,37 @@ async def test_every_code_commits_the_bits_of_the_centralised_run(
         await cluster.train()
     assert cluster.outcome() == centralised(cluster.config)
     assert all(record.exact for record in cluster.records())
+
+
+@pytest.mark.parametrize(
+    ("code", "learners"),
+    [
+        pytest.param("fractional", 4, marks=pytest.mark.smoke),
+        ("cyclic", 5),
+        pytest.param("mds", 8, marks=pytest.mark.thorough),
+    ],
+)
+async def test_micro_batches_of_agents_commit_the_bits_of_the_centralised_run(
+    tmp_path: Path, code: str, learners: int
+) -> None:
+    """Parts of 6, 5 and 5 transitions; audits compute units again, from their own transitions."""
+    parts = ("algorithm.micro_batches=3", f"code.name={code}", f"learners={learners}")
+    async with Cluster(tmp_path, resolved(*parts, *LATE, "audit.every=2")) as cluster:
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
+    assert all(record.exact for record in cluster.records())
+
+
+async def test_learners_fetch_the_transitions_of_their_parts_alone(tmp_path: Path) -> None:
+    parts = ("algorithm.micro_batches=3", "environment.agents=1", "code.name=uncoded", "learners=3")
+    async with Cluster(tmp_path, resolved(*parts)) as cluster:
+        cluster.replay()
+        cluster.controller()
+        cluster.learners(3)
+        status = await cluster.finished()
+    row_bytes = 4 * training_of(cluster.config).problem.row_size
+    assert sorted(each.batch_bytes // row_bytes for each in status.learners) == [5, 5, 6]
+    assert cluster.outcome() == centralised(cluster.config)
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,13 @@ from fullrank.algorithms.autograd import (
 from fullrank.algorithms.base import EnvironmentSpec
 from fullrank.algorithms.draws import Draws
 from fullrank.algorithms.optimiser import AdamOptimiser
+from fullrank.algorithms.parts import AgentGradients, PartGradients, Parts
 from fullrank.algorithms.problem import DataMode, Problem, Section, Unit
-from fullrank.algorithms.roles import Algorithm
+from fullrank.algorithms.roles import Algorithm, Gradients
 from fullrank.common.errors import ConfigError
 from fullrank.networks.adam import Adam
 from fullrank.networks.fused.gradients import LossWeights
-from fullrank.networks.modules import flat_size
+from fullrank.networks.modules import flat_size, views
 from fullrank.networks.parameters import GroupedParameters, ParameterGroup, roles
 
 
@@ -86,6 +87,10 @@ class ActorCritic(Hyperparameters, ABC):
         every = range(len(environment.agents))
         return [(role, k) for role in roles(self.networks(environment, agent)) for k in every]
 
+    def parts(self) -> Parts | None:
+        """Return the parts of a minibatch that are units; by default None, a unit is an agent."""
+        return None
+
     def data_mode(self) -> DataMode:
         """Return the origin of the transitions, by default one minibatch for all units."""
         return DataMode(batch_size=self.batch_size)
@@ -98,7 +103,7 @@ class ActorCritic(Hyperparameters, ABC):
             reads = [self.reads(environment, agent) for agent in every]
         sizes = [{role: flat_size(net) for role, net in by_role.items()} for by_role in networks]
         ids = {pair: id_ for id_, pair in enumerate(sections_of(networks[0], len(networks)))}
-        return Problem(
+        problem = Problem(
             units=tuple(map(Unit, every)),
             unit_sizes=tuple(sum(by_role.values()) for by_role in sizes),
             sections=tuple(
@@ -112,6 +117,8 @@ class ActorCritic(Hyperparameters, ABC):
             data=self.data_mode(),
             masked=environment.masked,
         )
+        parts = self.parts()
+        return problem if parts is None else parts.split(problem)
 
     def make(self, environment: EnvironmentSpec, *, seed: int, device: str) -> Algorithm:
         """Build all four roles on modules and autograd."""
@@ -126,10 +133,15 @@ class ActorCritic(Hyperparameters, ABC):
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=gradients,
-            optimiser=self.optimiser(parameters),
+            gradients=self.by_part(gradients, environment),
+            optimiser=self.optimiser(environment, parameters),
             actor=actor,
         )
+
+    def by_part(self, gradients: AgentGradients, environment: EnvironmentSpec) -> Gradients:
+        """Return the learner's role: the given one, or the same over parts of the minibatch."""
+        parts, alive = self.parts(), environment.layout.alive
+        return gradients if parts is None else PartGradients(gradients, parts, alive=alive)
 
     def autograd(
         self,
@@ -140,13 +152,15 @@ class ActorCritic(Hyperparameters, ABC):
         device: torch.device,
         batch_of: BatchOf | None = None,
     ) -> AutogradGradients:
-        """Build the learner's role from the losses."""
+        """Build gradients of the losses, of a whole minibatch or of its parts."""
+        parts = self.parts()
+        weight = None if parts is None else parts.weight
         return AutogradGradients(
             self.losses,
             nets,
-            batch_of or shared_batches(environment, device),
+            batch_of or shared_batches(environment, device, weight=weight),
             environment.agents,
-            clip_norm=self.clip_norm if self.data_mode().exact else None,
+            clip_norm=self.clip_norm if self.data_mode().exact and parts is None else None,
             keyed_by_row=not self.data_mode().exact,
             seed=seed,
             device=device,
@@ -160,14 +174,43 @@ class ActorCritic(Hyperparameters, ABC):
         return GroupedParameters(groups, pairs)
 
     def optimiser(
-        self,
-        parameters: GroupedParameters,
-        *,
-        clip: Callable[[ParameterGroup, Tensor], None] | None = None,
+        self, environment: EnvironmentSpec, parameters: GroupedParameters
     ) -> AdamOptimiser:
-        """Build the optimiser: Adam with Polyak-averaged targets."""
-        adam = Adam(learning_rate=self.learning_rate, target_rate=self.target_rate)
-        return AdamOptimiser(parameters, adam, clip=clip)
+        """Build the optimiser: Adam with Polyak-averaged targets.
+
+        It clips where learners cannot: what they send is summed, or drawn by each.
+        """
+        weighted = self.parts() is not None
+        return AdamOptimiser(
+            parameters,
+            Adam(learning_rate=self.learning_rate, target_rate=self.target_rate),
+            clip=self.clip_of(environment) if weighted or not self.data_mode().exact else None,
+            weighted=weighted,
+        )
+
+    def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:
+        """Return a function that clips a group's gradients variable by variable, in place."""
+        with torch.device("meta"):
+            networks = [self.networks(environment, k) for k in range(len(environment.agents))]
+
+        def clip(group: ParameterGroup, gradients: Tensor) -> None:
+            for gradient in gradients:
+                for role, network in networks[group.agents[0]].items():
+                    for _, variable in views(network, gradient[group.networks[role]]):
+                        clip_to(
+                            self.clip_norm, variable.view(-1) if variable.dim() < 1 else variable
+                        )
+
+        return clip
+
+
+def clip_to(norm: float, variable: Tensor) -> None:
+    """Scale a gradient in place by min(1, norm / its length), with bits that threads do not change.
+
+    A reduction to one number is split among threads; one along rows is not.
+    """
+    by_row = torch.linalg.vector_norm(variable.reshape(len(variable), -1), dim=1)
+    variable.mul_(norm / torch.linalg.vector_norm(by_row).clamp_min(norm))
 
 
 def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, int]]:
@@ -175,13 +218,14 @@ def sections_of(networks: Mapping[str, object], agents: int) -> list[tuple[str, 
     return [(role, agent) for role in roles(networks) for agent in range(agents)]
 
 
-def loss_weights(config: Hyperparameters) -> LossWeights:
-    """Return the hyperparameters of the hand-written updates."""
+def loss_weights(config: Hyperparameters, parts: Parts | None = None) -> LossWeights:
+    """Return the hyperparameters of the hand-written updates, of a minibatch or of its parts."""
     return LossWeights(
-        batch_size=config.batch_size,
+        batch_size=config.batch_size if parts is None else len(parts.ranges[-1]),
         discount=config.discount,
-        clip_norm=config.clip_norm,
+        clip_norm=config.clip_norm if parts is None else None,
         logit_penalty=config.logit_penalty,
+        transition=None if parts is None else parts.weight,
     )
 
 

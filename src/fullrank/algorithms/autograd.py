@@ -89,11 +89,15 @@ class Networks:
         return self._modules[role]
 
 
-def shared_batches(environment: EnvironmentSpec, device: torch.device) -> BatchOf:
-    """Supply the minibatch from replay, the same for every unit."""
+def shared_batches(
+    environment: EnvironmentSpec, device: torch.device, *, weight: float | None = None
+) -> BatchOf:
+    """Supply the minibatch from replay, the same for every unit; ``weight`` as in Transitions."""
 
     def load(rows: FloatArray) -> Callable[[UnitIndex, tuple[int, ...]], Transitions]:
-        batch = Transitions(rows, environment.agents, masked=environment.masked, device=device)
+        batch = Transitions(
+            rows, environment.agents, masked=environment.masked, device=device, weight=weight
+        )
         return lambda unit, key: batch
 
     return load
@@ -140,13 +144,24 @@ class AutogradGradients:
     ) -> Iterator[tuple[UnitIndex, FloatArray]]:
         """Compute u_i for each requested unit, one after another; see ``Gradients.compute``."""
         key = (iteration,) if row is None or not self._keyed_by_row else (iteration, row)
+        return self.keyed(batch, units, key=key, check_cancelled=check_cancelled)
+
+    def keyed(
+        self,
+        batch: FloatArray,
+        agents: Sequence[int],
+        *,
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Compute the agents' gradients with draws keyed by ``key`` and agent."""
         batch_of = self._batch_of(batch)
         draws = Draws(self._agents, seed=self._seed, key=key, device=self._device)
-        for unit in units:
+        for agent in agents:
             check_cancelled()
-            data = batch_of(unit, key)
+            data = batch_of(agent, key)
             check_cancelled()
-            yield unit, self._update(unit, data, draws)
+            yield agent, self._update(agent, data, draws)
 
     def _update(self, agent: int, batch: Any, draws: Draws) -> FloatArray:
         """Compute [gradient of each network's loss], clipped variable by variable, snapped."""

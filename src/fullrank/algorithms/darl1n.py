@@ -62,9 +62,6 @@ from fullrank.networks.parameters import ParameterGroup
 
 WAYS: dict[str, MakeSamples] = {"resets": from_resets, "episodes": from_episodes}
 
-UNCLIPPED = float(np.finfo(np.float32).max)
-"""Norm above that of any gradient, so that clipping changes nothing."""
-
 
 @register("darl1n")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,14 +134,14 @@ class DARL1N(ActorCritic):
         independent = self.data == "independent"
         weights = loss_weights(self)
         if independent:
-            weights = replace(weights, clip_norm=UNCLIPPED)
+            weights = replace(weights, clip_norm=None)
         gradients = FusedDARL1N(group, sampler, weights, seed=seed, keyed_by_row=independent)
         parameters = self.parameters(environment, [group])
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
             gradients=gradients,
-            optimiser=self.optimiser(parameters, clip=self._clip if independent else None),
+            optimiser=self.optimiser(environment, parameters),
             actor=FusedActor([group], group.layout, kernel=gradients.kernel, seed=seed),
         )
 
@@ -188,11 +185,16 @@ class DARL1N(ActorCritic):
             local, WAYS[self.samples], group, batch_size=self.batch_size, seed=seed
         )
 
-    def _clip(self, group: ParameterGroup, gradient: Tensor) -> None:
-        """Clip decoded gradients variable by variable, in place."""
-        assert isinstance(group, NetworkGroup)
-        views = [layer.parts(gradient) for layer in (*group.critic.layers, *group.policy.layers)]
-        Clipper(views, views, norm=self.clip_norm).clip()
+    def clip_of(self, environment: EnvironmentSpec) -> Callable[[ParameterGroup, Tensor], None]:
+        """Return a function that clips decoded gradients variable by variable, in place."""
+
+        def clip(group: ParameterGroup, gradient: Tensor) -> None:
+            assert isinstance(group, NetworkGroup)
+            layers = (*group.critic.layers, *group.policy.layers)
+            views = [layer.parts(gradient) for layer in layers]
+            Clipper(views, views, norm=self.clip_norm).clip()
+
+        return clip
 
 
 class NeighbourTransitions:

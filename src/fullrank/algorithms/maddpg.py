@@ -35,6 +35,7 @@ from fullrank.algorithms.actor_critic import ActorCritic, device_of, loss_weight
 from fullrank.algorithms.autograd import Networks
 from fullrank.algorithms.base import EnvironmentSpec, register
 from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.parts import Parts
 from fullrank.algorithms.roles import Algorithm
 from fullrank.algorithms.transitions import Transitions
 from fullrank.common.errors import ConfigError
@@ -70,6 +71,9 @@ class MADDPG(ActorCritic):
     unless the environment offers masks of actions."""
     ddpg_sides: tuple[str, ...] = ()
     """Sides whose critics see only their own agent's observation and action."""
+    micro_batches: int = 1
+    """G, number of parts of the minibatch, each of which is a unit for each agent. With one, a unit
+    is an agent, clipped by learners; with more, the sums of the parts are clipped."""
 
     critic_input: ClassVar[CriticInput] = CriticInput.CENTRALISED
     """Kind of the critics' input on all other sides."""
@@ -78,6 +82,14 @@ class MADDPG(ActorCritic):
         ActorCritic.__post_init__(self)
         if self.hidden_layers < 1:
             raise ConfigError("algorithm.hidden_layers must be at least 1")
+        if not 1 <= self.micro_batches <= self.batch_size:
+            raise ConfigError(
+                f"algorithm.micro_batches must lie between 1 and batch_size = {self.batch_size}"
+            )
+
+    def parts(self) -> Parts | None:
+        """Return the micro-batches, if there are several."""
+        return Parts(self.batch_size, self.micro_batches) if self.micro_batches > 1 else None
 
     def networks(self, environment: EnvironmentSpec, agent: int) -> Mapping[str, nn.Module]:
         """Build the critic Q_i and the policy pi_i, both perceptrons."""
@@ -175,13 +187,13 @@ class MADDPG(ActorCritic):
             device=device_of(device),
             seed=seed,
         )
-        gradients = FusedMADDPG(groups, layout, loss_weights(self), seed=seed)
+        gradients = FusedMADDPG(groups, layout, loss_weights(self, self.parts()), seed=seed)
         parameters = self.parameters(environment, groups)
         return Algorithm(
             problem=self.problem(environment),
             parameters=parameters,
-            gradients=gradients,
-            optimiser=self.optimiser(parameters),
+            gradients=self.by_part(gradients, environment),
+            optimiser=self.optimiser(environment, parameters),
             actor=FusedActor(groups, layout, kernel=gradients.kernel, seed=seed),
         )
 

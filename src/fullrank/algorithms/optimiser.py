@@ -1,6 +1,6 @@
 """Optimisers of parameters by group: for agents' own networks, and for networks of all agents."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from fullrank.algorithms.learner_statistics import statistics_of
+from fullrank.algorithms.parts import means
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.types import FloatArray
 from fullrank.networks.adam import Adam
@@ -61,6 +62,7 @@ class AdamOptimiser(GroupedOptimiser):
         parameters: Parameters of all agents, updated in place.
         adam: Hyperparameters.
         clip: Clips a group's decoded gradients in place; None if learners clip.
+        weighted: True if the targets are sums, each followed by its weight; see ``means``.
     """
 
     def __init__(
@@ -69,25 +71,54 @@ class AdamOptimiser(GroupedOptimiser):
         adam: Adam,
         *,
         clip: Callable[[ParameterGroup, Tensor], None] | None = None,
+        weighted: bool = False,
     ) -> None:
         super().__init__(parameters)
-        self._adam, self._clip = adam, clip
+        self._adam, self._clip, self._weighted = adam, clip, weighted
 
     def step(self, targets: FloatArray) -> Mapping[str, float]:
-        """Apply Adam to every online row, then move the targets; equal input gives equal bits."""
-        self._steps += 1
-        gradients = torch.from_numpy(np.require(targets, requirements="W"))
-        with torch.inference_mode():
-            for group in self._parameters.groups:
-                whole = len(group.agents) == len(gradients)
-                gradient = gradients if whole else gradients[[*group.agents]]
-                gradient = gradient[:, : group.size]
-                if self._clip is not None:
-                    gradient = gradient.clone()
-                    self._clip(group, gradient)
-                group.rows.step(gradient, self._adam, count=self._steps)
-                group.pull()
+        """Apply Adam to every online row, then move the targets; equal input gives equal bits.
+
+        Raises:
+            GradientTooLarge: A sum is not exact; no parameter is changed.
+        """
+        self.step_of(targets, range(len(self._parameters.place)))
         return {}
+
+    def step_of(self, targets: FloatArray, agents: range) -> None:
+        """Apply the targets of some agents to their networks, as ``step`` does those of all."""
+        decoded = torch.from_numpy(np.require(targets, requirements="W"))
+        with torch.inference_mode():
+            owners = [*self._parameters.rows_of(agents)]
+            gradients = [self._gradient(group, rows, decoded, agents) for group, rows in owners]
+            self._steps += 1
+            for (group, rows), gradient in zip(owners, gradients, strict=True):
+                group.rows.part(rows).step(gradient, self._adam, count=self._steps)
+                group.pull()
+
+    def _gradient(
+        self, group: ParameterGroup, rows: slice, decoded: Tensor, agents: range
+    ) -> Tensor:
+        """Return the gradients of rows of a group from the decoded targets, clipped."""
+        owners = group.agents[rows]
+        whole = len(owners) == len(decoded)
+        own = decoded if whole else decoded[[agent - agents.start for agent in owners]]
+        if self._weighted:
+            gradient = means(own, size=group.size, agents=owners)
+        else:
+            gradient = own[:, : group.size]
+        if self._clip is not None:
+            gradient = gradient.clone()
+            self._clip(group, gradient)
+        return gradient
+
+    def follow(self, agents: range, roles: Sequence[str]) -> None:
+        """Move the targets of agents whose networks were stepped elsewhere, with the same bits."""
+        for group, rows in self._parameters.rows_of(agents):
+            columns = [group.networks[role] for role in roles]
+            reach = slice(min(c.start for c in columns), max(c.stop for c in columns))
+            group.rows.part(rows).follow(self._adam, reach, size=group.size)
+            group.pull()
 
 
 class SumOptimiser(GroupedOptimiser):

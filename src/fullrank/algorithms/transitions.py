@@ -19,6 +19,7 @@ class Transitions:
         agents: Specifications of all agents.
         masked: True if the rows hold the masks of available actions.
         device: Device of the tensors.
+        weight: Weight of a transition in which an agent acted; None: 1 / their number.
 
     Attributes:
         agents: Specifications of all agents.
@@ -31,8 +32,8 @@ class Transitions:
         reward: Reward of each agent, shape (B,).
         continues: 0 where the agent reached a terminal state, else 1, shape (B,).
         acts_next: 1 where the agent acted and continues, else 0, shape (B,).
-        weight: 1 / number of transitions in which the agent acted; 0 where it did not act. A mean
-            over transitions is the sum of weighted terms.
+        weight: Weight of each transition, 0 where the agent did not act, shape (B,). A mean over
+            transitions is the sum of weighted terms.
     """
 
     def __init__(
@@ -42,6 +43,7 @@ class Transitions:
         *,
         masked: bool = False,
         device: torch.device,
+        weight: float | None = None,
     ) -> None:
         self.agents, layout = agents, layout_of(agents, masked=masked)
         rows = np.require(rows, requirements="W")
@@ -63,7 +65,8 @@ class Transitions:
         self.reward = batch[:, layout.reward].unbind(1)
         self.continues = continues.unbind(1)
         self.acts_next = (acted * continues).unbind(1)
-        self.weight = (acted / acted.sum(0).clamp_min(1.0)).unbind(1)
+        each = acted / acted.sum(0).clamp_min(1.0) if weight is None else acted * weight
+        self.weight = each.unbind(1)
 
 
 def _choices(mask: Tensor) -> Tensor:

@@ -142,6 +142,10 @@ class Corrupted(FullrankError):
     exit_code = 10
 
 
+class GradientTooLarge(FullrankError):
+    """A gradient has entries whose sums are not exact."""
+
+
 class OutOfRange(FullrankError):
     """A replay position has not been written yet or was evicted."""
 

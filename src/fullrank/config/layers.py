@@ -77,17 +77,21 @@ class Resolved:
     def units(self) -> tuple[int, Matrix | None]:
         """Return M, and the target T that a code has to recover; None for every unit.
 
-        The algorithms of ``PER_AGENT``, whose import takes seconds, are not asked; the environment
-        is made as for ``agents`` or ``problem``.
+        The algorithms of ``PER_AGENT``, whose import takes seconds, are not asked unless they are
+        to have micro-batches; the environment is made as for ``agents`` or ``problem``.
 
         Raises:
             ConfigError: The table [algorithm] is wrong, or the algorithm does not fit.
             EnvironmentFailed: The environment cannot be made.
         """
-        if self.config.algorithm.name in PER_AGENT:
+        if self._per_agent():
             return self.agents(), None
         problem = self.problem()
         return len(problem.units), problem.target
+
+    def _per_agent(self) -> bool:
+        settings = self.config.algorithm
+        return settings.name in PER_AGENT and settings.params.get("micro_batches", 1) == 1
 
     def with_environment(self) -> "Resolved":
         """Return the same with facts about the environment and its number of agents.
@@ -130,7 +134,7 @@ class Resolved:
 
     def _with_learners(self) -> "Resolved":
         config = self.config
-        counts = config.algorithm.name in PER_AGENT and config.environment.agents
+        counts = self._per_agent() and config.environment.agents
         asked = self if counts else replace(self, environment=self._asked())
         units, target = asked.units()
         learners = learners_of(config, units=units, target=target)

@@ -48,6 +48,23 @@ class Rows:
                 block = (unit, slice(start, min(start + BLOCK, size)))
                 self._step(gradient[block], adam, steps, block)
 
+    def part(self, rows: slice) -> "Rows":
+        """View some units."""
+        return Rows(
+            self.online[rows], self.target[rows], self.moment[rows], self.second_moment[rows]
+        )
+
+    def follow(self, adam: Adam, columns: slice, *, size: int) -> None:
+        """Move ``target`` towards ``online`` in some columns, with the bits of ``step``.
+
+        The bits of an entry may depend on its place in a block, so whole blocks are moved.
+        """
+        for start in range(0, size, BLOCK):
+            stop = min(start + BLOCK, size)
+            if start < columns.stop and columns.start < stop:
+                for target, online in zip(self.target, self.online, strict=True):
+                    target[start:stop].lerp_(online[start:stop], adam.target_rate)
+
     def _step(self, gradient: Tensor, adam: Adam, steps: Tensor, block: tuple[int, slice]) -> None:
         online = self.online[block]
         torch._fused_adam_(

@@ -106,6 +106,19 @@ class GroupedParameters:
         for group in self.groups:
             group.push()
 
+    def rows_of(self, agents: range) -> Iterator[tuple[ParameterGroup, slice]]:
+        """Yield each group with some of these agents, and their rows in it, one after another."""
+        for group in self.groups:
+            rows = [row for row, agent in enumerate(group.agents) if agent in agents]
+            if rows:
+                yield group, slice(rows[0], rows[-1] + 1)
+
+    def online(self, agents: range, roles: Sequence[str]) -> Iterator[Tensor]:
+        """Yield these agents' networks of each role on the device, group by group."""
+        for group, rows in self.rows_of(agents):
+            for role in roles:
+                yield group.rows.online[rows, group.networks[role]]
+
     def parts(self) -> Iterator[tuple[str, Tensor]]:
         """Yield the networks, targets and moments of each agent, named ``role/agent``."""
         for agent, (group, row) in self.place.items():

@@ -1,13 +1,14 @@
 """The targets of an iteration, computed in one process from every unit, without a code."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from fullrank.algorithms import Gradients, Problem
 from fullrank.codes.targets import target_sizes
-from fullrank.common.types import FloatArray
+from fullrank.common.types import FloatArray, Matrix, UnitIndex
+from fullrank.common.updates import add_scaled
 from fullrank.rounds.reports import reporter_of
 from fullrank.rounds.verification import digests_of
 
@@ -22,6 +23,8 @@ class Targets:
     """Digest of each target."""
     reports: tuple[bytes, ...]
     """Report of each unit, as a learner makes it."""
+    error_bound: float = 0.0
+    """Largest possible error of an entry; 0 when exact."""
 
 
 class Centralised:
@@ -55,16 +58,46 @@ class Centralised:
             Cancelled: ``check_cancelled`` raised it.
         """
         problem = self._problem
-        units = range(len(problem.units))
-        updates = np.zeros((len(units), problem.vector_size), np.float32)
-        reports = [b""] * len(units)
+        units, target = range(len(problem.units)), problem.target
+        sums, by_unit = self.sums(
+            batch,
+            units,
+            targets=range(len(units) if target is None else len(target)),
+            iteration=iteration,
+            check_cancelled=check_cancelled,
+        )
+        reports = tuple(by_unit[unit] for unit in units)
+        updates = sums.astype(np.float32, copy=False)
+        if target is None:
+            return Targets(updates=updates, digests=reports, reports=reports)
+        sizes = target_sizes(target, problem.unit_sizes)
+        return Targets(updates=updates, digests=digests_of(updates, sizes), reports=reports)
+
+    def sums(
+        self,
+        batch: FloatArray,
+        units: Sequence[UnitIndex],
+        *,
+        targets: range,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> tuple[FloatArray | Matrix, Mapping[UnitIndex, bytes]]:
+        """Compute what some units add to some targets, exactly, so in any order.
+
+        Returns:
+            Sums, shape (targets, P), float32 where targets are units and else float64; the report
+            of each unit.
+        """
+        target, reports = self._problem.target, dict[UnitIndex, bytes]()
+        kind = np.float32 if target is None else np.float64
+        sums = np.zeros((len(targets), self._problem.vector_size), kind)
         for unit, update in self._gradients.compute(
             batch, units, iteration=iteration, check_cancelled=check_cancelled
         ):
-            updates[unit, : len(update)] = update
             reports[unit] = self._report_of(update)
-        if problem.target is None:
-            return Targets(updates=updates, digests=tuple(reports), reports=tuple(reports))
-        sums = (problem.target @ updates.astype(np.float64) + 0.0).astype(np.float32)
-        sizes = target_sizes(problem.target, problem.unit_sizes)
-        return Targets(updates=sums, digests=digests_of(sums, sizes), reports=tuple(reports))
+            if target is None:
+                sums[unit - targets.start, : len(update)] = update
+                continue
+            for row in np.flatnonzero(target[targets.start : targets.stop, unit]):
+                add_scaled(sums[row], target[targets.start + row, unit], update)
+        return sums, reports

@@ -3,6 +3,7 @@
 import warnings
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from fullrank.codes import codes, make_code
@@ -41,6 +42,15 @@ def test_learners_follow_the_units_of_an_algorithm_that_divides_its_work_otherwi
     assert resolved.config.learners == 5
     assert resolved.origin["learners"] == "default: cyclic with 4 units"
     assert load(overrides=[*battle, "algorithm.micro_batches=6"]).size().config.learners == 7
+
+
+def test_learners_follow_the_micro_batches_of_agents() -> None:
+    few = load(overrides=["algorithm.micro_batches=2", "environment.agents=3"]).size()
+    assert few.origin["learners"] == "default: cyclic with 6 units"
+    units, target = few.units()
+    assert units == 6
+    assert target is not None
+    assert np.array_equal(target, sums_of_groups(3, 2))
 
 
 @pytest.mark.parametrize(

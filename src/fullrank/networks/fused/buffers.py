@@ -31,7 +31,9 @@ class Buffers:
         clipper: Clips the gradients of all layers into ``gradient``.
     """
 
-    def __init__(self, group: NetworkGroup, *, units: int, columns: int, clip_norm: float) -> None:
+    def __init__(
+        self, group: NetworkGroup, *, units: int, columns: int, clip_norm: float | None
+    ) -> None:
         device = group.rows.online.device
         hidden, actions = group.critic.hidden, group.policy.outputs
         self.first, second, below = (

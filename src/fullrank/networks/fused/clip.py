@@ -24,12 +24,14 @@ class Clipper:
     Args:
         layers: Gradient of each layer.
         out: Buffers for the clipped gradients, of the same shapes.
-        norm: Maximum L2 norm of each variable.
+        norm: Maximum L2 norm of each variable; None: gradients are copied as they are.
     """
 
-    def __init__(self, layers: Sequence[Linear], out: Sequence[Linear], *, norm: float) -> None:
+    def __init__(
+        self, layers: Sequence[Linear], out: Sequence[Linear], *, norm: float | None
+    ) -> None:
         units, device = len(layers[0].weight), layers[0].weight.device
-        self._norm = torch.tensor(norm, device=device)
+        self._norm = None if norm is None else torch.tensor(norm, device=device)
         self._lengths = torch.empty(units, 2 * len(layers), device=device)
         self._layers: list[_Layer] = []
         self._products: list[tuple[Tensor, Tensor, Tensor]] = []
@@ -42,11 +44,15 @@ class Clipper:
             self._products.append((layer.bias, scale[:, 1], target.bias))
 
     def clip(self) -> None:
-        """Scale every variable by min(1, norm / its length).
+        """Scale every variable by min(1, norm / its length), into ``out``.
 
         Lengths are computed in two steps, along rows and then across them: the reduction of a
         whole matrix to one number is split among threads, which changes its bits.
         """
+        if self._norm is None:
+            for variable, _, out in self._products:
+                out.copy_(variable)
+            return
         for layer in self._layers:
             torch.linalg.vector_norm(layer.weight, dim=2, out=layer.by_row[:, 0])
             layer.by_row[:, 1] = layer.bias

@@ -25,9 +25,13 @@ class LossWeights:
     """Hyperparameters of the losses."""
 
     batch_size: int
+    """Number of transitions in a call, or the least number if calls differ."""
     discount: float
-    clip_norm: float
+    clip_norm: float | None
+    """L2 norm to which each variable's gradient is clipped; None: no clipping here."""
     logit_penalty: float
+    transition: float | None = None
+    """Weight of a transition in which the agent acted; None: 1 / their number."""
 
 
 class FusedGradients:

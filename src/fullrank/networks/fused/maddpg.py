@@ -44,7 +44,7 @@ class FusedMADDPG(FusedGradients):
             if group.critic_input is CriticInput.LOCAL
             for agent in group.agents
         }
-        self._minibatch: Minibatch | None = None
+        self._minibatches: dict[int, Minibatch] = {}
 
     def _asked(self, units: Collection[UnitIndex]) -> Collection[UnitIndex]:
         """Return the agents whose target actions the updates read: all, or the own one in DDPG."""
@@ -63,33 +63,49 @@ class FusedMADDPG(FusedGradients):
 
         Only one call may be active: a newer call reuses the buffers of an older one.
         """
+        return self.keyed(batch, units, key=(iteration,), check_cancelled=check_cancelled)
+
+    def keyed(
+        self,
+        batch: FloatArray,
+        agents: Sequence[int],
+        *,
+        key: tuple[int, ...],
+        check_cancelled: Callable[[], None],
+    ) -> Iterator[tuple[int, FloatArray]]:
+        """Compute the agents' gradients with draws keyed by ``key`` and agent; see ``compute``."""
         with self.kernel.active():
             data = self._load(batch)
-            self._target_actions(self._asked(units), data, iteration, check_cancelled)
+            self._target_actions(self._asked(agents), data, key, check_cancelled)
         for group, batches in zip(self._groups, self._batches, strict=True):
             row_of = {agent: row for row, agent in enumerate(group.agents)}
-            wanted = [row_of[agent] for agent in units if agent in row_of]
+            wanted = [row_of[agent] for agent in agents if agent in row_of]
             for rows in batches.split(wanted, data.columns):
                 with self.kernel.active():
                     unit_batch = batches.take(rows, data.columns)
-                    gradient = self._gradient(unit_batch, data, iteration, check_cancelled)
+                    gradient = self._gradient(unit_batch, data, key, check_cancelled)
                 distinct = list(dict.fromkeys(unit_batch.agents))
                 for agent, update in zip(distinct, gradient.cpu().numpy(), strict=False):
                     yield agent, snapped(update[: group.size])
 
     def _load(self, batch: FloatArray) -> Minibatch:
-        if self._minibatch is None or self._minibatch.size != len(batch):
-            self._minibatch = Minibatch(
-                self._layout, size=len(batch), hidden=self._hidden, device=self._device
+        minibatch = self._minibatches.get(len(batch))
+        if minibatch is None:
+            minibatch = self._minibatches[len(batch)] = Minibatch(
+                self._layout,
+                size=len(batch),
+                hidden=self._hidden,
+                device=self._device,
+                transition=self._weights.transition,
             )
-        self._minibatch.load(batch)
-        return self._minibatch
+        minibatch.load(batch)
+        return minibatch
 
     def _target_actions(
         self,
         agents: Collection[UnitIndex],
         data: Minibatch,
-        iteration: int,
+        key: tuple[int, ...],
         check_cancelled: Callable[[], None],
     ) -> None:
         """Write the agents' target actions into the joint input of the target critics."""
@@ -99,7 +115,7 @@ class FusedMADDPG(FusedGradients):
                 check_cancelled()
                 unit_batch = batches.take(rows, data.columns)
                 noise = self._noise(
-                    unit_batch, "target_action", iteration, size=data.size, width=data.width
+                    unit_batch, "target_action", *key, size=data.size, width=data.width
                 )
                 buffers = unit_batch.buffers
                 unit_batch.prepare_targets()
@@ -118,13 +134,11 @@ class FusedMADDPG(FusedGradients):
         self,
         unit_batch: UnitBatch,
         data: Minibatch,
-        iteration: int,
+        key: tuple[int, ...],
         check_cancelled: Callable[[], None],
     ) -> Tensor:
         """Compute rows [critic gradient; policy gradient], clipped variable by variable."""
-        noise = self._noise(
-            unit_batch, "policy_action", iteration, size=data.size, width=data.width
-        )
+        noise = self._noise(unit_batch, "policy_action", *key, size=data.size, width=data.width)
         unit_batch.prepare()
         for block, part in zip(data.blocks, noise.chunk(len(data.blocks), dim=2), strict=True):
             weight = unit_batch.agent_rows.of(block.weight)

@@ -39,7 +39,7 @@ class ColumnBlock:
         next_joint: View of its transpose.
         reward: Rewards, shape (M, 1, columns), like the following attributes.
         continues: 1 where the agent did not reach a terminal state, else 0.
-        weight: 1 / number of transitions in which the agent acted; 0 where it did not act.
+        weight: Weight of the transition; 0 where the agent did not act.
         acts_next: 1 where the agent acted and did not reach a terminal state, else 0.
     """
 
@@ -63,6 +63,13 @@ class ColumnBlock:
 class Minibatch:
     """Preallocated buffers for B transitions.
 
+    Args:
+        layout: Layout of a transition.
+        size: B.
+        hidden: Width of the networks.
+        device: Device of the buffers.
+        transition: Weight of a transition in which an agent acted; None: 1 / their number.
+
     Attributes:
         size: B.
         blocks: Blocks with equal numbers of columns.
@@ -70,8 +77,17 @@ class Minibatch:
         width: Columns of all blocks together.
     """
 
-    def __init__(self, layout: Layout, *, size: int, hidden: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        layout: Layout,
+        *,
+        size: int,
+        hidden: int,
+        device: torch.device,
+        transition: float | None = None,
+    ) -> None:
         self._layout, self._device, self.size = layout, device, size
+        self._transition = transition
         self.columns = block_columns(size, hidden=hidden, device=device)
         starts = range(0, size, self.columns)
         self.width = self.columns * len(starts)
@@ -89,6 +105,9 @@ class Minibatch:
         torch.sub(1.0, batch[:, self._layout.terminated].t(), out=continues)
         weight.copy_(batch[:, self._layout.alive].t())
         torch.mul(weight, continues, out=acts_next)
-        weight.div_(weight.sum(1, keepdim=True).clamp_min_(1.0))
+        if self._transition is None:
+            weight.div_(weight.sum(1, keepdim=True).clamp_min_(1.0))
+        else:
+            weight.mul_(self._transition)
         for start, block in zip(range(0, self.size, self.columns), self.blocks, strict=True):
             block.load(batch[start : start + self.columns])

@@ -137,7 +137,7 @@ def _with_first(policy: Weights, weight: Tensor) -> Weights:
 class UnitBatches:
     """Split the units of a group into batches, and keep batches and buffers for reuse."""
 
-    def __init__(self, group: NetworkGroup, *, clip_norm: float) -> None:
+    def __init__(self, group: NetworkGroup, *, clip_norm: float | None) -> None:
         self._group, self._clip_norm = group, clip_norm
         self._device = group.rows.online.device
         self._buffers: dict[tuple[int, int], Buffers] = {}

@@ -1,0 +1,180 @@
+"""Micro-batches of actor-critics: their sums are the full-batch gradient, exactly divided."""
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from fullrank.algorithms import Algorithm, EnvironmentSpec
+from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.draws import Draws
+from fullrank.algorithms.maddpg import MADDPG
+from fullrank.algorithms.mfac import MFAC
+from fullrank.algorithms.parts import LARGEST, Parts, means
+from fullrank.algorithms.transitions import Transitions
+from fullrank.common.errors import ConfigError, GradientTooLarge
+from fullrank.common.types import FloatArray
+from fullrank.environments import AgentSpec, Continuous, Discrete
+from fullrank.networks.modules import views, write
+from fullrank.training.centralised import Centralised
+
+SEED, ITERATION = 11, 3
+CPU = torch.device("cpu")
+AGENTS = (
+    AgentSpec(name="scout", observation_size=7, action=Discrete(5, relaxed=True)),
+    AgentSpec(name="gripper", observation_size=13, action=Continuous((-1.0, 0.0), (1.0, 3.0))),
+    AgentSpec(name="guard", observation_size=7, action=Discrete(3), side="lone"),
+)
+ENVIRONMENT = EnvironmentSpec(agents=AGENTS)
+MEANS: Mapping[str, Any] = {"hidden": 20, "ddpg_sides": ("lone",), "clip_norm": 1e9}
+"""Settings with which the optimiser sees the gradient of the mean as it is."""
+
+
+def minibatch(size: int, *, alive: float = 0.8) -> FloatArray:
+    """Transitions in which agents die or are dead; the last agent never acts."""
+    layout, generator = layout_of(AGENTS), np.random.default_rng(0)
+    rows = generator.standard_normal((size, layout.row_size), dtype=np.float32)
+    rows[:, layout.terminated] = generator.random((size, layout.agents)) < 0.2
+    rows[:, layout.alive] = generator.random((size, layout.agents)) < alive
+    rows[:, layout.alive.stop - 1] = 0.0
+    return rows
+
+
+def summed(algorithm: Algorithm, rows: FloatArray) -> FloatArray:
+    """The targets of an iteration."""
+    compute = Centralised(algorithm.problem, algorithm.gradients, seed=SEED).compute
+    return compute(rows, iteration=ITERATION).updates
+
+
+class PartDraws:
+    """The draws of all parts, one after the other, for the losses of the whole minibatch."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def action(self, purpose: str, agent: int, outputs: Tensor, available: Tensor | None) -> Tensor:
+        return torch.cat(
+            [
+                Draws(AGENTS, seed=SEED, key=(ITERATION, part), device=CPU).action(
+                    purpose, agent, outputs[own.start : own.stop], available
+                )
+                for part, own in enumerate(self._parts.ranges)
+            ]
+        )
+
+
+def full_batch(config: MADDPG, algorithm: Algorithm, rows: FloatArray) -> list[FloatArray]:
+    """Each agent's gradient of its losses over the whole minibatch, in float64 by autograd."""
+    problem, nets = algorithm.problem, SimpleNamespace()
+    for section in problem.sections:
+        assert section.owner is not None
+        network = config.networks(ENVIRONMENT, section.owner)[section.role.removeprefix("target_")]
+        for parameter, view in views(
+            network, torch.from_numpy(algorithm.parameters.view(section.id).copy())
+        ):
+            parameter.data = view.clone()
+        vars(nets).setdefault(section.role, {})[section.owner] = network.double()
+    batch = Transitions(rows, AGENTS, device=CPU)
+    for name, value in vars(batch).items():
+        if name != "agents":
+            doubled = [None if part is None else part.double() for part in value]
+            setattr(batch, name, tuple(doubled))
+    gradients = []
+    for agent in range(len(AGENTS)):
+        losses = config.losses(agent, nets, batch, PartDraws(config.parts() or Parts(len(rows), 1)))  # type: ignore[arg-type]
+        flat = []
+        for role, loss in losses.items():
+            network = getattr(nets, role)[agent]
+            found = torch.autograd.grad(loss, list(network.parameters()), materialize_grads=True)
+            for parameter, gradient in zip(network.parameters(), found, strict=True):
+                parameter.data = gradient
+            row = torch.zeros(sum(parameter.numel() for parameter in network.parameters())).double()
+            write(network, row)
+            flat.append(row)
+        gradients.append(torch.cat(flat).numpy())
+    return gradients
+
+
+@pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
+@pytest.mark.parametrize(("batch", "count"), [(48, 2), (48, 4), (50, 3), (7, 4), (5, 5)])
+@pytest.mark.parametrize("kind", [MADDPG, MFAC])
+def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
+    kind: type[MADDPG], batch: int, count: int, layers: int
+) -> None:
+    config = kind(batch_size=batch, micro_batches=count, hidden_layers=layers, **MEANS)
+    algorithm, rows = config.make(ENVIRONMENT, seed=SEED, device="cpu"), minibatch(batch)
+    sums = torch.from_numpy(summed(algorithm, rows))
+    for agent, expected in enumerate(full_batch(config, algorithm, rows)):
+        gradient = means(sums[agent : agent + 1], size=len(expected), agents=[agent])[0].numpy()
+        scale = max(1.0, float(np.abs(expected).max()))
+        assert (np.abs(expected).max() > 1e-3) == (agent != len(AGENTS) - 1)
+        np.testing.assert_allclose(gradient, expected, rtol=0, atol=1e-6 * scale)
+
+
+@given(batch=st.integers(1, 5000), share=st.floats(0, 1))
+def test_parts_cover_the_minibatch_and_differ_by_one_transition_at_most(
+    batch: int, share: float
+) -> None:
+    parts = Parts(batch, 1 + int(share * (batch - 1)))
+    assert [item for own in parts.ranges for item in own] == list(range(batch))
+    sizes = [len(own) for own in parts.ranges]
+    assert max(sizes) - min(sizes) <= 1
+    assert min(sizes) >= 1
+
+
+@pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
+def test_a_step_clips_the_variables_of_the_mean_and_not_of_its_parts(layers: int) -> None:
+    """One part and four step to the same parameters, but for rounding and the draws."""
+    rows = minibatch(32, alive=1.0)
+    settings = {**MEANS, "clip_norm": 0.05, "batch_size": 32, "hidden_layers": layers}
+    config = MADDPG(micro_batches=4, **settings)
+    algorithm = config.make(ENVIRONMENT, seed=SEED, device="cpu")
+    expected = full_batch(config, algorithm, rows)
+    algorithm.optimiser.step(summed(algorithm, rows))
+    state = algorithm.optimiser.state()
+    for agent, gradient in enumerate(expected):
+        clipped = []
+        start = 0
+        for network in config.networks(ENVIRONMENT, agent).values():
+            row = torch.from_numpy(gradient[start:][: sum(p.numel() for p in network.parameters())])
+            start += len(row)
+            for _, variable in views(network, row):
+                variable.mul_(0.05 / max(0.05, float(variable.norm())))
+            clipped.append(row)
+        moment = state[f"moment/{agent}"]  # after one step: (1 - 0.9) times the gradient
+        np.testing.assert_allclose(moment, 0.1 * torch.cat(clipped).numpy(), rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("value", [2 * LARGEST, np.nan, np.inf])
+@pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
+def test_a_gradient_that_sums_do_not_hold_exactly_ends_the_run_with_one_line(
+    value: float, layers: int
+) -> None:
+    config = MADDPG(batch_size=8, micro_batches=2, hidden_layers=layers, **MEANS)
+    algorithm = config.make(ENVIRONMENT, seed=SEED, device="cpu")
+    rows, layout = minibatch(8, alive=1.1), layout_of(AGENTS)
+    rows[0, layout.reward] = 1000 * value
+    before = {key: part.tobytes() for key, part in algorithm.optimiser.state().items()}
+    with pytest.raises(
+        GradientTooLarge, match=r"agent 0 .*exceeds 2048.*micro_batches = 1"
+    ) as error:
+        algorithm.optimiser.step(summed(algorithm, rows))
+    assert "\n" not in str(error.value)
+    assert {key: part.tobytes() for key, part in algorithm.optimiser.state().items()} == before
+
+
+@pytest.mark.parametrize("count", [0, 17])
+def test_there_are_no_more_parts_than_transitions(count: int) -> None:
+    with pytest.raises(ConfigError, match="micro_batches must lie between 1 and batch_size = 16"):
+        MADDPG(batch_size=16, micro_batches=count)
+
+
+def test_one_micro_batch_leaves_a_unit_an_agent() -> None:
+    problem = MADDPG(micro_batches=1).problem(ENVIRONMENT)
+    assert (problem.target, problem.items, len(problem.units)) == (None, None, len(AGENTS))
