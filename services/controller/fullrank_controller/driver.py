@@ -224,12 +224,17 @@ class Driver:
         self._store.publish(record)
 
     def _record_inexact(self, record: IterationRecord, decision: Decoded) -> None:
+        alone = not decision.auditable and decision.reason
+        cause = alone or "its bits depend on who answered"
         caveat = (
-            f"iteration {record.iteration} is not exact: its bits depend on who answered, no entry "
-            f"is further than {record.error_bound:.1e} from the truth; no digest "
-            f"proves its vectors: a wrong one would show if it were of learners "
-            f"{list(decision.auditable)}, and be named if it were of {list(decision.nameable)}"
+            f"iteration {record.iteration} is not exact: {cause}, no entry is further than "
+            f"{record.error_bound:.1e} from the truth"
         )
+        if not alone:
+            caveat += (
+                f"; no digest proves its vectors: a wrong one would show if it were of learners "
+                f"{list(decision.auditable)}, and be named if it were of {list(decision.nameable)}"
+            )
         self._run.progress.record_caveat("exact", caveat)
         log.warning("inexact received=%s %s", record.received, caveat)
 

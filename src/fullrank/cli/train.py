@@ -85,6 +85,14 @@ LocalOption: TypeAlias = Annotated[
     bool,
     typer.Option("--local", help="Run in this one process; the run may move to services later."),
 ]
+RanksOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks",
+        help="With --local: number of processes, each with a device of its own, that divide every "
+        "update; default: 1.",
+    ),
+]
 
 
 def train(
@@ -102,6 +110,7 @@ def train(
     run_dir: RunDirOption = None,
     tls: TlsOption = False,
     local: LocalOption = False,
+    ranks: RanksOption = None,
 ) -> None:
     """Train a team, with coded updates on local services or by itself in this process.
 
@@ -111,13 +120,18 @@ def train(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
-    options = {**sizes, **names, "iterations": iterations}
+    options = {**sizes, **names, "iterations": iterations, "ranks.count": ranks}
     layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
     sized = without_redundancy(layers.size())
     resolved = sized.config
     _ensure_code(sized)
     if local:
         refuse_stragglers(resolved)
+    elif resolved.ranks.count > 1:
+        raise ConfigError(
+            f"ranks.count = {resolved.ranks.count} divides the updates of one host among its "
+            "devices, and services divide them among learners: add --local"
+        )
     path = _claim(resolved, run_dir)
     with lock_launch(path):
         if tls:

@@ -240,6 +240,25 @@ class ComputeSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankSettings:
+    """Group of ranks of a run in one process: processes that divide each update among devices."""
+
+    count: Count = 1
+    """G, number of ranks; bits do not depend on it."""
+    split: Literal["agents", "transitions"] = "agents"
+    """Division of the update. ``agents``: each rank computes and steps its agents, and the ranks
+    exchange policies. ``transitions``: each rank computes micro-batches of all agents, and the
+    ranks add their gradients up, as in multi-GPU MADDPG."""
+    exact: bool = True
+    """With ``transitions``: add gradients exactly, in float64. False adds in float32, in half the
+    bytes, with bits that depend on the ranks; records then say ``exact = false``."""
+    backend: Literal["auto", "gloo", "nccl"] = "auto"
+    """Collectives of torch.distributed: gloo on the CPU, nccl on CUDA devices, one a rank."""
+    timeout_s: Duration = 60.0
+    """Longest wait for another rank, seconds; then the run ends, and can be resumed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AuditSettings:
     """Audits of learners, beyond the checks before every commit."""
 
@@ -310,6 +329,7 @@ class RunConfig:
     tls: TlsSettings = field(default_factory=TlsSettings)
     sidecar: SidecarSettings = field(default_factory=SidecarSettings)
     compute: ComputeSettings = field(default_factory=ComputeSettings)
+    ranks: RankSettings = field(default_factory=RankSettings)
     audit: AuditSettings = field(default_factory=AuditSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

@@ -64,7 +64,7 @@ class Decoded:
     culprit: LearnerId | None = None
     """The learner whose contribution was wrong and was left out."""
     reason: str = ""
-    """Why the culprit was left out."""
+    """Why the culprit was left out; INEXACT without one: what makes it so."""
     auditable: tuple[LearnerId, ...] = ()
     """INEXACT: learners whose wrong vector would have shown."""
     nameable: tuple[LearnerId, ...] = ()

@@ -17,6 +17,7 @@ from fullrank.rounds.opening import open_round
 from fullrank.training.centralised import Centralised
 from fullrank.training.worker import AssignedRow, Worker
 from fullrank.wiring import Training, code_of
+from fullrank_controller.local.ranks import Group
 from fullrank_controller.local.table import LocalTable
 from fullrank_controller.membership.row_assignment import working_rows
 
@@ -44,6 +45,7 @@ class Computation:
         config: The resolved configuration.
         training: Its parameters are used in place.
         table: Holds the minibatches.
+        group: Computes the targets in several processes; None: this one computes them.
 
     Attributes:
         code: The configured code.
@@ -51,10 +53,16 @@ class Computation:
         load: Units computed in an iteration.
     """
 
-    def __init__(self, config: RunConfig, training: Training, table: LocalTable) -> None:
+    def __init__(
+        self,
+        config: RunConfig,
+        training: Training,
+        table: LocalTable,
+        group: Group | None = None,
+    ) -> None:
         self._problem, gradients = training.problem, training.algorithm.gradients
         self._seed, self._table = config.seed, table
-        self._centralised = Centralised(self._problem, gradients, seed=config.seed)
+        self._targets = group or Centralised(self._problem, gradients, seed=config.seed)
         self._worker = Worker(self._problem, gradients, seed=config.seed)
         units, exact = len(self._problem.units), self._problem.data.exact
         self.code: Code = code_of(config, units=units, target=self._problem.target)
@@ -85,15 +93,15 @@ class Computation:
     def _compute_units(
         self, batch: FloatArray, iteration: int, check_cancelled: Callable[[], None]
     ) -> tuple[Decoded, float]:
-        targets = self._centralised.compute(
-            batch, iteration=iteration, check_cancelled=check_cancelled
-        )
+        targets = self._targets.compute(batch, iteration=iteration, check_cancelled=check_cancelled)
         decision = Decoded(
-            verdict=Verdict.COMMIT,
+            verdict=Verdict.INEXACT if targets.error_bound else Verdict.COMMIT,
             updates=targets.updates,
             digests=targets.digests,
             reports=targets.reports,
             rows=tuple((row, LEARNER) for row in self.rows),
+            error_bound=targets.error_bound,
+            reason="ranks.exact = false adds in float32" if targets.error_bound else "",
         )
         return decision, self._condition
 

@@ -15,6 +15,7 @@ from fullrank.rpc.security import Security
 from fullrank.wiring import Training
 from fullrank_controller.driver import Driver
 from fullrank_controller.local.computation import Computation
+from fullrank_controller.local.ranks import Group, ranks_of
 from fullrank_controller.local.rounds import LocalRounds
 from fullrank_controller.local.table import LocalTable
 from fullrank_controller.membership.roster import Roster
@@ -57,8 +58,13 @@ async def serve(launch: Launch, run_dir: Path, stop: asyncio.Event | None = None
     stop = stop or stop_event(launch)
     config = launch.resolved.check().config
     async with Health(config.health.address) as health:
-        with held(config, run_dir) as (directory, training):
-            return await _serve(launch, config, directory, training, stop=stop, health=health)
+        with (
+            held(config, run_dir) as (directory, training),
+            ranks_of(config, training) as group,
+        ):
+            return await _serve(
+                launch, config, directory, training, group, stop=stop, health=health
+            )
 
 
 async def _serve(
@@ -66,6 +72,7 @@ async def _serve(
     config: RunConfig,
     directory: RunDirectory,
     training: Training,
+    group: Group | None,
     *,
     stop: asyncio.Event,
     health: Health,
@@ -86,7 +93,7 @@ async def _serve(
                 observers=launch.observers,
             )
         )
-        driver = _make_driver(term, table)
+        driver = _make_driver(term, table, group)
         ports = ControllerPorts(term=term, driver=driver, security=security)
         await stack.enter_async_context(ports.open_observation())
         await health.at_work(True)
@@ -107,15 +114,15 @@ async def _serve(
         return term.run.progress.finished
 
 
-def _make_driver(term: Term, table: LocalTable) -> Driver:
-    """Make the driver of a run over a table and units in this process."""
+def _make_driver(term: Term, table: LocalTable, group: Group | None) -> Driver:
+    """Make the driver of a run over a table and units in this process, or a group of ranks."""
     config, training = term.config, term.training
     pipeline = make_pipeline(term, table)
     rounds = LocalRounds(
         config,
         term.run,
         training,
-        Computation(config, training, table),
+        Computation(config, training, table, group),
         pipeline=pipeline,
         watchdog=term.watchdog,
     )

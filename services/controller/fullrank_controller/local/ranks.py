@@ -1,0 +1,351 @@
+"""A group of ranks of a run in one process: this process is rank 0, and starts and ends the others.
+
+Commands and small results take a pipe to each rank, gradients and networks the collectives of
+``torch.distributed``. A rank ends with its pipe, so with this process, however that ends.
+"""
+
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import SpawnProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from fullrank.algorithms import Algorithm
+from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, ServiceLost
+from fullrank.common.types import FloatArray
+from fullrank.config import RunConfig
+from fullrank.runs.journal import UPDATE_BYTES
+from fullrank.training.centralised import Targets
+from fullrank.training.ranks import Division, Rank, Share, divide, rounding
+from fullrank.wiring import Training, training_of
+
+START_S = 300.0
+"""Time in which the ranks import torch and build their algorithms, seconds."""
+
+
+class Collectives:
+    """The wire of a rank over ``torch.distributed``, with a deadline on each operation.
+
+    Attributes:
+        rank: Number of this rank.
+        received_bytes: Bytes that it received, an addition counted as a ring moves it.
+        sent_bytes: Bytes that the others received from it.
+    """
+
+    def __init__(
+        self, rank: int, count: int, *, backend: str, store: str, timeout_s: float
+    ) -> None:
+        os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")  # all ranks are on this host
+        self.rank, self._count = rank, count
+        self.received_bytes = self.sent_bytes = 0.0
+        self._device = torch.device("cuda", rank) if backend == "nccl" else torch.device("cpu")
+        dist.init_process_group(
+            backend,
+            init_method=f"file://{store}",
+            rank=rank,
+            world_size=count,
+            timeout=timedelta(seconds=timeout_s),
+        )
+
+    def add(self, values: Tensor) -> None:
+        """Replace values by their sum over all ranks."""
+        there = values.to(self._device)
+        dist.all_reduce(there)
+        values.copy_(there)
+        moved = 2 * (self._count - 1) / self._count * values.nbytes
+        self.received_bytes += moved
+        self.sent_bytes += moved
+
+    def send(self, values: Tensor, *, source: int) -> None:
+        """Replace values by those of one rank."""
+        there = values.to(self._device)
+        dist.broadcast(there, src=source)
+        values.copy_(there)
+        if source == self.rank:
+            self.sent_bytes += (self._count - 1) * values.nbytes
+        else:
+            self.received_bytes += values.nbytes
+
+    def close(self) -> None:
+        """Leave the group."""
+        with suppress(RuntimeError):
+            dist.destroy_process_group()
+
+
+@dataclass(frozen=True, slots=True)
+class _Seat:
+    """Arguments of a rank's process."""
+
+    rank: int
+    backend: str
+    store: str
+
+
+def _serve(config: RunConfig, division: Division, seat: _Seat, pipe: Connection) -> None:
+    """Run a rank until its pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for rank 0
+    torch.set_num_threads(config.compute.threads)
+    with suppress(EOFError, BrokenPipeError, ConnectionResetError):
+        try:
+            if seat.backend == "nccl":
+                torch.cuda.set_device(seat.rank)
+            training = training_of(config)
+            training.collector.close()
+            pipe.send(None)  # built
+            wire = _collectives(config, seat)
+            rank = Rank(
+                training.algorithm, division, wire, seed=config.seed, exact=config.ranks.exact
+            )
+            while (command := pipe.recv()) is not None:
+                name, arguments = command
+                pipe.send(getattr(rank, name)(**arguments))
+        except FullrankError as error:
+            pipe.send(error)
+        except RuntimeError as error:
+            pipe.send(ServiceLost(f"rank {seat.rank}: {str(error).splitlines()[0]}"))
+
+
+def _collectives(config: RunConfig, seat: _Seat) -> Collectives:
+    return Collectives(
+        seat.rank,
+        config.ranks.count,
+        backend=seat.backend,
+        store=seat.store,
+        timeout_s=config.ranks.timeout_s,
+    )
+
+
+class Group:
+    """Rank 0 of a group: computes the targets of an iteration, and is the run's ``Optimiser``.
+
+    Args:
+        config: The resolved configuration.
+        algorithm: This rank's.
+        backend: ``gloo`` or ``nccl``.
+        folder: An empty folder in which the ranks find each other.
+
+    Attributes:
+        wire: Counts the bytes that this rank received.
+
+    Raises:
+        ConfigError: The units cannot be divided among so many ranks.
+        ServiceLost: A rank did not start.
+    """
+
+    def __init__(
+        self, config: RunConfig, algorithm: Algorithm, *, backend: str, folder: Path
+    ) -> None:
+        self._config, self._problem = config, algorithm.problem
+        count = config.ranks.count
+        division = divide(self._problem, count, config.ranks.split)
+        self._summed, self._computed = division.summed, np.empty(0, np.float32)
+        self._error_bound = 0.0
+        if self._summed and not config.ranks.exact:
+            self._error_bound = rounding(self._problem, count)
+        self._failure: FullrankError | None = None
+        self._pipes: list[Connection] = []
+        self._processes: list[SpawnProcess] = []
+        spawn, store = get_context("spawn"), str(folder / "ranks")
+        try:
+            for rank in range(1, count):
+                pipe, theirs = spawn.Pipe()
+                process = spawn.Process(
+                    target=_serve,
+                    args=(config, division, _Seat(rank, backend, store), theirs),
+                    name=f"rank {rank}",
+                    daemon=True,
+                )
+                process.start()
+                theirs.close()
+                self._pipes.append(pipe)
+                self._processes.append(process)
+            self._replies(within_s=START_S)
+            self.wire = _collectives(config, _Seat(0, backend, store))
+            self._rank = Rank(
+                algorithm, division, self.wire, seed=config.seed, exact=config.ranks.exact
+            )
+        except BaseException:
+            self._end()
+            raise
+
+    def compute(
+        self,
+        batch: FloatArray,
+        *,
+        iteration: int,
+        check_cancelled: Callable[[], None] = lambda: None,
+    ) -> Targets:
+        """Compute the targets, as ``Centralised`` does; once begun, it is not abandoned.
+
+        Targets too large for the journal stay with their ranks; ``updates`` then is a stand-in of
+        their shape.
+        """
+        check_cancelled()
+        shares: list[Share] = self._all("compute", batch=batch, iteration=iteration)
+        digests = {target: each for share in shares for target, each in share.digests.items()}
+        reports = {unit: each for share in shares for unit, each in share.reports.items()}
+        updates = shares[0].updates
+        if not self._summed:
+            shape = (len(digests), self._problem.vector_size)
+            updates = np.broadcast_to(np.float32(np.nan), shape)
+            if updates.nbytes <= UPDATE_BYTES:
+                updates = np.concatenate([share.updates for share in shares])
+        self._computed = updates
+        return Targets(
+            updates=updates,
+            digests=tuple(digests[target] for target in sorted(digests)),
+            reports=tuple(reports[unit] for unit in sorted(reports)),
+            error_bound=self._error_bound,
+        )
+
+    def step(self, targets: FloatArray) -> Mapping[str, float]:
+        """Apply the targets; those computed last are where they are needed."""
+        given = None if targets is self._computed else targets
+        statistics: Mapping[str, float] = self._all("step", updates=given)[0]
+        return statistics
+
+    def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """Return the arrays of a checkpoint, from the ranks that have them."""
+        return {name: array for part in self._all("state") for name, array in part.items()}
+
+    def load(self, state: Mapping[str, np.ndarray[Any, Any]]) -> None:
+        """Restore the arrays returned by ``state`` in every rank."""
+        self._all("load", state=dict(state))
+
+    def _all(self, name: str, **arguments: Any) -> list[Any]:
+        """Let all ranks do the same; returns each one's result, this one's first.
+
+        Raises:
+            FullrankError: A rank failed; the group has ended.
+        """
+        try:
+            if self._failure is not None:
+                raise self._failure
+            with suppress(BrokenPipeError, ConnectionResetError):  # the replies say who died
+                for pipe in self._pipes:
+                    pipe.send((name, arguments))
+            try:
+                own = getattr(self._rank, name)(**arguments)
+            except RuntimeError as error:  # a collective failed: another rank died, hangs or raised
+                self._replies(within_s=self._config.ranks.timeout_s)
+                raise ServiceLost(f"rank 0: {str(error).splitlines()[0]}") from error
+            return [own, *self._replies(within_s=self._config.ranks.timeout_s)]
+        except FullrankError as error:
+            self._failure = error  # of a broken group there is no state to save
+            self._end()
+            raise
+
+    def _replies(self, *, within_s: float) -> list[Any]:
+        """Return the ranks' replies in order.
+
+        Raises:
+            FullrankError: A rank raised it, died, or has not answered in time.
+        """
+        replies: dict[int, Any] = {}
+        numbers = {pipe: rank for rank, pipe in enumerate(self._pipes, start=1)}
+        failure: FullrankError | None = None
+        while len(replies) < len(numbers):
+            open_ = [pipe for pipe in numbers if numbers[pipe] not in replies]
+            ready = wait(open_, timeout=within_s)
+            if not ready:
+                silent = ", ".join(str(numbers[pipe]) for pipe in open_)
+                raise failure or DeadlinePassed(
+                    f"rank {silent} of {len(numbers) + 1} has not answered within {within_s:g} s "
+                    "(ranks.timeout_s); the run can be resumed"
+                )
+            for pipe in (pipe for pipe in open_ if pipe in ready):
+                rank = numbers[pipe]
+                try:
+                    reply = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    self._processes[rank - 1].join(1.0)
+                    raise ServiceLost(
+                        f"rank {rank} of {len(numbers) + 1} died "
+                        f"(exit code {self._processes[rank - 1].exitcode}); the run can be resumed"
+                    ) from None
+                if isinstance(reply, FullrankError) and not isinstance(reply, ServiceLost):
+                    raise reply
+                if isinstance(reply, ServiceLost):  # it noticed that another died, or hangs
+                    failure = failure or reply
+                replies[rank] = reply
+        if failure is not None:
+            raise failure
+        return [replies[rank] for rank in sorted(replies)]
+
+    def close(self) -> None:
+        """End the ranks."""
+        for pipe in self._pipes:
+            with suppress(BrokenPipeError, ConnectionResetError):
+                pipe.send(None)
+        for process in self._processes:
+            process.join(5.0)
+        self._end()
+
+    def _end(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        if self._pipes and dist.is_initialized():
+            self.wire.close()
+        self._pipes, self._processes = [], []
+
+
+@contextmanager
+def ranks_of(config: RunConfig, training: Training) -> Iterator[Group | None]:
+    """Start the configured group, whose optimiser the training then has; None for one rank.
+
+    Raises:
+        ConfigError: The ranks, their devices or their backend do not fit.
+        ServiceLost: A rank did not start.
+    """
+    if config.ranks.count == 1:
+        yield None
+        return
+    backend = backend_of(config)
+    alone = training.trainer.algorithm
+    with tempfile.TemporaryDirectory(prefix="fullrank-ranks-") as folder:
+        group = Group(config, alone, backend=backend, folder=Path(folder))
+        training.trainer.algorithm = replace(alone, optimiser=group)
+        try:
+            yield group
+        finally:
+            training.trainer.algorithm = alone
+            group.close()
+
+
+def backend_of(config: RunConfig) -> str:
+    """Return the backend of the collectives: nccl on CUDA devices, one for each rank, else gloo.
+
+    Raises:
+        ConfigError: There are too few devices, or no CUDA devices for nccl.
+    """
+    count, device, asked = config.ranks.count, config.compute.device, config.ranks.backend
+    devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    on_cuda = device == "cuda" or (device == "auto" and devices > 0)
+    if asked == "nccl" and not on_cuda:
+        raise ConfigError(
+            "ranks.backend = 'nccl' moves data between CUDA devices, and this run computes on the "
+            "CPU: use 'gloo'"
+        )
+    if on_cuda and devices < count:
+        raise ConfigError(
+            f"ranks.count = {count} needs a CUDA device for each rank, and this host has "
+            f"{devices}: use fewer ranks, or compute.device = 'cpu'"
+        )
+    if asked == "gloo" and on_cuda:
+        raise ConfigError("ranks.backend = 'gloo' is for compute.device = 'cpu'; use 'nccl'")
+    return "nccl" if on_cuda else "gloo"

@@ -1,0 +1,140 @@
+"""A run in one process whose updates several ranks divide, over gloo."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from multiprocessing import active_children
+from pathlib import Path
+
+import pytest
+from tests.integration.cluster import Cluster, centralised, resolved
+from tests.integration.test_local import run
+from tests.waiting import eventually
+
+from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, ServiceLost
+from fullrank.config import Resolved
+from fullrank.rpc.process import Launch
+from fullrank.runs.checkpoint import saved
+from fullrank.runs.record import read_records
+from fullrank_controller.local.ranks import backend_of
+from fullrank_controller.local.server import serve
+
+pytestmark = pytest.mark.integration
+
+PARTS = ("algorithm.micro_batches=4", "compute.device=cpu")
+
+
+def ranks(count: int, split: str, *overrides: str) -> Resolved:
+    """The tiny configuration with a group of ranks."""
+    return resolved(*PARTS, f"ranks.count={count}", f"ranks.split={split}", *overrides)
+
+
+def state(run_dir: Path) -> bytes:
+    """The final checkpoint."""
+    return (saved(run_dir / "checkpoints")[0] / "state.safetensors").read_bytes()
+
+
+@pytest.fixture(autouse=True)
+def no_rank_is_left() -> Iterator[None]:
+    yield
+    assert active_children() == []
+
+
+@pytest.mark.parametrize(
+    ("count", "split", "overrides"),
+    [
+        (2, "agents", ()),
+        (4, "transitions", ("collect.lag=1",)),
+        pytest.param(3, "agents", ("collect.lag=1",), marks=pytest.mark.thorough),
+        pytest.param(2, "transitions", (), marks=pytest.mark.thorough),
+    ],
+)
+async def test_ranks_commit_the_bits_of_one_process(
+    tmp_path: Path, count: int, split: str, overrides: tuple[str]
+) -> None:
+    settings = ranks(count, split, *overrides)
+    records = await run(tmp_path, settings)
+    digests, _ = centralised(settings.config)
+    assert [record.update_digest for record in records] == digests
+    assert all(record.exact for record in records)
+    alone = await run(tmp_path / "alone", resolved(*PARTS, *overrides))
+    assert [record.update_digest for record in alone] == digests
+    assert state(tmp_path) == state(tmp_path / "alone")
+
+
+async def test_an_interrupted_run_goes_on_with_other_ranks_and_then_with_services(
+    tmp_path: Path,
+) -> None:
+    code = ("code.name=fractional", "code.tolerance=1", "learners=8")
+    begun = ("iterations=1", "checkpoint.every=3", *code)  # the journal alone has the update
+    await run(tmp_path, ranks(3, "agents", *begun))
+    await run(tmp_path, ranks(2, "transitions", "iterations=2", *code))
+    async with Cluster(tmp_path, resolved(*PARTS, *code)) as cluster:
+        await cluster.train()
+    assert cluster.outcome() == centralised(cluster.config)
+
+
+async def test_fast_additions_are_recorded_as_not_exact(tmp_path: Path) -> None:
+    records = await run(tmp_path, ranks(2, "transitions", "ranks.exact=false", "iterations=2"))
+    assert [record.exact for record in records] == [False, False]
+    assert all(0 < (record.error_bound or 0.0) < 1e-6 for record in records)
+
+
+@pytest.mark.parametrize(
+    ("sign", "error", "message", "timeout_s"),
+    [
+        (signal.SIGKILL, ServiceLost, r"rank 1 of 2 died \(exit code -9\)", 600),
+        pytest.param(
+            signal.SIGSTOP,
+            DeadlinePassed,
+            r"rank 1 of 2 has not answered within 30 s \(ranks.timeout_s\)",
+            30,
+            marks=pytest.mark.thorough,
+        ),
+    ],
+    ids=["dies", "hangs"],
+)
+async def test_a_rank_that_dies_or_hangs_ends_the_run_with_one_line_and_it_is_resumed(
+    tmp_path: Path, sign: signal.Signals, error: type[FullrankError], message: str, timeout_s: int
+) -> None:
+    settings = ranks(2, "agents", "iterations=400", f"ranks.timeout_s={timeout_s}")
+    launch = Launch(resolved=settings, run_dir=tmp_path, until_finished=True)
+    running = asyncio.create_task(serve(launch, tmp_path, asyncio.Event()))
+    metrics = tmp_path / "metrics.jsonl"
+    await eventually(
+        lambda: running.done() or (metrics.exists() and metrics.stat().st_size > 0),
+        what="an iteration was committed",
+    )
+    (rank,) = active_children()
+    assert rank.pid is not None
+    os.kill(rank.pid, sign)
+    with pytest.raises(error, match=message) as raised:
+        await running
+    assert "\n" not in str(raised.value)
+    committed = len(read_records(metrics))
+    longer = ranks(2, "agents", f"iterations={committed + 2}")
+    records = await run(tmp_path, longer)
+    digests, _ = centralised(longer.config)
+    assert [record.update_digest for record in records] == digests
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (("ranks.backend=nccl",), "ranks.backend = 'nccl' moves data between CUDA devices"),
+        (("compute.device=cuda",), "ranks.count = 2 needs a CUDA device for each rank"),
+    ],
+)
+def test_devices_that_are_not_there_are_named_in_one_line(
+    settings: tuple[str], message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(ConfigError, match=message) as raised:
+        backend_of(ranks(2, "agents", *settings).config)
+    assert "\n" not in str(raised.value)
+
+
+async def test_more_ranks_than_agents_end_before_anything_is_computed(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"ranks.count = 4 exceeds the 3 agents"):
+        await run(tmp_path, ranks(4, "agents"))
