@@ -70,7 +70,7 @@ VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
     "qmix of eight units": ("qmix", {"micro_batches": 8, "optimiser": "adam", "trace": 0.6}),
 }
 """Further cases: registered name and parameters."""
-COSTLY = {"qmix of eight units", "mfac of four parts"}
+COSTLY = {"qmix of eight units", "mfac of four parts", READABLE_PARTS}
 """Cases for ``make test-all`` alone."""
 
 MOST_EPISODES = 23

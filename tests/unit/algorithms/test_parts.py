@@ -102,7 +102,13 @@ def full_batch(config: MADDPG, algorithm: Algorithm, rows: FloatArray) -> list[F
 
 
 @pytest.mark.parametrize("layers", [1, 2], ids=["autograd", "fused"])
-@pytest.mark.parametrize(("batch", "count"), [(48, 2), (48, 4), (50, 3), (7, 4), (5, 5)])
+@pytest.mark.parametrize(
+    ("batch", "count"),
+    [
+        *((48, 4), (7, 3)),
+        *(pytest.param(*size, marks=pytest.mark.thorough) for size in ((48, 2), (50, 3), (5, 5))),
+    ],
+)
 @pytest.mark.parametrize("kind", [MADDPG, MFAC])
 def test_the_parts_sum_to_the_gradient_of_the_whole_minibatch(
     kind: type[MADDPG], batch: int, count: int, layers: int

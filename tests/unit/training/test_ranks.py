@@ -129,7 +129,12 @@ def train(rank: Rank) -> tuple[list[dict[int, bytes]], dict[str, bytes]]:
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("split", ["agents", "transitions"])
 @pytest.mark.parametrize(
-    ("name", "parts", "layers"), [("maddpg", 4, 2), ("mfac", 5, 2), ("maddpg", 4, 1)]
+    ("name", "parts", "layers"),
+    [
+        ("maddpg", 4, 2),
+        pytest.param("mfac", 5, 2, marks=pytest.mark.thorough),
+        pytest.param("maddpg", 4, 1, marks=pytest.mark.thorough),
+    ],
 )
 def test_ranks_commit_the_bits_of_one_process_in_any_order_of_addition(
     name: str, parts: int, layers: int, split: Split, ranks: int, monkeypatch: pytest.MonkeyPatch
