@@ -49,6 +49,7 @@ check: setup $(PROTOS_VENV)/.installed ## Format, lint, types, import arrows, fr
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(PROTOS_VENV)/bin/python tools/protos.py --check
+	$(BIN)/python tools/proto_compatibility.py
 
 protos: $(PROTOS_VENV)/.installed ## Generate the stubs in src/fullrank/v1 from protos/
 	$(PROTOS_VENV)/bin/python tools/protos.py

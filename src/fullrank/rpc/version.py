@@ -1,11 +1,13 @@
-"""Versions of neighbours: two processes of a run must run the same Fullrank."""
+"""Versions of neighbours: two processes of a run are of one minor release of Fullrank."""
+
+import re
 
 from fullrank import __version__
 from fullrank.common.errors import VersionMismatch
 
 
 def check_version(version: str, *, peer: str, own: str) -> None:
-    """Refuse a neighbour of another version.
+    """Refuse a neighbour of another minor release; patches of one release work together.
 
     Args:
         version: The version that it names; empty if it is too old to name one.
@@ -13,10 +15,16 @@ def check_version(version: str, *, peer: str, own: str) -> None:
         own: The role of this process.
 
     Raises:
-        VersionMismatch: The versions differ; the message names both.
+        VersionMismatch: The releases differ; the message names both versions.
     """
-    if version != __version__:
+    if _series(version) != _series(__version__):
         raise VersionMismatch(
             f"version {version[:32] or 'unknown'} of the {peer} differs from the {own}'s "
-            f"{__version__}; install the same version on both"
+            f"{__version__}; install versions of one minor release on both"
         )
+
+
+def _series(version: str) -> str:
+    """Major and minor number of a version; the whole text if it is none."""
+    numbers = re.fullmatch(r"(\d+\.\d+)\.\d+([-+.].*)?", version, re.ASCII)
+    return numbers[1] if numbers else version
