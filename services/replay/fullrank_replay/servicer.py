@@ -17,6 +17,7 @@ from fullrank.common.errors import (
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, IntArray
 from fullrank.replay.fence import Fence
+from fullrank.replay.intake import Intake
 from fullrank.replay.items import Items, rows_of_items
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.samplers import Sample
@@ -24,7 +25,7 @@ from fullrank.replay.store import Store
 from fullrank.replay.table import Table
 from fullrank.rpc.codec import SAMPLE_CHUNK, encode_chunks
 from fullrank.rpc.errors import Context, statuses
-from fullrank.rpc.messages import run_term_of, sample_of
+from fullrank.rpc.messages import arrival_of, run_term_of, sample_of
 from fullrank.rpc.version import check_version
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Reopened, Stored, Truncated
@@ -39,6 +40,7 @@ from fullrank_replay.appends import (
 )
 from fullrank_replay.minibatches import Minibatches, Rows
 from fullrank_replay.pacing import Pacing
+from fullrank_replay.writes import Writes
 
 T = TypeVar("T")
 
@@ -50,7 +52,7 @@ _READABLE = pb.GetSamplesResponse().SerializeToString()
 
 
 class ReplayServicer:
-    """ReplayService over a store; the fence admits one writer for each table.
+    """ReplayService over a store; the fence admits one controller for each table.
 
     Args:
         store: The tables.
@@ -65,6 +67,7 @@ class ReplayServicer:
         self._minibatches = Minibatches(self._gathered)
         self._pacing = Pacing()
         self._room = AppendRoom()
+        self._writes = Writes(store, fence, self._pacing, event_log)
 
     async def OpenTable(
         self, request: pb.OpenTableRequest, context: Context
@@ -79,15 +82,29 @@ class ReplayServicer:
             table = self._store.open(
                 request.table, row_size=request.row_size, capacity=request.capacity
             )
-            await _shielded(self._pacing.locked(partial(self._truncate, request, table)))
-            self._minibatches.clear()  # a resumed run may write other rows to these positions
-            self._pacing.restart(request.table)
+            await _shielded(self._open(request, table))
             return pb.OpenTableResponse(tail=table.tail, head=table.head, version=__version__)
 
-    def _truncate(self, request: pb.OpenTableRequest, table: Table) -> None:
-        self._fence.raise_to(request.table, run_term_of(request.run_term))
-        table.truncate(request.head)
-        self._event_log.append(Truncated(table=request.table, head=table.head))
+    async def _open(self, request: pb.OpenTableRequest, table: Table) -> None:
+        """Open a table; what was held for the controller before is given up."""
+        intake = await self._pacing.locked(partial(self._opened, request, table))
+        self._writes.opened(request.table, intake)
+        self._minibatches.clear()  # a resumed run may write other rows to these positions
+        self._pacing.restart(request.table)
+        await self._pacing.notify()
+
+    def _opened(self, request: pb.OpenTableRequest, table: Table) -> Intake | None:
+        """Admit the controller; a table that it writes by position ends where it goes on."""
+        run_term = run_term_of(request.run_term)
+        if not request.HasField("arrival"):
+            self._fence.raise_to(request.table, run_term)
+            table.truncate(request.head)
+            self._event_log.append(Truncated(table=request.table, head=table.head))
+            return None
+        arrival = arrival_of(request.arrival, row_size=request.row_size)
+        intake = Intake(table, arrival)
+        self._fence.raise_to(request.table, run_term, arrival=arrival.to_json())
+        return intake
 
     @property
     def waiting(self) -> int:
@@ -119,6 +136,8 @@ class ReplayServicer:
         with ExitStack() as room:
             room.enter_context(self._room.lent(total))
             self._fence.check(request.table, run_term_of(request.run_term))
+            if self._fence.arrival(request.table) is not None:
+                raise InvalidContribution(f"table {request.table!r} grows by arrival: use Write")
             rows = await receive_rows(request, messages, row_size=row_size)
             return rows, room.pop_all()
 
@@ -145,6 +164,20 @@ class ReplayServicer:
         reach("rows.stored")
         self._event_log.append(Stored(table=request.table, first=request.first_position, head=head))
         return head
+
+    async def Write(self, requests: AsyncIterator[pb.WriteRequest], context: Context) -> None:
+        """Store the episodes of one writer."""
+        async with statuses(context):
+            await self._writes.serve(
+                aiter(requests), lambda response: _written(context.write(response))
+            )
+
+    async def AwaitDraw(
+        self, request: pb.AwaitDrawRequest, context: Context
+    ) -> pb.AwaitDrawResponse:
+        """Tell how far the table reaches once an iteration may begin."""
+        async with statuses(context):
+            return await self._writes.await_draw(request)
 
     async def LocateTable(
         self, request: pb.LocateTableRequest, context: Context
@@ -194,6 +227,7 @@ class ReplayServicer:
         table = self._store.get(sample.table)
         rows = await self._pacing.locked(partial(_gather, table, sample))
         self._pacing.limiter(sample.table, window=table.capacity).sampled(sample.head)
+        self._writes.gathered(sample.table, sample.iteration)
         await self._pacing.notify()
         return rows
 

@@ -12,7 +12,7 @@ FILE = "fence.json"
 
 
 class Fence:
-    """The run term under which each table was opened last.
+    """The run term and the rules under which each table was opened last.
 
     Args:
         directory: Directory of its file, so that a restarted service still refuses stale
@@ -27,10 +27,17 @@ class Fence:
         self._opened: set[str] = set()
         """Tables that a controller has opened since this service began."""
         self._path = directory / FILE if directory is not None else None
-        self._held = _read(self._path) if self._path is not None and self._path.exists() else {}
+        exists = self._path is not None and self._path.exists()
+        self._held, self._arrivals = _read(self._path) if self._path and exists else ({}, {})
 
-    def raise_to(self, table: str, run_term: RunTerm) -> None:
+    def raise_to(self, table: str, run_term: RunTerm, *, arrival: JSON | None = None) -> None:
         """Admit the controller that opens the table; on disk when this returns.
+
+        Args:
+            table: Name of the table.
+            run_term: The controller's.
+            arrival: Rules of a table that grows by arrival, which a restarted service needs; None
+                for one that the controller writes by position.
 
         Raises:
             StaleTerm: A controller of its term, or of a later one, opened the table before, or one
@@ -46,9 +53,16 @@ class Fence:
             raise _stale(table, run_term, held)
         self._held[table] = run_term
         self._opened.add(table)
+        self._arrivals.pop(table, None)
+        if arrival is not None:
+            self._arrivals[table] = arrival
         if self._path is not None:
-            content = {"format": FORMAT, "tables": self._held}
+            content = {"format": FORMAT, "tables": self._held, "arrivals": self._arrivals}
             replace_text(self._path, json.dumps(content, indent=2) + "\n")
+
+    def arrival(self, table: str) -> JSON | None:
+        """Return the rules under which the table was opened last."""
+        return self._arrivals.get(table)
 
     def check(self, table: str, run_term: RunTerm) -> None:
         """Refuse, with ``StaleTerm``, all but the controller that opened the table last."""
@@ -64,10 +78,11 @@ def _stale(table: str, run_term: RunTerm, held: RunTerm) -> StaleTerm:
     )
 
 
-def _read(path: Path) -> dict[str, RunTerm]:
+def _read(path: Path) -> tuple[dict[str, RunTerm], dict[str, JSON]]:
     try:
         content: JSON = json.loads(path.read_text())
         check_format(content.get("format", 0), where=str(path))
-        return {table: RunTerm(*held) for table, held in content["tables"].items()}
+        held = {table: RunTerm(*held) for table, held in content["tables"].items()}
+        return held, dict(content.get("arrivals", {}))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise ConfigError(f"{path} is damaged ({error}); restore or remove it") from None

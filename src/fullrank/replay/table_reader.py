@@ -47,6 +47,11 @@ class TableReader:
         rows = self._slots.rows
         return np.take(rows, positions % len(rows), axis=0, out=out, mode="clip")
 
+    def entries(self, positions: IntArray, part: slice) -> FloatArray:
+        """Some entries of the rows at ``positions``, shape (n, entries)."""
+        rows = self._slots.rows
+        return rows[:, part][positions % len(rows)]
+
     def minibatch(self, sample: Sample) -> FloatArray:
         """The rows of a sample, shape (size, row_size), or all rows of its episodes.
 
@@ -76,9 +81,8 @@ class TableReader:
         tickets = self._tickets
         if tickets is None or tickets.priority != priority or tickets.head < self.tail:
             tickets = Tickets(priority, capacity=self.capacity, first=self.tail)
-        rows = self._slots.rows
-        slots = np.arange(tickets.head, self.head) % len(rows)
-        tickets.extend(rows[:, priority.entries][slots], tail=self.tail)
+        added = np.arange(tickets.head, self.head)
+        tickets.extend(self.entries(added, priority.entries), tail=self.tail)
         self._tickets = tickets
         return tickets
 
@@ -87,9 +91,8 @@ class TableReader:
         ends = self._ends
         if ends is None or ends.column != length or ends.head < self.tail:
             ends = Ends(length, first=self.tail)
-        rows = self._slots.rows
-        slots = np.arange(ends.head, self.head) % len(rows)
-        ends.extend(rows[:, length][slots], tail=self.tail)
+        added = np.arange(ends.head, self.head)
+        ends.extend(self.entries(added, slice(length, length + 1))[:, 0], tail=self.tail)
         self._ends = ends
         return ends
 

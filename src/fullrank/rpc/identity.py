@@ -18,6 +18,7 @@ class Role(StrEnum):
     REPLAY = auto()
     MONITOR = auto()
     ADMIN = auto()
+    COLLECTOR = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

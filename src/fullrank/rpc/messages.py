@@ -3,10 +3,15 @@
 from collections.abc import Iterable
 
 from fullrank.algorithms import Unit
+from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import LearnerId, RunTerm
+from fullrank.replay.authorship import ENTRIES
+from fullrank.replay.episodes import EpisodeLayout
+from fullrank.replay.intake import Arrival
+from fullrank.replay.pace import Pace
 from fullrank.replay.samplers import EpisodeDraw, Priority, Sample
 from fullrank.runs.events import Sent
-from fullrank.v1 import common_pb2, controller_pb2
+from fullrank.v1 import common_pb2, controller_pb2, replay_pb2
 
 
 def sample_message(sample: Sample) -> common_pb2.Sample:
@@ -48,6 +53,63 @@ def _priority_of(message: common_pb2.Priority) -> Priority:
 
 def _episodes_of(message: common_pb2.EpisodeDraw) -> EpisodeDraw:
     return EpisodeDraw(length=message.length, newest=message.newest)
+
+
+def arrival_message(arrival: Arrival) -> replay_pb2.Arrival:
+    """The rules of a table that grows by arrival as a message."""
+    pace, layout = arrival.pace, arrival.episodes
+    return replay_pb2.Arrival(
+        updates_per_episode=pace.updates_per_episode,
+        slack=pace.slack,
+        window=pace.window,
+        warmup=pace.warmup,
+        max_lag=pace.max_lag,
+        episodes=None
+        if layout is None
+        else replay_pb2.EpisodeSizes(
+            observation_sizes=layout.observation_sizes,
+            action_sizes=layout.action_sizes,
+            state_size=layout.state_size,
+        ),
+    )
+
+
+def arrival_of(message: replay_pb2.Arrival, *, row_size: int) -> Arrival:
+    """The rules of a table from their message.
+
+    Args:
+        message: The rules.
+        row_size: Entries of a row of the table, with its authorship.
+
+    Raises:
+        InvalidContribution: A value is not valid, or such rows have another size.
+    """
+    layout, sizes = None, message.episodes
+    if message.HasField("episodes"):
+        if not sizes.action_sizes or len(sizes.action_sizes) != len(sizes.observation_sizes):
+            raise InvalidContribution("arrival.episodes has not the sizes of each agent")
+        if not all(sizes.action_sizes):
+            raise InvalidContribution("arrival.episodes.action_sizes has an agent without actions")
+        if sum(sizes.observation_sizes) + sum(sizes.action_sizes) + sizes.state_size > row_size:
+            raise InvalidContribution(f"arrival.episodes does not fit rows of {row_size}")
+        layout = EpisodeLayout(
+            observation_sizes=tuple(sizes.observation_sizes),
+            action_sizes=tuple(sizes.action_sizes),
+            state_size=sizes.state_size,
+        )
+    entries = row_size - ENTRIES
+    if entries < 1 or (layout is not None and layout.row_size != entries):
+        raise InvalidContribution(
+            f"row_size is {row_size}, not that of arrival.episodes and {ENTRIES} entries more"
+        )
+    pace = Pace(
+        updates_per_episode=message.updates_per_episode,
+        slack=message.slack,
+        window=message.window,
+        warmup=message.warmup,
+        max_lag=message.max_lag,
+    )
+    return Arrival(episodes=layout, pace=pace)
 
 
 def unit_messages(units: Iterable[Unit]) -> list[common_pb2.Unit]:

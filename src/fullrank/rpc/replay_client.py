@@ -13,6 +13,7 @@ import numpy as np
 from fullrank import __version__
 from fullrank.common.errors import InvalidContribution, NotFound, Overloaded, ServiceLost
 from fullrank.common.types import FloatArray, RunTerm
+from fullrank.replay.intake import Arrival, Reach
 from fullrank.replay.items import Gathered, Items, spread
 from fullrank.replay.limits import rows_per_minibatch
 from fullrank.replay.mapped_table import MappedTable
@@ -22,7 +23,7 @@ from fullrank.rpc.channel import open_channel
 from fullrank.rpc.codec import CHUNK_BYTES, Assembler, chunks
 from fullrank.rpc.errors import translated
 from fullrank.rpc.identity import Role
-from fullrank.rpc.messages import run_term_message, sample_of
+from fullrank.rpc.messages import arrival_message, run_term_message, sample_of
 from fullrank.rpc.security import PLAINTEXT, Security
 from fullrank.rpc.version import check_version
 from fullrank.v1 import common_pb2
@@ -146,11 +147,18 @@ class ReplayClient:
             )
 
     async def open_table(
-        self, *, row_size: int, capacity: int, head: int, run_term: RunTerm
+        self,
+        *,
+        row_size: int,
+        capacity: int,
+        head: int,
+        run_term: RunTerm,
+        arrival: Arrival | None = None,
     ) -> tuple[int, int]:
         """Open the table, which then ends at ``head`` or before; returns (tail, head).
 
-        Waits for the service to start. Later appends are made under ``run_term``.
+        Waits for the service to start. Later appends are made under ``run_term``. With ``arrival``
+        writers fill the table instead, and it keeps all its rows.
 
         Raises:
             StaleTerm: This term has opened the table already, or a later one has.
@@ -164,6 +172,7 @@ class ReplayClient:
             head=head,
             run_term=self._run_term,
             version=__version__,
+            arrival=None if arrival is None else arrival_message(arrival),
         )
         with translated(self._peer):
             response = await self._stub.OpenTable(
@@ -171,6 +180,31 @@ class ReplayClient:
             )
         check_version(response.version, peer="replay service", own="controller")
         return response.tail, response.head
+
+    async def await_draw(self, iteration: int, *, newest: int) -> Reach | int:
+        """Wait a while until an iteration may begin; return how far a table of arrivals reaches.
+
+        The rows are kept until the iteration's minibatch was gathered.
+
+        Args:
+            iteration: The iteration that is to begin.
+            newest: Most rows to draw from.
+
+        Returns:
+            The range; or the number of episodes that the iteration still waits for.
+
+        Raises:
+            StaleTerm: Another controller has opened the table since.
+        """
+        request = pb.AwaitDrawRequest(
+            table=TABLE, run_term=self._run_term, iteration=iteration, newest=newest
+        )
+        response = await self._insist(
+            lambda: self._stub.AwaitDraw(request, timeout=self._deadline_s, wait_for_ready=True)
+        )
+        if response.missing:
+            return response.missing
+        return Reach(response.tail, response.head, response.episodes)
 
     async def append(self, first_position: int, rows: FloatArray) -> int:
         """Store rows of any size; returns the acknowledged head.

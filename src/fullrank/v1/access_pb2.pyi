@@ -36,6 +36,8 @@ class _RoleEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Role.ValueType],
     """Read-only access."""
     ROLE_ADMIN: _Role.ValueType  # 5
     """Access that changes the run."""
+    ROLE_COLLECTOR: _Role.ValueType  # 6
+    """Processes that play episodes."""
 
 class Role(_Role, metaclass=_RoleEnumTypeWrapper):
     """The role that a certificate proves, in the run that it names."""
@@ -49,6 +51,8 @@ ROLE_MONITOR: Role.ValueType  # 4
 """Read-only access."""
 ROLE_ADMIN: Role.ValueType  # 5
 """Access that changes the run."""
+ROLE_COLLECTOR: Role.ValueType  # 6
+"""Processes that play episodes."""
 Global___Role: _TypeAlias = Role  # noqa: Y015
 
 @_typing.final

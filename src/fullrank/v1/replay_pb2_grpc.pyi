@@ -53,6 +53,30 @@ class ReplayServiceStub:
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
     """
+    Write: _grpc.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]
+    """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
+    itself, then sends episodes by rising sequence, and the service answers how far it has settled
+    them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
+    break, a lost answer or a restart of the service the writer opens another stream and sends what
+    is not settled again; what is stored already is acknowledged and not stored again.
+
+    A stream is not read while there is no room for its next episode or while the run's pace holds
+    episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
+    the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
+    that of the rows, an action that was not available), nothing of it is stored, and the stream
+    goes on. An older stream of the same writer ends.
+
+    The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
+    if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
+    differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
+    not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
+    writer does not read its answers.
+    """
+    AwaitDraw: _grpc.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]
+    """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
+    most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
+    minibatch was gathered. Fails like `Write`.
+    """
     LocateTable: _grpc.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
     it themselves. Waits for the controller to open the table; NOT_FOUND if it does not.
@@ -96,6 +120,30 @@ class ReplayServiceAsyncStub(ReplayServiceStub):
     ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
     come. Waits rather than evict rows that no sample has been able to draw; then ends with
     RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
+    """
+    Write: _aio.StreamStreamMultiCallable[_replay_pb2.WriteRequest, _replay_pb2.WriteResponse]  # type: ignore[assignment]
+    """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
+    itself, then sends episodes by rising sequence, and the service answers how far it has settled
+    them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
+    break, a lost answer or a restart of the service the writer opens another stream and sends what
+    is not settled again; what is stored already is acknowledged and not stored again.
+
+    A stream is not read while there is no room for its next episode or while the run's pace holds
+    episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
+    the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
+    that of the rows, an action that was not available), nothing of it is stored, and the stream
+    goes on. An older stream of the same writer ends.
+
+    The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
+    if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
+    differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
+    not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
+    writer does not read its answers.
+    """
+    AwaitDraw: _aio.UnaryUnaryMultiCallable[_replay_pb2.AwaitDrawRequest, _replay_pb2.AwaitDrawResponse]  # type: ignore[assignment]
+    """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
+    most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
+    minibatch was gathered. Fails like `Write`.
     """
     LocateTable: _aio.UnaryUnaryMultiCallable[_replay_pb2.LocateTableRequest, _replay_pb2.LocateTableResponse]  # type: ignore[assignment]
     """Tell where the table's file lies, for learners that can open it: they gather minibatches from
@@ -149,6 +197,42 @@ class ReplayServiceServicer(metaclass=_abc_1.ABCMeta):
         ABORTED if another controller has opened it since, DEADLINE_EXCEEDED if the next chunk does not
         come. Waits rather than evict rows that no sample has been able to draw; then ends with
         RESOURCE_EXHAUSTED, as when too many appends wait, with trailing metadata `retry-after-s`.
+        """
+
+    @_abc_1.abstractmethod
+    def Write(
+        self,
+        request_iterator: _MaybeAsyncIterator[_replay_pb2.WriteRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_replay_pb2.WriteResponse], _abc.AsyncIterator[_replay_pb2.WriteResponse]]:
+        """Store the episodes of one writer in a table that grows by arrival, each once. The writer names
+        itself, then sends episodes by rising sequence, and the service answers how far it has settled
+        them: an episode is stored, as durably as `Append` stores rows, or refused by name. After a
+        break, a lost answer or a restart of the service the writer opens another stream and sends what
+        is not settled again; what is stored already is acknowledged and not stored again.
+
+        A stream is not read while there is no room for its next episode or while the run's pace holds
+        episodes up, so that a fast writer waits and loses nothing. An invalid episode is refused, naming
+        the field (a chunk out of place, a checksum, a value that is not finite, a length that is not
+        that of the rows, an action that was not available), nothing of it is stored, and the stream
+        goes on. An older stream of the same writer ends.
+
+        The stream ends with INVALID_ARGUMENT if its first message is none, or a later one is; NOT_FOUND
+        if there is no such table; FAILED_PRECONDITION if it does not grow by arrival or the versions
+        differ; ABORTED if another controller has opened it since; RESOURCE_EXHAUSTED if the disk does
+        not take the rows; DEADLINE_EXCEEDED if the next chunk of an episode does not come, or the
+        writer does not read its answers.
+        """
+
+    @_abc_1.abstractmethod
+    def AwaitDraw(
+        self,
+        request: _replay_pb2.AwaitDrawRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_replay_pb2.AwaitDrawResponse, _abc.Awaitable[_replay_pb2.AwaitDrawResponse]]:
+        """Wait until an iteration may begin by the pace of a table that grows by arrival, a few seconds at
+        most, and tell how far the table reaches. The rows of the answer are kept until the iteration's
+        minibatch was gathered. Fails like `Write`.
         """
 
     @_abc_1.abstractmethod

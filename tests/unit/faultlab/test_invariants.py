@@ -188,6 +188,13 @@ def test_rows_that_were_added_count_with_those_of_the_code() -> None:
         (with_replay(Reopened(table="t", head=8)), "table t: head 8 after 12 was stored"),
         (with_replay(Stored(table="t", first=16, head=20)), "a gap before position 16"),
         (changed(Acknowledged, 1, head=13), "position 12 was acknowledged and never stored"),
+        (
+            with_replay(
+                Stored(table="t", first=12, head=16, episodes=((7, 1),)),
+                Stored(table="t", first=16, head=20, episodes=((8, 1), (7, 1))),
+            ),
+            "episodes are stored once: episode 1 of writer 000000000007 was stored twice",
+        ),
     ],
 )
 def test_a_violation_is_named(history: EventHistory, said: str) -> None:
@@ -226,6 +233,11 @@ def test_of_what_a_learner_sent_under_the_same_ids_any_may_have_been_used() -> N
 def test_a_position_forgotten_by_the_controller_may_be_stored_anew() -> None:
     anew = (Truncated(table="t", head=4), Stored(table="t", first=4, head=8))
     assert violations(with_replay(*anew)) == []
+
+
+def test_an_episode_that_a_machine_lost_may_be_stored_again() -> None:
+    again = Stored(table="t", first=12, head=16, episodes=((7, 1),))
+    assert violations(with_replay(again, Truncated(table="t", head=12), again)) == []
 
 
 def test_committed_digests_are_held_against_the_reference() -> None:
