@@ -60,8 +60,13 @@ def divide(problem: Problem, ranks: int, split: Split) -> Division:
     """Divide the units of an iteration among ranks.
 
     Raises:
-        ConfigError: There are fewer agents or micro-batches than ranks.
+        ConfigError: There are fewer agents or micro-batches than ranks, or no exact updates.
     """
+    if not problem.data.exact:
+        raise ConfigError(
+            "ranks divide exact updates, and algorithm.data = 'independent' averages samples of "
+            "learners' own: use one rank"
+        )
     units, target = problem.units, problem.target
     whole = range(len(units) if target is None else len(target))
     if split == "agents":

@@ -233,6 +233,13 @@ def test_more_ranks_than_there_is_to_divide_are_refused_in_one_line(
     assert "\n" not in str(error.value)
 
 
+def test_samples_of_learners_own_are_not_divided() -> None:
+    problem = built().problem
+    independent = replace(problem, data=replace(problem.data, kind="independent"))
+    with pytest.raises(ConfigError, match="ranks divide exact updates"):
+        divide(independent, 2, "agents")
+
+
 def test_agents_that_share_their_networks_are_not_divided() -> None:
     problem = algorithms.build("qmix").problem(ENVIRONMENT)
     with pytest.raises(ConfigError, match="all agents share their networks; use 'transitions'"):
