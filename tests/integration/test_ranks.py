@@ -16,6 +16,7 @@ from fullrank.common.errors import ConfigError, DeadlinePassed, FullrankError, S
 from fullrank.config import Resolved
 from fullrank.rpc.process import Launch
 from fullrank.runs.checkpoint import saved
+from fullrank.runs.journal import read as read_journal
 from fullrank.runs.record import read_records
 from fullrank_controller.local.ranks import backend_of
 from fullrank_controller.local.server import serve
@@ -73,6 +74,20 @@ async def test_an_interrupted_run_goes_on_with_other_ranks_and_then_with_service
     async with Cluster(tmp_path, resolved(*PARTS, *code)) as cluster:
         await cluster.train()
     assert cluster.outcome() == centralised(cluster.config)
+
+
+@pytest.mark.parametrize("split", ["agents", "transitions"])
+async def test_updates_too_large_for_the_journal_stay_with_their_ranks(
+    tmp_path: Path, split: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An update that is not stored is computed again."""
+    for module in ("fullrank_controller.local.ranks", "fullrank.runs.journal"):
+        monkeypatch.setattr(f"{module}.UPDATE_BYTES", 0)
+    settings = ranks(2, split, "checkpoint.every=3")
+    await run(tmp_path, ranks(2, split, "checkpoint.every=3", "iterations=1"))
+    records = await run(tmp_path, settings)
+    assert [record.update_digest for record in records] == centralised(settings.config)[0]
+    assert all(entry.updates is None for entry in read_journal(tmp_path / "journal", first=0))
 
 
 async def test_fast_additions_are_recorded_as_not_exact(tmp_path: Path) -> None:

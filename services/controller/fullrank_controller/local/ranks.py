@@ -4,6 +4,7 @@ Commands and small results take a pipe to each rank, gradients and networks the 
 ``torch.distributed``. A rank ends with its pipe, so with this process, however that ends.
 """
 
+import logging
 import os
 import signal
 import tempfile
@@ -28,8 +29,10 @@ from fullrank.common.types import FloatArray
 from fullrank.config import RunConfig
 from fullrank.runs.journal import UPDATE_BYTES
 from fullrank.training.centralised import Targets
-from fullrank.training.ranks import Division, Rank, Share, divide, rounding
+from fullrank.training.ranks import Division, Rank, Share, divide, received_bytes, rounding
 from fullrank.wiring import Training, training_of
+
+log = logging.getLogger(__name__)
 
 START_S = 300.0
 """Time in which the ranks import torch and build their algorithms, seconds."""
@@ -155,6 +158,7 @@ class Group:
         if self._summed and not config.ranks.exact:
             self._error_bound = rounding(self._problem, count)
         self._failure: FullrankError | None = None
+        self._steps = 0
         self._pipes: list[Connection] = []
         self._processes: list[SpawnProcess] = []
         spawn, store = get_context("spawn"), str(folder / "ranks")
@@ -214,6 +218,7 @@ class Group:
         """Apply the targets; those computed last are where they are needed."""
         given = None if targets is self._computed else targets
         statistics: Mapping[str, float] = self._all("step", updates=given)[0]
+        self._steps += 1
         return statistics
 
     def state(self) -> Mapping[str, np.ndarray[Any, Any]]:
@@ -285,7 +290,20 @@ class Group:
         return [replies[rank] for rank in sorted(replies)]
 
     def close(self) -> None:
-        """End the ranks."""
+        """End the ranks, and log what this one sent and received in an update."""
+        if self._steps:
+            ranks, sent, received = (
+                self._config.ranks,
+                self.wire.sent_bytes,
+                self.wire.received_bytes,
+            )
+            formula = received_bytes(self._problem, ranks.count, ranks.split, exact=ranks.exact)
+            log.info(
+                "ranks count=%d split=%s updates=%d sent_bytes=%.0f received_bytes=%.0f "
+                "formula_bytes=%.0f",
+                *(ranks.count, ranks.split, self._steps),
+                *(sent / self._steps, received / self._steps, formula),
+            )
         for pipe in self._pipes:
             with suppress(BrokenPipeError, ConnectionResetError):
                 pipe.send(None)
