@@ -16,7 +16,7 @@ import numpy as np
 from fullrank.common.errors import ConfigError, InvalidContribution
 from fullrank.common.types import JSON, FloatArray
 from fullrank.replay.authorship import ENTRIES, Authorship, authorships, joined
-from fullrank.replay.episode_checks import check_episode, check_finite
+from fullrank.replay.episode_checks import are_sound, check_episode, check_finite
 from fullrank.replay.episodes import EpisodeLayout
 from fullrank.replay.limits import rows_per_append
 from fullrank.replay.pace import Pace
@@ -237,7 +237,8 @@ class Intake:
             StorageFailed: The storage does not take them; nothing of the group is stored.
         """
         chosen_before: dict[int, set[int]] = {}
-        outcomes = [self._judged(episode, chosen_before) for episode in episodes]
+        sound = self._are_sound(episodes)
+        outcomes = [self._judged(episode, chosen_before, sound=sound) for episode in episodes]
         chosen = [
             episode
             for episode, outcome in zip(episodes, outcomes, strict=True)
@@ -260,7 +261,18 @@ class Intake:
             self._note(episode.writer, episode.sequence, position)
         self.episodes += len(episodes)
 
-    def _judged(self, episode: WrittenEpisode, chosen: dict[int, set[int]]) -> Outcome:
+    def _are_sound(self, episodes: Sequence[WrittenEpisode]) -> bool:
+        """True if every episode of a group is known to be valid."""
+        layout = self.arrival.episodes
+        return (
+            bool(episodes)
+            and layout is not None
+            and are_sound([episode.rows for episode in episodes], layout)
+        )
+
+    def _judged(
+        self, episode: WrittenEpisode, chosen: dict[int, set[int]], *, sound: bool
+    ) -> Outcome:
         """Judge an episode, after those of its group that are chosen already, by writer."""
         writer, sequence, version, rows = episode
         known, before = self._writers.get(writer), chosen.setdefault(writer, set())
@@ -274,13 +286,18 @@ class Intake:
             reason = f"version {version} is too old in iteration {self.iteration}"
             return Outcome(Fate.STALE, reason)
         try:
-            check_finite(rows)
-            if self.arrival.episodes is not None:
-                check_episode(rows, self.arrival.episodes)
+            if not sound:
+                self._check(rows)
         except InvalidContribution as error:
             return Outcome(Fate.INVALID, str(error))
         before.add(sequence)
         return Outcome(Fate.STORED)
+
+    def _check(self, rows: FloatArray) -> None:
+        """Refuse, with ``InvalidContribution``, rows that are not an episode of this table."""
+        check_finite(rows)
+        if self.arrival.episodes is not None:
+            check_episode(rows, self.arrival.episodes)
 
     def may_draw(self, iteration: int) -> bool:
         """True if the pace lets an iteration begin."""

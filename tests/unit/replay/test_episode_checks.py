@@ -8,7 +8,7 @@ import pytest
 from fullrank.common.errors import InvalidContribution
 from fullrank.common.types import FloatArray
 from fullrank.replay import EpisodeLayout
-from fullrank.replay.episode_checks import check_episode, check_finite
+from fullrank.replay.episode_checks import are_sound, check_episode, check_finite
 
 LAYOUT = EpisodeLayout(observation_sizes=(2, 3), action_sizes=(2, 3), state_size=2)
 
@@ -52,6 +52,7 @@ WRONG = {
 def test_an_episode_that_was_played_is_accepted() -> None:
     check_finite(played())
     check_episode(played(), LAYOUT)
+    assert are_sound([played(), played()], LAYOUT)
 
 
 @pytest.mark.parametrize("named", WRONG)
@@ -61,6 +62,7 @@ def test_what_cannot_have_been_played_is_named(named: str) -> None:
     check_finite(rows)
     with pytest.raises(InvalidContribution, match=named.replace("+", r"\+")):
         check_episode(rows, LAYOUT)
+    assert not are_sound([played(), rows, played()], LAYOUT)
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
@@ -69,8 +71,10 @@ def test_a_value_that_is_not_finite_is_named_by_its_place(value: float) -> None:
     rows[3, 1] = value
     with pytest.raises(InvalidContribution, match=r"rows\[3\]\[1\] is -?(nan|inf)"):
         check_finite(rows)
+    assert not are_sound([played(), rows], LAYOUT)
 
 
 def test_rows_without_a_step_are_no_episode() -> None:
     with pytest.raises(InvalidContribution, match="length is 4 in the last row, after 0 steps"):
         check_episode(played()[-1:], LAYOUT)
+    assert not are_sound([played(), played()[-1:]], LAYOUT)
