@@ -184,7 +184,7 @@ class LocalRun:
         """
         config = self._config
         capacity = capacity_of(config, self.training)
-        if self._problem.episodes is None:
+        if self._problem.episodes is None and config.collect.mode == "inline":
             collected = config.iterations * config.environment.copies * config.collect.steps
             capacity = min(capacity, self.training.collector.warmup + collected)
         return Table(MemoryStorage(capacity, self._problem.row_size), capacity=capacity)

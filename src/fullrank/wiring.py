@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,7 +31,10 @@ from fullrank.environments.capabilities import offers_masks, own_state_size
 from fullrank.replay.limits import MINIBATCH_BYTES, rows_per_minibatch
 from fullrank.replay.samplers import Priority
 from fullrank.stragglers import DelayModel, delay_models
+from fullrank.training.block_player import BlockPlayer
+from fullrank.training.blocks import BlockPlan
 from fullrank.training.collector import Collector
+from fullrank.training.keyed import KeyedRollout
 from fullrank.training.trainer import Trainer
 
 
@@ -87,7 +91,8 @@ def training_of(config: RunConfig) -> Training:
         ConfigError: The configuration names something unknown or is inconsistent.
         EnvironmentFailed: The environment cannot be made.
     """
-    environment = environment_of(config, copies=config.environment.copies)
+    copies = config.environment.copies if config.collect.mode == "inline" else 1
+    environment = environment_of(config, copies=copies)
     algorithm = algorithm_of(
         config,
         environment.agents,
@@ -95,7 +100,7 @@ def training_of(config: RunConfig) -> Training:
         masked=offers_masks(environment),
     )
     collector = Collector(
-        lambda copies: environment_of(config, copies=copies),
+        partial(_copies_of, config),
         environment,
         algorithm.actor,
         algorithm.problem,
@@ -103,6 +108,7 @@ def training_of(config: RunConfig) -> Training:
         steps=config.collect.steps,
         warmup=config.collect.warmup,
         warmup_copies=config.collect.warmup_copies,
+        keyed=_keyed_of(config, environment, algorithm),
     )
     return Training(
         collector=collector,
@@ -111,6 +117,66 @@ def training_of(config: RunConfig) -> Training:
             seed=config.seed,
             priority=_priority_of(config, environment.agents, algorithm.problem),
         ),
+    )
+
+
+def _copies_of(config: RunConfig, copies: int) -> Environment:
+    return environment_of(config, copies=copies)
+
+
+def _keyed_of(
+    config: RunConfig, environment: Environment, algorithm: Algorithm
+) -> KeyedRollout | None:
+    """Build the collection by blocks, if it is configured.
+
+    Raises:
+        ConfigError: Learners collect.
+    """
+    if config.collect.mode == "inline":
+        return None
+    if not algorithm.problem.data.batch_size:
+        raise ConfigError(
+            f"{config.algorithm.name} collects its transitions in learners; use collect.mode = "
+            "'inline'"
+        )
+    return KeyedRollout(
+        environment,
+        algorithm,
+        lambda: block_player_of(
+            config,
+            environment.agents,
+            state_size=own_state_size(environment),
+            masked=offers_masks(environment),
+        ),
+        plan=plan_of(config),
+        lag=config.collect.lag,
+    )
+
+
+def plan_of(config: RunConfig) -> BlockPlan:
+    """Return the blocks of an iteration in keyed mode."""
+    return BlockPlan(config.environment.copies, config.collect.block)
+
+
+def block_player_of(
+    config: RunConfig, agents: Sequence[AgentSpec], *, state_size: int, masked: bool
+) -> BlockPlayer:
+    """Build a player of a run's blocks, with parameters of its own.
+
+    Args:
+        config: The configuration.
+        agents: Specifications of the environment's agents, in order.
+        state_size: Entries of its global state; 0 if it has none.
+        masked: True if some actions may be unavailable to a living agent.
+
+    Raises:
+        ConfigError: The configuration names something unknown or is inconsistent.
+    """
+    return BlockPlayer(
+        partial(_copies_of, config),
+        algorithm_of(config, agents, state_size=state_size, masked=masked),
+        plan_of(config),
+        seed=config.seed,
     )
 
 
@@ -241,15 +307,17 @@ def audit_period(config: RunConfig, data: DataMode) -> int:
     return config.audit.every if data.exact else 0
 
 
-def spare_rows(config: RunConfig, data: DataMode) -> int:
+def spare_rows(config: RunConfig, training: Training) -> int:
     """Rows that replay keeps beyond its capacity, so that withdrawn iterations sample alike.
 
     They cover the iteration that is gathered while the one before is not durable yet, and those
     from one audit to the next and for which a report may be late.
     """
-    every = audit_period(config, data)
+    every, steps = audit_period(config, training.problem.data), config.collect.steps
+    if config.collect.mode == "keyed":
+        steps = max(steps, 1 + training.collector.horizon)
     withdrawn = 1 + (every + WINDOW if every else 0)
-    return withdrawn * config.environment.copies * config.collect.steps
+    return withdrawn * config.environment.copies * steps
 
 
 def code_of(config: RunConfig, *, units: int, target: Matrix | None = None) -> Code:

@@ -92,8 +92,8 @@ def _trainer_of(config: RunConfig) -> Trainer:
 
 def _growth(config: RunConfig, trainer: Trainer) -> int:
     """Least number of rows of an iteration; whole episodes have any number."""
-    episodes = trainer.algorithm.problem.episodes
-    return config.environment.copies * config.collect.steps if episodes is None else 1
+    whole = trainer.algorithm.problem.episodes is not None or config.collect.mode == "keyed"
+    return 1 if whole else config.environment.copies * config.collect.steps
 
 
 def _table_of(path: Path, trainer: Trainer) -> TableFile | None:

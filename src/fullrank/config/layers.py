@@ -249,6 +249,11 @@ def _check_together(config: RunConfig) -> None:
             f"audit.byzantine = {config.audit.byzantine} commits proved bits alone: set "
             "controller.inexact=fail"
         )
+    if config.collect.mode == "inline" and config.collect.lag > 1:
+        raise ConfigError(
+            f"collect.lag = {config.collect.lag} needs collect.mode = 'keyed'; inline collection "
+            "is at most 1 ahead"
+        )
     if config.replay.capacity < config.collect.warmup:
         raise ConfigError(
             f"replay.capacity = {config.replay.capacity} cannot hold the warm-up of "

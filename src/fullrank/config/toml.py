@@ -61,6 +61,8 @@ def config_digest(config: RunConfig) -> str:
         "sampler": config.sampling.method,
         "priority_gain": config.sampling.priority_gain,
     }
+    if config.collect.mode == "inline":  # as before there were modes
+        del whole["collect"]["mode"], whole["collect"]["block"]
     decisive = {key: whole[key] for key in _DECISIVE} | drawn
     return hashlib.blake2b(_document(decisive).encode(), digest_size=16).hexdigest()
 

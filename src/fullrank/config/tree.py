@@ -84,8 +84,15 @@ class CollectSettings:
     warmup_copies: Count = 64
     """Number of copies that are stepped together during the warm-up; by default 8 for algorithms
     that learn from whole episodes."""
-    lag: Literal[0, 1] = 0
-    """1: collect with the previous iteration's policies, while the update runs."""
+    lag: Annotated[int, Field(ge=0, le=64)] = 0
+    """Number of iterations that are collected ahead, while updates run: iteration i is collected
+    with the policies of iteration i - lag. More than 1 needs ``mode = "keyed"``."""
+    mode: Literal["inline", "keyed"] = "inline"
+    """``inline``: the controller steps all copies together. ``keyed``: every copy plays one whole
+    episode in each iteration, in blocks that follow from (seed, iteration, block) and the policies
+    alone, so that collectors on any machines play them without a change of a bit."""
+    block: Count = 8
+    """``keyed``: number of copies that are stepped together in one block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,6 @@ same transitions.
 """
 
 from collections.abc import Callable, Mapping
-from contextlib import closing
 from math import ceil
 from typing import Any
 
@@ -17,20 +16,15 @@ from fullrank.common.seeding import derive
 from fullrank.common.types import FloatArray
 from fullrank.environments import Environment
 from fullrank.environments.capabilities import horizon_of, offers_masks, own_state_size
-from fullrank.training.episode_rollouts import (
-    AS_PAID,
-    EpisodeRollout,
-    RewardScale,
-    random_reward_scale,
-)
+from fullrank.training.block_player import reward_scale
+from fullrank.training.episode_rollouts import AS_PAID, EpisodeRollout
 from fullrank.training.evaluation import Evaluations
+from fullrank.training.keyed import KeyedRollout
 from fullrank.training.rollouts import Collected, Rollout
 from fullrank.training.trainer import part
 
 WARM_UP = -1
 """Iteration number that keys the exploration of the warm-up."""
-SCALE_COPIES = 64
-"""Number of episodes of random play by which the rewards of whole episodes are standardised."""
 
 
 class Collector:
@@ -46,6 +40,7 @@ class Collector:
         steps: Steps of each copy in one iteration, unless whole episodes are played.
         warmup: Rows collected before the first iteration; whole episodes may have more.
         warmup_copies: Number of environments that collect the warm-up.
+        keyed: Collects the iterations, if they are played by blocks.
 
     Attributes:
         agents: Specifications of the environment's agents, in order.
@@ -53,6 +48,8 @@ class Collector:
         warmup: Rows collected before the first iteration; 0 where learners collect.
         state_size: Entries of the environment's global state; 0 if it has none.
         masked: True if some actions may be unavailable to a living agent.
+        horizon: Steps of every episode; 0 if their lengths differ or are unknown.
+        keyed: As given.
     """
 
     def __init__(
@@ -66,6 +63,7 @@ class Collector:
         steps: int,
         warmup: int,
         warmup_copies: int,
+        keyed: KeyedRollout | None = None,
     ) -> None:
         self._make_environment, self._environment = make_environment, environment
         self._actor, self._seed, self._steps = actor, seed, steps
@@ -75,11 +73,17 @@ class Collector:
         self._transitions = layout_of(environment.agents, masked=problem.masked)
         self.layout = problem.episodes or self._transitions
         self.warmup, self._warmup_copies = warmup if data.batch_size else 0, warmup_copies
-        horizon = horizon_of(environment)
-        self._scale = self._reward_scale() if problem.episodes and horizon else AS_PAID
+        self.horizon, self.keyed = horizon_of(environment), keyed
+        horizon = self.horizon
+        self._scale = (
+            reward_scale(make_environment, horizon=horizon, seed=seed)
+            if problem.episodes
+            else AS_PAID
+        )
         stagger = horizon if horizon and steps % horizon else 0
         self._rollout = self._rollout_of(environment, seed=seed, stagger=stagger)
-        self._last: tuple[int, Collected] | None = None  # the last collection, by iteration
+        self._collected: dict[int, Collected] = {}  # the last ones, by iteration
+        self._kept = 1 if keyed is None else max(1, keyed.lag)
 
     def _rollout_of(
         self, environment: Environment, *, seed: int, stagger: int = 0
@@ -92,12 +96,6 @@ class Collector:
         if data.batch_size:
             return Rollout(environment, actor, layout, seed=seed, stagger=stagger)
         return Evaluations(environment, actor, layout, seed=seed, every=data.evaluate_every)
-
-    def _reward_scale(self) -> RewardScale:
-        """Return the scale of random play; the best policies are the same under every scale."""
-        environment = self._make_environment(SCALE_COPIES)
-        with closing(environment):
-            return random_reward_scale(environment, seed=derive(self._seed, "reward_scale"))
 
     def warm_up(self) -> FloatArray:
         """Collect the rows before the first iteration, shape (warmup or more, row_size).
@@ -119,18 +117,24 @@ class Collector:
 
     def collect(self, iteration: int) -> Collected:
         """Collect with the current policies; return the stored collection on a repeated call."""
-        if self._last is None or self._last[0] != iteration:
-            self._last = iteration, self._rollout.collect(self._steps, iteration=iteration)
-        return self._last[1]
+        if iteration not in self._collected:
+            rollout = self.keyed or self._rollout
+            self._collected[iteration] = rollout.collect(self._steps, iteration=iteration)
+            for oldest in sorted(self._collected)[: -self._kept]:
+                del self._collected[oldest]
+        return self._collected[iteration]
 
     def state(self, *, resume_at: int) -> dict[str, np.ndarray[Any, Any]]:
         """Return the arrays from which ``load`` resumes at iteration ``resume_at``.
 
         Call this once ``resume_at - 1`` is applied; ``resume_at`` may already have been collected.
         """
+        if self.keyed is not None:
+            state = self.keyed.state(resume_at=resume_at)
+            return {f"keyed.{name}": array for name, array in state.items()}
         ahead: dict[str, np.ndarray[Any, Any]] = {}
-        if self._last is not None and self._last[0] == resume_at:
-            collected = self._last[1]
+        collected = self._collected.get(resume_at)
+        if collected is not None:
             sides = {f"side.{side}": value for side, value in collected.side_returns.items()}
             wins = {} if collected.won is None else {"won": collected.won}
             counts = {
@@ -153,6 +157,9 @@ class Collector:
             CheckpointUnusable: The state belongs to another environment or number of copies.
             EnvironmentFailed: The environments are not reproducible.
         """
+        if self.keyed is not None:
+            self.keyed.load(part(state, "keyed"), resume_at=resume_at)
+            return
         self._rollout.load(part(state, "rollout"))
         ahead = part(state, "collected")
         if ahead:
@@ -161,8 +168,10 @@ class Collector:
             collected = Collected(
                 ahead["rows"], ahead["returns"], sides, ahead.get("won"), statistics
             )
-            self._last = resume_at, collected
+            self._collected = {resume_at: collected}
 
     def close(self) -> None:
         """Close the environments."""
         self._environment.close()
+        if self.keyed is not None:
+            self.keyed.close()

@@ -4,7 +4,8 @@ A collection is a pure function of the seed, the parameters, the iteration and t
 played before, which the exploration schedule depends on.
 """
 
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,8 +15,8 @@ from fullrank.algorithms import Player
 from fullrank.algorithms.roles import Annealed
 from fullrank.common.errors import CheckpointUnusable
 from fullrank.common.seeding import derive
-from fullrank.common.types import Array, BoolArray, FloatArray
-from fullrank.environments.base import Environment
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
+from fullrank.environments.base import Environment, Step
 from fullrank.environments.capabilities import (
     Contested,
     Stated,
@@ -108,10 +109,10 @@ class EpisodeRollout:
         statistics: dict[str, float] = {}
         if isinstance(self._player, Annealed):
             statistics["epsilon"] = self._player.anneal(self._env_steps)
-        played: list[_Round] = []
+        played: list[EpisodeRound] = []
         steps = 0
         while not played or sum(len(round_.rows) for round_ in played) < rows:
-            round_ = _Round(self._environment, self._player, self._layout, self._scale)
+            round_ = EpisodeRound(self._environment, self._player, self._layout, self._scale)
             seeds = [
                 derive(self._seed, "episode", copy, self._rounds)
                 for copy in range(self._environment.copies)
@@ -154,55 +155,100 @@ class EpisodeRollout:
         self._rounds, self._env_steps = map(int, played)
 
 
-class _Round:
-    """One whole episode of every copy.
+class WholeEpisodes(ABC):
+    """One whole episode of every copy, of which subclasses keep the rows.
 
     Attributes:
-        rows: Packed steps, copy by copy.
+        rows: Packed rows, copy by copy.
         earned: Returns of all agents in each copy, shape (E, M).
         won: True for copies that won, shape (E,).
         lengths: Steps of each episode, shape (E,).
-        env_steps: Number of steps of all episodes together.
+        steps: Steps taken so far.
     """
 
-    def __init__(
-        self, environment: Environment, player: Player, layout: EpisodeLayout, scale: RewardScale
-    ) -> None:
-        self._environment, self._player, self._layout = environment, player, layout
-        self._scale = scale
+    def __init__(self, environment: Environment, player: Player, *, row_size: int) -> None:
+        copies = environment.copies
+        self._environment, self._player = environment, player
         self._episodes = Episodes(environment)
-        self.lengths = np.zeros(environment.copies, np.int64)
-        self._last = np.zeros((environment.copies, layout.row_size), np.float32)
-        self.rows: FloatArray = self._last[:0]
-        self.earned = np.zeros((environment.copies, len(environment.agents)))
-        self.won = np.zeros(environment.copies, bool)
-        self.env_steps = 0
+        self.lengths = np.zeros(copies, np.int64)
+        self.rows: FloatArray = np.empty((0, row_size), np.float32)
+        self.earned = np.zeros((copies, len(environment.agents)))
+        self.won = np.zeros(copies, bool)
+        self.steps = 0
 
-    def play(self, seeds: list[int], *, iteration: int, first_step: int) -> int:
+    @property
+    def env_steps(self) -> int:
+        """Return the number of steps of all episodes together."""
+        return int(self.lengths.sum())
+
+    def play(self, seeds: Sequence[int], *, iteration: int, first_step: int) -> int:
         """Play from the given seeds; returns the number of the next exploration step."""
         episodes, copies = self._episodes, self._environment.copies
         memory = self._player.memory(copies)
-        steps = [np.zeros((copies, self._layout.row_size), np.float32)]
         while not self.lengths.all():
             waiting = episodes.waiting()
             if waiting.size:
                 episodes.begin(waiting, [seeds[copy] for copy in waiting])
                 for array in memory:
                     array[waiting] = 0.0
-                steps[-1][waiting] = self._seen(episodes.alive)[waiting]
+                self._begun(waiting)
             alive, available = episodes.alive, episodes.available()
             action, memory = self._player.act(
                 episodes.observation,
                 memory,
                 iteration=iteration,
-                step=first_step + len(steps) - 1,
+                step=first_step + self.steps,
                 alive=alive,
                 available=available,
             )
-            self._step(steps, action, alive)
-        self.env_steps = int(self.lengths.sum())
-        self._pack(steps)
-        return first_step + len(steps) - 1
+            outcome = self._step(action, alive, available)
+            self.steps += 1
+            self._finish(outcome)
+        self.rows = self._packed()
+        return first_step + self.steps
+
+    def _finish(self, outcome: Step) -> None:
+        """Keep length, returns and win of the copies whose one episode has ended."""
+        finished = np.flatnonzero(outcome.ended & (self.lengths == 0))
+        self.lengths[finished] = self.steps
+        self.earned[finished] = self._episodes.earned[finished]
+        self.won[outcome.ended] |= self._episodes.won() & np.isin(
+            np.flatnonzero(outcome.ended), finished
+        )
+
+    @abstractmethod
+    def _begun(self, copies: IntArray) -> None:
+        """Take note that these copies have begun an episode."""
+
+    @abstractmethod
+    def _step(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> Step:
+        """Step all copies and keep the step; copies that have finished are not counted."""
+
+    @abstractmethod
+    def _packed(self) -> FloatArray:
+        """Arrange the rows copy by copy."""
+
+
+class EpisodeRound(WholeEpisodes):
+    """One whole episode of every copy, as rows of episodes.
+
+    Args:
+        environment: Environment; all copies are reset.
+        player: Selects actions.
+        layout: Layout of a row.
+        scale: Standardises the rewards of rows.
+    """
+
+    def __init__(
+        self, environment: Environment, player: Player, layout: EpisodeLayout, scale: RewardScale
+    ) -> None:
+        super().__init__(environment, player, row_size=layout.row_size)
+        self._layout, self._scale = layout, scale
+        self._last = np.zeros((environment.copies, layout.row_size), np.float32)
+        self._kept = [np.zeros((environment.copies, layout.row_size), np.float32)]
+
+    def _begun(self, copies: IntArray) -> None:
+        self._kept[-1][copies] = self._seen(self._episodes.alive)[copies]
 
     def _seen(self, alive: BoolArray) -> FloatArray:
         """Pack what all copies offer now, shape (E, row_size); the rest is zero."""
@@ -217,10 +263,10 @@ class _Round:
         rows[:, layout.available] = available
         return rows
 
-    def _step(self, steps: list[FloatArray], action: FloatArray, alive: BoolArray) -> None:
+    def _step(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> Step:
         """Step all copies; complete the last rows and begin the next ones."""
         layout, agents = self._layout, self._environment.agents
-        rows, offered = steps[-1], steps[-1][:, layout.available] > 0
+        rows, offered = self._kept[-1], self._kept[-1][:, layout.available] > 0
         # An agent that does not act is forced into its only action, or has none.
         forced = offered & np.repeat(~alive, layout.action_sizes, axis=1)
         chosen = chosen_actions(agents, action + forced, available=offered, alive=alive)
@@ -231,22 +277,21 @@ class _Round:
         rows[:, layout.reward] = (reward - self._scale.mean) / self._scale.deviation
         left = alive & ~outcome.terminated
         rows[:, layout.terminated] = outcome.ended & ~left.any(axis=1)
-        steps.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
-        finished = np.flatnonzero(outcome.ended & (self.lengths == 0))
-        self.lengths[finished] = len(steps) - 1
-        self._last[finished] = steps[-1][finished]
-        self._last[finished, layout.length] = len(steps) - 1
-        self.earned[finished] = self._episodes.earned[finished]
-        self.won[outcome.ended] |= self._episodes.won() & np.isin(
-            np.flatnonzero(outcome.ended), finished
-        )
+        self._kept.append(self._seen(np.where(outcome.ended[:, None], left, outcome.alive)))
+        return outcome
 
-    def _pack(self, steps: list[FloatArray]) -> None:
+    def _finish(self, outcome: Step) -> None:
+        finished = np.flatnonzero(outcome.ended & (self.lengths == 0))
+        self._last[finished] = self._kept[-1][finished]
+        self._last[finished, self._layout.length] = self.steps
+        super()._finish(outcome)
+
+    def _packed(self) -> FloatArray:
         """Arrange the rows copy by copy, each copy's last row at the end."""
-        every = np.stack(steps, axis=1)
+        every = np.stack(self._kept, axis=1)
         parts = [
             part
             for copy, length in enumerate(self.lengths)
             for part in (every[copy, :length], self._last[copy, None])
         ]
-        self.rows = np.concatenate(parts)
+        return np.concatenate(parts)

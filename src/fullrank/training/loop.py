@@ -15,7 +15,7 @@ ComputeResult = TypeVar("ComputeResult")
 CommitResult = TypeVar("CommitResult")
 
 CollectAhead: TypeAlias = Callable[[], None]
-"""Begins the next collection with the current parameters, if the run collects ahead."""
+"""Begins later collections with the current parameters, if the run collects ahead."""
 
 
 class TransitionPort(Protocol):
@@ -42,7 +42,7 @@ class IterationLoop(Generic[ComputeResult, CommitResult]):
         compute: Computes the updates of a sample; calls its second argument once the sample is
             fixed.
         commit: Applies the updates and makes the iteration durable.
-        lag: ``collect.lag``: 1 to collect with the previous iteration's policies.
+        lag: ``collect.lag``: number of iterations that are collected ahead.
         iterations: Number of iterations of the run.
     """
 
@@ -74,8 +74,9 @@ class IterationLoop(Generic[ComputeResult, CommitResult]):
         await apply()
 
     def _collect_ahead(self, iteration: int) -> None:
-        if self._lag and iteration + 1 < self._iterations:
-            self._transitions.begin(iteration + 1)
+        last = min(iteration + self._lag, self._iterations - 1)
+        for later in range(iteration + 1, last + 1):
+            self._transitions.begin(later)
 
 
 def complete(coroutine: Coroutine[object, None, CommitResult]) -> CommitResult:

@@ -44,13 +44,12 @@ class ReplayPipeline:
     Args:
         config: The resolved configuration.
         identity: The run.
-        training: Plays, one collection at a time, with its current parameters.
+        training: Plays, one collection at a time.
         table: The run's table.
         event_log: Receives acknowledged positions.
         watchdog: Observes playing.
 
     Attributes:
-        ahead: A collection that was begun and is not appended yet, or None.
         head: One past the last transition that replay has acknowledged.
     """
 
@@ -66,9 +65,9 @@ class ReplayPipeline:
     ) -> None:
         self._identity, self._training, self._table = identity, training, table
         self._capacity = capacity_of(config, training)
-        self._spare_rows = spare_rows(config, training.problem.data)
+        self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog = event_log, watchdog
-        self.ahead: asyncio.Task[Collected] | None = None
+        self._playing: dict[int, asyncio.Task[Collected]] = {}
         self.head = self._tail = 0
 
     async def open(self, head: int) -> None:
@@ -88,19 +87,32 @@ class ReplayPipeline:
             held = await self._table.append(held, rows)
         self._acknowledge(held)
 
+    @property
+    def ahead(self) -> "asyncio.Task[Collected] | None":
+        """The last collection that was begun and is not appended yet, or None."""
+        return self._playing[max(self._playing)] if self._playing else None
+
     def begin(self, iteration: int) -> "asyncio.Task[Collected]":
-        """Start playing for an iteration, unless a collection was already begun."""
-        if self.ahead is None:
-            playing = asyncio.to_thread(self._training.collector.collect, iteration)
-            self.ahead = asyncio.create_task(playing)
-        return self.ahead
+        """Start playing for an iteration with the current parameters, unless that was done."""
+        if iteration not in self._playing:
+            keyed = self._training.collector.keyed
+            if keyed is not None:
+                keyed.begin(iteration)
+            self._playing[iteration] = asyncio.create_task(self._play(iteration, self.ahead))
+        return self._playing[iteration]
+
+    async def _play(self, iteration: int, before: "asyncio.Task[Collected] | None") -> Collected:
+        """Play an iteration, after the one before."""
+        if before is not None:
+            await asyncio.wait({before})
+        return await asyncio.to_thread(self._training.collector.collect, iteration)
 
     async def collect(self, iteration: int) -> Collected:
         """The iteration's transitions, once replay has acknowledged them."""
         playing = self.begin(iteration)
         with self._watchdog.phase("playing"):
             collected = await asyncio.shield(playing)
-        self.ahead = None
+        del self._playing[iteration]
         reach("transitions.played")
         self._acknowledge(await self._table.append(self.head, collected.rows))
         reach("transitions.appended")
@@ -112,9 +124,9 @@ class ReplayPipeline:
 
     async def finish_playing(self) -> None:
         """Return when no collection is being played."""
-        if self.ahead is not None:
+        if self._playing:
             with self._watchdog.phase("playing"):
-                await asyncio.wait({self.ahead})
+                await asyncio.wait(self._playing.values())
 
     def sample(self, iteration: int) -> Sample:
         """The iteration's minibatch, drawn from acknowledged transitions."""

@@ -1,0 +1,219 @@
+"""Player of blocks: one whole episode in each copy, keyed, with the parameters of one version."""
+
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+from blake3 import blake3
+
+from fullrank.algorithms import Algorithm
+from fullrank.algorithms.base import layout_of
+from fullrank.algorithms.roles import ACTING, Annealed, Player
+from fullrank.common.errors import EnvironmentFailed, FullrankError
+from fullrank.common.seeding import derive
+from fullrank.common.types import Array, BoolArray, FloatArray, IntArray
+from fullrank.common.updates import DIGEST_BYTES
+from fullrank.environments import Environment
+from fullrank.environments.base import Step
+from fullrank.environments.capabilities import horizon_of
+from fullrank.replay.layout import Layout
+from fullrank.training.blocks import BlockKey, BlockPlan
+from fullrank.training.episode_rollouts import (
+    AS_PAID,
+    EpisodeRound,
+    RewardScale,
+    WholeEpisodes,
+    random_reward_scale,
+)
+
+BLOCK_STEPS = 2**32
+"""Exploration steps of block b are numbered from b times this, which keys it apart."""
+SCALE_COPIES = 64
+"""Number of episodes of random play by which the rewards of whole episodes are standardised."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Publication:
+    """The parameters of one version, as far as they act."""
+
+    version: int
+    """Number of updates that they have taken."""
+    sections: Mapping[int, FloatArray]
+    """Parameters of the networks that select actions, by section."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Play:
+    """All that a block follows from, besides the run's configuration."""
+
+    publication: Publication
+    env_steps: int
+    """Environment steps that count for the exploration schedule."""
+
+
+class PlayedBlock(NamedTuple):
+    """What one block played, copy by copy."""
+
+    rows: FloatArray
+    """Packed rows, shape (rows, row_size)."""
+    earned: Array
+    """Returns of all agents, shape (copies, M)."""
+    won: BoolArray
+    """True for copies that won, shape (copies,)."""
+    lengths: IntArray
+    """Steps of each episode, shape (copies,)."""
+
+    @property
+    def digest(self) -> bytes:
+        """Hash the bits of all arrays."""
+        hasher = blake3()
+        for array in self:
+            hasher.update(f"{array.dtype.str} {array.shape}".encode())
+            hasher.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+        return hasher.digest(DIGEST_BYTES)
+
+
+def acting_sections(algorithm: Algorithm) -> list[int]:
+    """Return the ids of the sections whose networks select actions."""
+    return [section.id for section in algorithm.problem.sections if section.role in ACTING]
+
+
+def reward_scale(
+    make_environment: Callable[[int], Environment], *, horizon: int, seed: int
+) -> RewardScale:
+    """Return the scale of random play; the best policies are the same under every scale."""
+    if not horizon:
+        return AS_PAID
+    with closing(make_environment(SCALE_COPIES)) as environment:
+        return random_reward_scale(environment, seed=derive(seed, "reward_scale"))
+
+
+class BlockPlayer:
+    """Plays any block of a run, with parameters of its own.
+
+    Args:
+        make_environment: Makes an environment with the given number of copies.
+        algorithm: Its parameters are overwritten by those of each block.
+        plan: Blocks of an iteration.
+        seed: The run's seed.
+    """
+
+    def __init__(
+        self,
+        make_environment: Callable[[int], Environment],
+        algorithm: Algorithm,
+        plan: BlockPlan,
+        *,
+        seed: int,
+    ) -> None:
+        self._make_environment, self._algorithm = make_environment, algorithm
+        self._plan, self._seed = plan, seed
+        self._environments: dict[int, Environment] = {}
+        self._loaded: Publication | None = None
+
+    @cached_property
+    def _scale(self) -> RewardScale:
+        horizon = horizon_of(self._environment(self._plan.copies_of(0)))
+        return reward_scale(self._make_environment, horizon=horizon, seed=self._seed)
+
+    def _environment(self, copies: range) -> Environment:
+        """Return the environment of a block; those of equal size share one."""
+        if len(copies) not in self._environments:
+            self._environments[len(copies)] = self._make_environment(len(copies))
+        return self._environments[len(copies)]
+
+    def play(self, key: BlockKey, play: Play) -> PlayedBlock:
+        """Play one whole episode in each copy of a block.
+
+        Episode i of copy c starts from the seed derived from (seed, "episode", c, i); the
+        exploration of block b in iteration i is keyed by (seed, i, b * ``BLOCK_STEPS`` + step).
+
+        Raises:
+            EnvironmentFailed: The environment raised; the next block has another instance.
+        """
+        copies = self._plan.copies_of(key.block)
+        seeds = [derive(self._seed, "episode", copy, key.iteration) for copy in copies]
+        self._load(play)
+        round_: WholeEpisodes | None = None
+        try:
+            round_ = self._round(self._environment(copies))
+            first = key.block * BLOCK_STEPS
+            round_.play(seeds, iteration=key.iteration, first_step=first)
+        except Exception as error:
+            self.close()
+            steps = 0 if round_ is None else round_.steps
+            what = str(error) if isinstance(error, FullrankError) else repr(error)
+            raise EnvironmentFailed(
+                f"iteration {key.iteration}, copies {copies.start} to {copies.stop - 1} of seed "
+                f"{self._seed}, step {steps}: {what}"
+            ) from error
+        return PlayedBlock(round_.rows, round_.earned, round_.won, round_.lengths)
+
+    def _round(self, environment: Environment) -> WholeEpisodes:
+        problem, actor = self._algorithm.problem, self._algorithm.actor
+        if problem.episodes is not None:
+            return EpisodeRound(environment, actor, problem.episodes, self._scale)
+        layout = layout_of(environment.agents, masked=problem.masked)
+        return TransitionRound(environment, actor, layout)
+
+    def _load(self, play: Play) -> None:
+        """Take the parameters and the exploration of a block."""
+        parameters, actor = self._algorithm.parameters, self._algorithm.actor
+        if self._loaded is not play.publication:
+            for section, values in play.publication.sections.items():
+                parameters.view(section)[:] = values
+            parameters.written()
+            self._loaded = play.publication
+        if isinstance(actor, Annealed):
+            actor.anneal(play.env_steps)
+
+    def close(self) -> None:
+        """Close the environments; the next block makes new ones."""
+        environments = [*self._environments.values()]
+        self._environments.clear()
+        for environment in environments:
+            environment.close()
+
+
+class TransitionRound(WholeEpisodes):
+    """One whole episode of every copy, as packed transitions.
+
+    Args:
+        environment: Environment; all copies are reset.
+        player: Selects actions.
+        layout: Layout of a transition.
+    """
+
+    def __init__(self, environment: Environment, player: Player, layout: Layout) -> None:
+        super().__init__(environment, player, row_size=layout.row_size)
+        self._layout = layout
+        self._kept: list[FloatArray] = []
+
+    def _begun(self, copies: IntArray) -> None:
+        """Do nothing: a transition holds both of its observations."""
+
+    def _step(self, action: FloatArray, alive: BoolArray, available: BoolArray | None) -> Step:
+        episodes, layout = self._episodes, self._layout
+        observation = episodes.observation
+        outcome = episodes.advance(action)
+        rows = np.empty((self._environment.copies, layout.row_size), np.float32)
+        layout.pack(
+            observation=observation,
+            action=action,
+            reward=outcome.reward,
+            next_observation=outcome.observation,
+            terminated=outcome.terminated,
+            alive=alive,
+            available=available,
+            next_available=episodes.available() if layout.masked else None,
+            out=rows,
+        )
+        self._kept.append(rows)
+        return outcome
+
+    def _packed(self) -> FloatArray:
+        every = np.stack(self._kept, axis=1)
+        return np.concatenate([every[copy, :length] for copy, length in enumerate(self.lengths)])

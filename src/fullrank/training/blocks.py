@@ -1,0 +1,232 @@
+"""Blocks of copies, and who plays them: keyed collection on machines that may be slow or die.
+
+A block plays one whole episode in each of its copies. Its rows follow from (seed, iteration, block)
+and the parameters of a stated version, so that any process may play it, and several may: the first
+answer counts, and rows are taken in the order of keys.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Generic, NamedTuple, Protocol, TypeVar
+
+from fullrank.common.errors import EnvironmentFailed
+
+FAILURES = 3
+"""Failures of one block after which the run ends."""
+
+
+class BlockKey(NamedTuple):
+    """A block of an iteration; keys are ordered as their rows are."""
+
+    iteration: int
+    block: int
+
+
+@dataclass(frozen=True, slots=True)
+class BlockPlan:
+    """Division of E copies into blocks of equal size, of which the last may be smaller."""
+
+    copies: int
+    size: int
+
+    @property
+    def blocks(self) -> int:
+        """Number of blocks in an iteration."""
+        return -(-self.copies // self.size)
+
+    def copies_of(self, block: int) -> range:
+        """Return the numbers of a block's copies."""
+        return range(block * self.size, min(self.copies, (block + 1) * self.size))
+
+    def keys(self, iteration: int) -> list[BlockKey]:
+        """Return the keys of an iteration's blocks, ascending."""
+        return [BlockKey(iteration, block) for block in range(self.blocks)]
+
+
+class Answer(Protocol):
+    """What a collector hands in for a block."""
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of all that was played."""
+
+
+Played = TypeVar("Played", bound=Answer)
+
+
+@dataclass(slots=True)
+class _Open(Generic[Played]):
+    """A block that is not taken yet, or that somebody still plays."""
+
+    holders: dict[int, float] = field(default_factory=dict)
+    """Collectors that play it, and when they began."""
+    answer: Played | None = None
+    """The first answer, until it is taken."""
+    digest: bytes = b""
+    """Digest of the first answer; empty before."""
+    first: int = -1
+    """Collector whose answer counted."""
+    failed: dict[int, int] = field(default_factory=dict)
+    """Number of failures of each collector."""
+
+
+class Differing(NamedTuple):
+    """Two collectors that played one block differently."""
+
+    key: BlockKey
+    first: int
+    second: int
+
+
+class Dealing(Generic[Played]):
+    """Deals open blocks to idle collectors, one at a time, in the order of keys.
+
+    A block that is overdue is dealt again to an idle collector once no block waits. Every block is
+    taken exactly once, with the first answer, however often it was dealt.
+
+    Args:
+        plan: Blocks of an iteration.
+    """
+
+    def __init__(self, plan: BlockPlan) -> None:
+        self._plan = plan
+        self._open: dict[BlockKey, _Open[Played]] = {}
+        self._busy: dict[int, BlockKey | None] = {}
+
+    @property
+    def waiting(self) -> list[BlockKey]:
+        """Return the blocks without an answer, ascending."""
+        return sorted(key for key, block in self._open.items() if not block.digest)
+
+    def holders(self, key: BlockKey) -> list[int]:
+        """Return the collectors that play a block, ascending."""
+        block = self._open.get(key)
+        return sorted(block.holders) if block is not None else []
+
+    def open(self, iteration: int) -> None:
+        """Add the blocks of an iteration."""
+        self._open |= {key: _Open() for key in self._plan.keys(iteration)}
+
+    def attach(self, collector: int) -> None:
+        """Add an idle collector."""
+        self._busy[collector] = None
+
+    def detach(self, collector: int) -> None:
+        """Forget a collector; the block that it plays waits again."""
+        key = self._busy.pop(collector, None)
+        if key is not None:
+            self._release(collector, key)
+        for block in self._open.values():
+            block.failed[-1] = block.failed.get(-1, 0) + block.failed.pop(collector, 0)
+
+    def deal(self, now: float, *, deadline_s: float) -> list[tuple[int, BlockKey]]:
+        """Give every idle collector a block, as far as there are any.
+
+        Args:
+            now: Current time, seconds.
+            deadline_s: Age beyond which a block is overdue, seconds.
+        """
+        dealt = []
+        for collector in sorted(each for each, key in self._busy.items() if key is None):
+            key = self._next(collector, overdue_since=now - deadline_s)
+            if key is not None:
+                self._busy[collector] = key
+                self._open[key].holders[collector] = now
+                dealt.append((collector, key))
+        return dealt
+
+    def _next(self, collector: int, *, overdue_since: float) -> BlockKey | None:
+        """Return the block for an idle collector: one that nobody plays, else an overdue one."""
+        late = {each for each in self._busy if self._is_late(each, overdue_since)}
+        overdue = None
+        for key in self.waiting:
+            block = self._open[key]
+            failures = {each: block.failed.get(each, 0) for each in self._busy.keys() - late}
+            if failures[collector] > min(failures.values()):
+                continue  # another one will have a try at it
+            if not block.holders:
+                return key
+            if overdue is None and block.holders.keys() <= late:
+                overdue = key
+        return overdue
+
+    def _is_late(self, collector: int, overdue_since: float) -> bool:
+        """Return whether the block that a collector plays is overdue."""
+        key = self._busy[collector]
+        return key is not None and self._open[key].holders[collector] <= overdue_since
+
+    def begun_at(self) -> float | None:
+        """Return when the block was dealt that is overdue next; None if no block is played."""
+        times = [
+            max(block.holders.values())
+            for block in self._open.values()
+            if block.holders and not block.digest
+        ]
+        return min(times, default=None)
+
+    def answer(self, collector: int, key: BlockKey, played: Played) -> Differing | None:
+        """Take an answer; the first one counts.
+
+        Returns:
+            The two collectors, if the answer differs from the first one.
+        """
+        block = self._open.get(key)
+        if block is None or collector not in block.holders:
+            return None
+        self._busy[collector] = None
+        digest, first = played.digest, block.first
+        if not block.digest:
+            block.answer, block.digest, block.first = played, digest, collector
+        differs = block.digest != digest
+        self._release(collector, key)
+        return Differing(key, first, collector) if differs else None
+
+    def fail(self, collector: int, key: BlockKey, reason: str) -> None:
+        """Record that a collector could not play a block, which waits again.
+
+        Raises:
+            EnvironmentFailed: It is the last of ``FAILURES`` failures of the block.
+        """
+        block = self._open.get(key)
+        if block is None or collector not in block.holders:
+            return
+        self._busy[collector] = None
+        block.failed[collector] = block.failed.get(collector, 0) + 1
+        failures = sum(block.failed.values())
+        if failures >= FAILURES and not block.digest:
+            raise EnvironmentFailed(f"{reason}; block {key.block} failed {failures} times")
+        self._release(collector, key)
+
+    def _release(self, collector: int, key: BlockKey) -> None:
+        block = self._open[key]
+        block.holders.pop(collector, None)
+        if block.digest and block.answer is None and not block.holders:
+            del self._open[key]
+
+    def complete(self, iteration: int) -> bool:
+        """Return whether every block of an open iteration has an answer."""
+        return all(self._open[key].digest for key in self._plan.keys(iteration))
+
+    def take(self, iteration: int) -> list[Played]:
+        """Return the answers of a complete iteration in the order of keys, once."""
+        answers: list[Played] = []
+        for key in self._plan.keys(iteration):
+            block = self._open[key]
+            assert block.answer is not None  # complete
+            answers.append(block.answer)
+            block.answer = None
+            if not block.holders:
+                del self._open[key]
+        return answers
+
+
+def deadline_of(
+    durations_s: Sequence[float], *, first_s: float, factor: float, least_s: float
+) -> float:
+    """Return the age at which a block is overdue, from the durations of recent blocks.
+
+    It is ``factor`` times their 99th percentile, at least ``least_s``; ``first_s`` without any.
+    """
+    if not durations_s:
+        return first_s
+    return max(least_s, factor * sorted(durations_s)[int(0.99 * (len(durations_s) - 1))])
