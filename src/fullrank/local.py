@@ -91,6 +91,7 @@ class _Transitions:
 
     async def collect(self, iteration: int) -> Collected:
         """Collect, unless that was done, and append."""
+        self._training.collector.publish(iteration)
         collected = self._training.collector.collect(iteration)
         self.append(collected.rows)
         return collected

@@ -30,15 +30,15 @@ VALUES: dict[str, Any] = {
     "algorithm.batch_size": 10,
     "algorithm.target_every": 2,
     "algorithm.exploration_steps": 400,
-    "environment.name": "smac_lite",
-    "environment.map": "3m",
+    "environment.name": "switch_riddle",
+    "environment.agents": 3,
     "environment.copies": 5,
-    "collect.warmup": 120,
+    "collect.warmup": 60,
     "collect.warmup_copies": 4,
 }
 ACTORS: dict[str, Any] = {
     "algorithm.name": "maddpg",
-    "algorithm.hidden": [16, 16],
+    "algorithm.hidden": 16,
     "algorithm.batch_size": 32,
     "environment.name": "cooperative_navigation",
     "environment.agents": 3,
@@ -59,7 +59,7 @@ def config(family: str, **options: Any) -> RunConfig:
     return load(options=FAMILIES[family] | {"iterations": 5} | keys).check().config
 
 
-def keyed(family: str, *, block: int = 2, **options: Any) -> RunConfig:
+def keyed(family: str, block: int = 2, **options: Any) -> RunConfig:
     return config(family, collect__mode="keyed", collect__block=block, **options)
 
 
@@ -68,6 +68,12 @@ def trained(settings: RunConfig, *, coded: bool = False) -> tuple[list[LocalIter
     iterations = run.train()
     run.training.collector.close()
     return iterations, run.parameter_digest()
+
+
+def test_one_block_of_battles_plays_what_inline_collection_plays() -> None:
+    battle = {"environment__name": "smac_lite", "environment__agents": 0, "iterations": 2}
+    inline = trained(config("qmix", **battle))
+    assert trained(keyed("qmix", block=5, **battle)) == inline
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -170,10 +176,12 @@ def test_a_resumed_run_plays_what_the_uninterrupted_one_plays(lag: int, at: int)
 
 def test_a_checkpoint_of_another_lag_is_refused() -> None:
     run = LocalRun(keyed("qmix", collect__lag=1), coded=False)
-    next(iter(run))
+    steps = iter(run)
+    next(steps)
+    next(steps)
     training = training_of(keyed("qmix", collect__lag=2))
     with pytest.raises(CheckpointUnusable, match=r"collect\.lag"):
-        training.load(run.training.state(resume_at=1), resume_at=1)
+        training.load(run.training.state(resume_at=2), resume_at=2)
     training.collector.close()
     run.training.collector.close()
 
@@ -227,7 +235,11 @@ def training_environment(settings: RunConfig, copies: int) -> Environment:
 
 
 def test_learners_that_collect_leave_no_blocks_to_play() -> None:
-    options = {"algorithm.name": "darl1n", "collect.mode": "keyed"}
+    options = {
+        "algorithm.name": "darl1n",
+        "environment.name": "grassland",
+        "collect.mode": "keyed",
+    }
     with pytest.raises(ConfigError, match="darl1n collects its transitions in learners"):
         training_of(load(options=options).check().config)
 

@@ -13,6 +13,7 @@ from fullrank import __version__
 from fullrank.rpc import server
 from fullrank.rpc.controller_client import ControllerClient
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller import streams
 from fullrank_controller.learners import servicer
 
 pytestmark = pytest.mark.integration
@@ -41,7 +42,7 @@ async def test_a_connection_that_never_speaks_http_is_closed(
 
 def test_no_connection_may_be_silent_for_longer_than_a_first_message() -> None:
     options = dict(server.OPTIONS)
-    assert options["grpc.server_handshake_timeout_ms"] == 1000 * servicer.HELLO_S
+    assert options["grpc.server_handshake_timeout_ms"] == 1000 * streams.HELLO_S
 
 
 @pytest.mark.parametrize("introduced", [False, True])

@@ -97,7 +97,7 @@ class SimulatedController:
             Killed: The process reached the armed failpoint.
         """
         liveness = asyncio.create_task(
-            expel_silent(self._term.run.roster, self._term.config.controller, self._term.watchdog)
+            expel_silent(self._term.run.rosters, self._term.config.controller, self._term.watchdog)
         )
         try:
             restored = self._restored

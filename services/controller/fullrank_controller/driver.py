@@ -251,4 +251,4 @@ class Driver:
             await asyncio.wait({self._committing})
             self._committing.exception()  # drive has raised it
         await self._storing.settled()
-        await self.pipeline.finish_playing()
+        await self.pipeline.end()

@@ -37,7 +37,7 @@ class ControllerPorts:
             controller_pb2.DESCRIPTOR.services_by_name["ControllerService"],
             ControllerServicer(self.term.run),
             security=self.security,
-            prebuilt=frozenset({"Work"}),
+            prebuilt=frozenset({"Work", "Collect"}),
         )
         async with AsyncExitStack() as stack:
             settings = self.term.config.controller
@@ -71,9 +71,9 @@ class ControllerPorts:
             await exporter.stop()
 
     def _send_away(self) -> None:
-        """Withdraw the address and end the streams of all learners."""
+        """Withdraw the address and end the streams of all learners and collectors."""
         self.term.directory.withdraw("controller")
-        for member in self.term.run.roster.members:
+        for member in (each for roster in self.term.run.rosters for each in roster.members):
             member.expel(ServiceLost("the controller is stopping"))
 
     @asynccontextmanager

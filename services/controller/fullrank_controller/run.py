@@ -11,6 +11,8 @@ from fullrank.rpc.messages import unit_messages
 from fullrank.rpc.shared_memory import WrittenBlock
 from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import plan_of
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Member, Numerics, Roster
@@ -35,6 +37,13 @@ class Run:
     membership: Membership
     reception: Reception
     late_reports: LateReports
+    pool: CollectorPool | None
+    """Attached collectors; None if the controller plays itself."""
+
+    @property
+    def rosters(self) -> list[Roster]:
+        """All attached processes."""
+        return [self.roster] if self.pool is None else [self.roster, self.pool.roster]
 
     @classmethod
     def of(
@@ -59,6 +68,17 @@ class Run:
             fix_numerics=fix_numerics,
         )
         late_reports = LateReports(identity, membership)
+        pool = None
+        if config.collectors.count:
+            pool = CollectorPool(
+                plan_of(config),
+                config.controller,
+                roster=Roster(settings=config.controller),
+                learners=roster,
+                progress=progress,
+                event_log=event_log,
+                term=identity.term,
+            )
         return cls(
             identity=identity,
             welcome=welcome,
@@ -70,6 +90,7 @@ class Run:
             membership=membership,
             reception=Reception(identity, membership, late_reports),
             late_reports=late_reports,
+            pool=pool,
         )
 
     def served_at(self, address: str) -> None:
@@ -99,6 +120,10 @@ class Run:
             caveats=self.progress.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
+            collectors=self.pool.status(version=self.progress.applied, now=now)
+            if self.pool
+            else [],
+            playing=self.pool.waits_for() if self.pool else "",
         )
 
     def _learner_status(self, member: Member, now: float) -> pb.LearnerStatus:

@@ -110,7 +110,7 @@ async def _serve(
         stack.push_async_callback(health.at_work, False)
         superseded = term_raised(directory, every_s=config.controller.heartbeat_s)
         endings = [stop.wait(), term.run.term_guard.superseded(), superseded]
-        liveness = expel_silent(term.run.roster, config.controller, term.watchdog)
+        liveness = expel_silent(term.run.rosters, config.controller, term.watchdog)
         await drive(driver, term.run, restored, endings, liveness=liveness)
 
 

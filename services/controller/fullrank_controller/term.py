@@ -16,6 +16,7 @@ from fullrank.runs.journal import Journal
 from fullrank.runs.record import IterationRecord
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import Training
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.driver import Driver
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.membership.auto_code import AutoCode
@@ -160,7 +161,7 @@ def open_journal(directory: RunDirectory, restored: Restored) -> Journal:
 def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     """Make the driver of a run by learners, with its replay pipeline, auditor and planner."""
     config, run, training = term.config, term.run, term.training
-    pipeline = make_pipeline(term, replay)
+    pipeline = make_pipeline(term, replay, pool=run.pool)
     rounds = NetworkRounds(
         config,
         run,
@@ -174,8 +175,10 @@ def make_network_driver(term: Term, replay: ReplayClient) -> Driver:
     return make_driver(term, pipeline, rounds)
 
 
-def make_pipeline(term: Term, table: TransitionTable) -> ReplayPipeline:
-    """Make the replay pipeline of a run over its table."""
+def make_pipeline(
+    term: Term, table: TransitionTable, *, pool: CollectorPool | None = None
+) -> ReplayPipeline:
+    """Make the replay pipeline of a run over its table, whose episodes collectors may play."""
     return ReplayPipeline(
         term.config,
         term.run.identity,
@@ -183,6 +186,7 @@ def make_pipeline(term: Term, table: TransitionTable) -> ReplayPipeline:
         table,
         event_log=term.run.event_log,
         watchdog=term.watchdog,
+        pool=pool,
     )
 
 

@@ -3,42 +3,20 @@
 import asyncio
 import logging
 import os
-import signal
 import socket
-import sys
 import uuid
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
-
-from fullrank.common.errors import (
-    ConfigError,
-    FullrankError,
-    InvalidContribution,
-    ServiceLost,
-    StaleTerm,
-)
-from fullrank.rpc.addresses import resolve
-from fullrank.rpc.controller_client import ControllerClient
+from fullrank.common.errors import ConfigError
+from fullrank.rpc.attachment import attach_as
 from fullrank.rpc.health import Health
 from fullrank.rpc.identity import Role
-from fullrank.rpc.process import (
-    STOPPING,
-    Launch,
-    ignore_signals,
-    print_error,
-    signals_held,
-    stop_event,
-    tune_process,
-)
-from fullrank.rpc.prometheus import Exporter, Family, gauge
+from fullrank.rpc.process import Launch, tune_process
+from fullrank.rpc.replicas import run_replica, run_replicas
 from fullrank.rpc.security import Security
-from fullrank.rpc.tasks import first
 from fullrank.runs.event_log import EventLog
-from fullrank.v1 import controller_pb2 as pb
 from fullrank_learner.run_context import RunContext, prepare
 from fullrank_learner.session import Session
 
@@ -48,10 +26,7 @@ log = logging.getLogger(__name__)
 def main(launch: Launch) -> int:
     """Run the replicas until a stop signal; return the exit code.
 
-    Each replica is a separate process, forked before any thread or gRPC object exists, so that
-    torch is imported, and the probe computed, once; unchanged pages are shared. It ends with this
-    process, even if that is killed: this process alone holds the writing end of a pipe, which then
-    closes.
+    Each replica is a separate process; several share one import of torch, and one probe.
     """
     import torch
 
@@ -63,21 +38,14 @@ def main(launch: Launch) -> int:
     torch.set_num_threads(launch.config.compute.threads)
     if launch.replicas == 1:
         tune_process(launch)
-        return _replica(launch)
+        return run_replica(attach(launch))
     prepared = prepare(launch.resolved)
     tune_process(launch)
-    pipe, held = os.pipe()
-    supervised = replace(launch, supervisor=pipe)
-    with signals_held():  # a signal between the first fork and the handlers would leave orphans
-        children = [
-            _fork(_apart(supervised, replica), prepared, close=held)
-            for replica in range(launch.replicas)
-        ]
-        for number in STOPPING:
-            signal.signal(number, lambda *_: _pass_on(children))
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    ignore_signals()
-    return next((code for code in codes if code), 0)
+
+    def replica(launch: Launch, number: int) -> int:
+        return run_replica(attach(_apart(launch, number), prepared=prepared))
+
+    return run_replicas(launch, replica)
 
 
 def _apart(launch: Launch, replica: int) -> Launch:
@@ -94,41 +62,6 @@ def _apart(launch: Launch, replica: int) -> Launch:
     return replace(launch, resolved=resolved)
 
 
-def _fork(launch: Launch, prepared: RunContext | None, *, close: int) -> int:
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        os.close(close)
-        code = _replica(launch, prepared)
-    except Exception:
-        log.exception("learner_crashed")
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(code)
-
-
-def _pass_on(children: list[int]) -> None:
-    ignore_signals()
-    for child in children:
-        try:
-            os.kill(child, signal.SIGTERM)
-        except ProcessLookupError:
-            continue
-
-
-def _replica(launch: Launch, prepared: RunContext | None = None) -> int:
-    try:
-        asyncio.run(attach(launch, prepared=prepared))
-    except FullrankError as error:
-        log.error("learner_failed reason=%s", error)
-        print_error(error)
-        return error.exit_code
-    return 0
-
-
 async def attach(
     launch: Launch, stop: asyncio.Event | None = None, *, prepared: RunContext | None = None
 ) -> None:
@@ -140,98 +73,30 @@ async def attach(
     Raises:
         FullrankError: The failure is permanent, so that redialling cannot help.
     """
-    async with Health(launch.config.health.address) as health:
-        exporter = Exporter(
-            launch.config.metrics.prometheus,
-            lambda: _metrics(health),
-            run_dir=launch.run_dir,
-            name=f"learner-{os.getpid()}",
-        )
-        await exporter.start()
-        coroutines = [_dial_for_ever(launch, health, prepared), _until(stop or stop_event(launch))]
-        if launch.until_finished:
-            coroutines.append(_until_finished(launch))
-        try:
-            await first(*coroutines)
-        finally:
-            await exporter.stop()
-
-
-def _metrics(health: Health) -> Iterator[Family]:
-    """Yield the metrics of this process."""
-    yield gauge("learner_at_work", "1 while the controller can give it work.", health.working)
-
-
-async def _until(stop: asyncio.Event) -> None:
-    await stop.wait()
-
-
-async def _until_finished(launch: Launch) -> None:
-    while True:
-        await asyncio.sleep(launch.config.controller.heartbeat_s)
-        if await _is_finished(launch):
-            log.info("run_finished")
-            return
-
-
-async def _is_finished(launch: Launch) -> bool:
-    """Return whether the controller reports a finished run; False if it is unreachable."""
-    security = Security.of(launch.config.tls, Role.LEARNER)
-    try:
-        address = resolve(launch.config.controller.address, launch.run_dir, "controller")
-        client = ControllerClient(address, security=security)
-    except ServiceLost:
-        return False
-    try:
-        return (await client.status()).state == pb.RUN_STATE_FINISHED
-    except ServiceLost:
-        return False
-    finally:
-        await client.close()
-
-
-def _say_why(state: RetryCallState) -> None:
-    if state.outcome is not None:
-        log.info("dialling_again reason=%s", state.outcome.exception())
-
-
-def _check_cancelled() -> None:
-    """Raise ``CancelledError`` if this task was cancelled and what it awaited has not heeded it."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
-
-
-async def _dial_for_ever(launch: Launch, health: Health, prepared: RunContext | None) -> None:
     context: RunContext | None = None
     process = uuid.uuid4().bytes
-    retries = AsyncRetrying(
-        retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
-        wait=wait_random_exponential(multiplier=0.1, max=2.0),
-        before_sleep=_say_why,
-    )
     event_log = EventLog(launch.run_dir, f"learner-{os.getpid()}")
     with (
         ThreadPoolExecutor(max_workers=1, thread_name_prefix="compute") as pool,
         closing(event_log),
     ):
-        async for attempt in retries:
-            with attempt:
-                _check_cancelled()
-                config = launch.config.controller
-                address = resolve(config.address, launch.run_dir, "controller")
-                session = Session(
-                    address,
-                    domain=launch.config.learner.domain,
-                    pool=pool,
-                    context=context,
-                    prepared=prepared,
-                    process=process,
-                    health=health,
-                    security=Security.of(launch.config.tls, Role.LEARNER),
-                    event_log=event_log,
-                )
-                try:
-                    await session.run()
-                finally:
-                    context = session.context
+
+        async def dial(address: str, security: Security, health: Health) -> None:
+            nonlocal context
+            session = Session(
+                address,
+                domain=launch.config.learner.domain,
+                pool=pool,
+                context=context,
+                prepared=prepared,
+                process=process,
+                health=health,
+                security=security,
+                event_log=event_log,
+            )
+            try:
+                await session.run()
+            finally:
+                context = session.context
+
+        await attach_as(Role.LEARNER, launch, dial, say=log.info, stop=stop)

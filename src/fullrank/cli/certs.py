@@ -17,7 +17,7 @@ app = typer.Typer(no_args_is_help=True)
 Folder: TypeAlias = Annotated[Path, typer.Argument(help="Directory of the run's certificates.")]
 Days: TypeAlias = Annotated[int, typer.Option("--days", min=1, help="Validity, in days.")]
 
-DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.REPLAY)
+DEPLOYED = (Role.CONTROLLER, Role.LEARNER, Role.COLLECTOR, Role.REPLAY)
 """Roles that run in a cluster; monitors and administrators are outside it."""
 
 

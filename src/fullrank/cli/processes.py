@@ -18,7 +18,7 @@ from fullrank.rpc.addresses import withdraw
 from fullrank.rpc.lock import lock_run
 from fullrank.rpc.process import GRACE_S
 
-STOP_ORDER = ("controller", "learner", "straggler", "replay")
+STOP_ORDER = ("controller", "learner", "collector", "straggler", "replay")
 """The controller first: it checkpoints while replay still answers."""
 
 FULL_BYTES = 2**20
@@ -56,8 +56,8 @@ class Service:
 
 
 @contextmanager
-def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
-    """Start replay, controller and learners of the run in ``run_dir``; stop them at the end.
+def services(run_dir: Path, *, learners: int, collectors: int = 0) -> Iterator[list[Service]]:
+    """Start replay, controller, learners and collectors of a run; stop them at the end.
 
     Each process has the run directory on its command line, writes to ``<run>/logs/``, runs in a
     session of its own (Ctrl-C reaches only this process) and stops if this process dies.
@@ -69,11 +69,11 @@ def services(run_dir: Path, *, learners: int) -> Iterator[list[Service]]:
     (run_dir / "logs").mkdir(exist_ok=True)
     started: list[Service] = []
     try:
-        for name, extra in (
-            ("learner", ["--replicas", str(learners)]),
-            ("controller", []),
-            ("replay", []),
-        ):
+        replicas = {"learner": learners, "collector": collectors}
+        for name in ("learner", "controller", "replay", "collector"):
+            if not replicas.get(name, 1):
+                continue
+            extra = ["--replicas", str(replicas[name])] if name in replicas else []
             started.append(start(name, run_dir, extra))
         yield started
     finally:

@@ -27,18 +27,23 @@ def serve(
     name: Annotated[
         str,
         typer.Argument(
-            help="controller, learner, replay, local (all three), straggler or dashboard."
+            help="controller, learner, replay, local (all three), collector, straggler, dashboard."
         ),
     ],
     run_dir: Annotated[Path | None, typer.Option("--run-dir", help="Directory of the run.")] = None,
     config: ConfigOption = None,
     overrides: SetOption = None,
     replicas: Annotated[
-        int, typer.Option("--replicas", min=1, help="Number of learner processes (learner only).")
+        int,
+        typer.Option(
+            "--replicas", min=1, help="Number of processes to start (learner, collector)."
+        ),
     ] = 1,
     until_finished: Annotated[
         bool,
-        typer.Option("--until-finished", help="Exit when the run is finished (learner, local)."),
+        typer.Option(
+            "--until-finished", help="Exit when the run is finished (learner, collector, local)."
+        ),
     ] = False,
     stop_with_stdin: Annotated[
         bool,

@@ -67,6 +67,13 @@ LearnersOption: TypeAlias = Annotated[
         "each unit; as many as the code needs if a code, its tolerance or stragglers are chosen.",
     ),
 ]
+CollectorsOption: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--collectors",
+        help="Number of processes that play episodes; default: the controller plays.",
+    ),
+]
 CodeOption: TypeAlias = Annotated[
     str | None, typer.Option("--code", help="Code; `fullrank codes list` shows all.")
 ]
@@ -102,6 +109,7 @@ def train(
     algorithm: AlgorithmOption = None,
     agents: AgentsOption = None,
     learners: LearnersOption = None,
+    collectors: CollectorsOption = None,
     code: CodeOption = None,
     stragglers: StragglersOption = None,
     delay: DelayOption = None,
@@ -120,7 +128,8 @@ def train(
         agents=agents, learners=learners, stragglers=stragglers, delay=delay, seed=seed
     )
     names = {"environment.name": env, "algorithm.name": algorithm, "code.name": code}
-    options = {**sizes, **names, "iterations": iterations, "ranks.count": ranks}
+    counts = {"iterations": iterations, "ranks.count": ranks, "collectors.count": collectors}
+    options = {**sizes, **names, **counts}
     layers = load(config, environ=os.environ, overrides=overrides or (), options=options)
     sized = without_redundancy(layers.size())
     resolved = sized.config
@@ -252,7 +261,8 @@ def _run(path: Path, config: RunConfig, *, local: bool) -> None:
 
 
 def _run_services(path: Path, config: RunConfig, console: Terminal) -> None:
-    with services(path, learners=config.learners) as started, StatusPoller(path, config) as watch:
+    processes = services(path, learners=config.learners, collectors=config.collectors.count)
+    with processes as started, StatusPoller(path, config) as watch:
         shown = view(console, iterations=config.iterations)
         try:
             shown.say(f"run {path}")

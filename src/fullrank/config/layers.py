@@ -212,6 +212,8 @@ def _nested(leaves: ConfigLayer) -> str:
     if name_of(leaves, ("algorithm", "name")) in EPISODIC:
         root |= {"iterations": 2_000, "collect": {"warmup": 2_000, "warmup_copies": 8}}
         root["environment"].setdefault("copies", 8)
+    if leaves.get(("collectors", "count"), Leaf(0, "")).value:
+        root.setdefault("collect", {})["mode"] = "keyed"
     for key, leaf in leaves.items():
         free = key[0] in PLUGINS and key[1] not in SECTIONS[key[0]]
         path = (key[0], "params", *key[1:]) if free else key
@@ -248,6 +250,10 @@ def _check_together(config: RunConfig) -> None:
         raise ConfigError(
             f"audit.byzantine = {config.audit.byzantine} commits proved bits alone: set "
             "controller.inexact=fail"
+        )
+    if config.collect.mode == "inline" and config.collectors.count:
+        raise ConfigError(
+            f"collectors.count = {config.collectors.count} needs collect.mode = 'keyed'"
         )
     if config.collect.mode == "inline" and config.collect.lag > 1:
         raise ConfigError(

@@ -96,6 +96,15 @@ class CollectSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorsSettings:
+    """Collectors: processes that play blocks of episodes for the controller."""
+
+    count: NonNegative = 0
+    """Number of collectors that ``fullrank train`` starts; with any, ``collect.mode`` is ``keyed``
+    by default, and the controller plays no block itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingSettings:
     """Sampling of minibatches from replay."""
 
@@ -326,6 +335,7 @@ class RunConfig:
     code: PluginSettings = field(default_factory=lambda: PluginSettings(name="cyclic"))
     stragglers: PluginSettings = field(default_factory=lambda: PluginSettings(name="none"))
     collect: CollectSettings = field(default_factory=CollectSettings)
+    collectors: CollectorsSettings = field(default_factory=CollectorsSettings)
     sampling: SamplingSettings = field(default_factory=SamplingSettings)
     replay: ReplaySettings = field(default_factory=ReplaySettings)
     controller: ControllerSettings = field(default_factory=ControllerSettings)

@@ -12,6 +12,7 @@ from fullrank.v1 import controller_pb2 as pb
 from fullrank.v1.controller_pb2_grpc import ControllerServiceStub
 
 WorkCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.ControllerMessage]
+CollectCall: TypeAlias = grpc.aio.StreamStreamCall[bytes, pb.CollectorOrder]
 
 CALL_S = 10.0
 """Deadline of a small unary call."""
@@ -44,6 +45,14 @@ class ControllerClient:
             f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Work",
             request_serializer=_as_is,
             response_deserializer=pb.ControllerMessage.FromString,
+        )()
+
+    def collect(self) -> CollectCall:
+        """Open the Collect stream, which is bounded as ``work`` is."""
+        return self._channel.stream_stream(
+            f"/{pb.DESCRIPTOR.services_by_name['ControllerService'].full_name}/Collect",
+            request_serializer=_as_is,
+            response_deserializer=pb.CollectorOrder.FromString,
         )()
 
     async def heartbeat(self, lease: bytes, *, timeout_s: float) -> None:

@@ -136,6 +136,17 @@ class TakenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Dealt:
+    """A collector was dealt a block of an iteration; several may be dealt the same one."""
+
+    event: Literal["dealt"] = "dealt"
+    term: int
+    iteration: int
+    block: int
+    collector: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Acknowledged:
     """Replay acknowledged every position below ``head`` to the controller."""
 
@@ -213,6 +224,7 @@ Event: TypeAlias = Annotated[
     | Committed
     | Published
     | TakenBack
+    | Dealt
     | Acknowledged
     | Reopened
     | Truncated

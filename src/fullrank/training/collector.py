@@ -115,6 +115,11 @@ class Collector:
         finally:
             environment.close()
 
+    def publish(self, version: int) -> None:
+        """Keep the current parameters, after ``version`` updates, for iterations played ahead."""
+        if self.keyed is not None:
+            self.keyed.publish(version)
+
     def collect(self, iteration: int) -> Collected:
         """Collect with the current policies; return the stored collection on a repeated call."""
         if iteration not in self._collected:

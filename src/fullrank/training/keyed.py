@@ -67,17 +67,21 @@ class KeyedRollout:
         """Return the version of the parameters that play an iteration."""
         return max(0, iteration - self.lag)
 
+    def publish(self, version: int) -> None:
+        """Keep the current parameters, which are those of ``version``, unless that was done."""
+        if version not in self._publications:
+            parameters = self._algorithm.parameters
+            sections = {section: parameters.view(section).copy() for section in self._acting}
+            self._publications[version] = Publication(version=version, sections=sections)
+
     def begin(self, iteration: int) -> Play:
-        """Return what an iteration is played with; publish the current parameters if they are new.
+        """Return what an iteration is played with.
 
         Call this while the current parameters are those of ``version_of(iteration)``, unless that
         version was published before.
         """
         version = self.version_of(iteration)
-        if version not in self._publications:
-            parameters = self._algorithm.parameters
-            sections = {section: parameters.view(section).copy() for section in self._acting}
-            self._publications[version] = Publication(version=version, sections=sections)
+        self.publish(version)
         return Play(
             publication=self._publications[version],
             env_steps=self._env_steps[min(iteration, max(1, iteration - max(0, self.lag - 1)))],

@@ -219,7 +219,7 @@ class Welcome(_message.Message):
     run: _builtins.str
     term: _builtins.int
     learner: _builtins.int
-    """Learner index j, 0-based, held until the stream ends."""
+    """Learner index j, or collector index, 0-based, held until the stream ends."""
     configuration: _builtins.str
     """The run's resolved configuration as TOML."""
     replay_address: _builtins.str
@@ -647,6 +647,236 @@ class Refused(_message.Message):
 Global___Refused: _TypeAlias = Refused  # noqa: Y015
 
 @_typing.final
+class CollectorMessage(_message.Message):
+    """To be read in this order: `message`, `chunks`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HELLO_FIELD_NUMBER: _builtins.int
+    READY_FIELD_NUMBER: _builtins.int
+    PLAYED_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hello(self) -> Global___Hello: ...
+    @_builtins.property
+    def ready(self) -> Global___Ready: ...
+    @_builtins.property
+    def played(self) -> Global___Played: ...
+    @_builtins.property
+    def failed(self) -> Global___Failed: ...
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
+        """Pieces of the rows of the block announced last, `array` = block, float32."""
+
+    def __init__(
+        self,
+        *,
+        hello: Global___Hello | None = ...,
+        ready: Global___Ready | None = ...,
+        played: Global___Played | None = ...,
+        failed: Global___Failed | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "failed", b"failed", "hello", b"hello", "message", b"message", "played", b"played", "ready", b"ready"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "ready", "played", "failed"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___CollectorMessage: _TypeAlias = CollectorMessage  # noqa: Y015
+
+@_typing.final
+class CollectorOrder(_message.Message):
+    """To be read in this order: `message`, `chunks`."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WELCOME_FIELD_NUMBER: _builtins.int
+    PUBLICATION_FIELD_NUMBER: _builtins.int
+    PLAY_FIELD_NUMBER: _builtins.int
+    CHUNKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def welcome(self) -> Global___Welcome: ...
+    @_builtins.property
+    def publication(self) -> Global___Publication: ...
+    @_builtins.property
+    def play(self) -> Global___Play: ...
+    @_builtins.property
+    def chunks(self) -> _containers.RepeatedCompositeFieldContainer[_tensor_pb2.Chunk]:
+        """Pieces of the sections of the last publication, `array` = section id, float32."""
+
+    def __init__(
+        self,
+        *,
+        welcome: Global___Welcome | None = ...,
+        publication: Global___Publication | None = ...,
+        play: Global___Play | None = ...,
+        chunks: _abc.Iterable[_tensor_pb2.Chunk] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "play", b"play", "publication", b"publication", "welcome", b"welcome"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunks", b"chunks", "message", b"message", "play", b"play", "publication", b"publication", "welcome", b"welcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["welcome", "publication", "play"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___CollectorOrder: _TypeAlias = CollectorOrder  # noqa: Y015
+
+@_typing.final
+class Publication(_message.Message):
+    """Announces the parameters of the networks that select actions; their chunks follow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    SECTIONS_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Number of updates that the parameters have taken."""
+    @_builtins.property
+    def sections(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Ids of the sections whose chunks follow, in this order."""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        sections: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["sections", b"sections", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Publication: _TypeAlias = Publication  # noqa: Y015
+
+@_typing.final
+class Play(_message.Message):
+    """Play one whole episode in each copy of a block, with the parameters published last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    ENV_STEPS_FIELD_NUMBER: _builtins.int
+    DEADLINE_S_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    block: _builtins.int
+    version: _builtins.int
+    """Version of the parameters, which is that of the last publication."""
+    env_steps: _builtins.int
+    """Environment steps that count for the exploration schedule."""
+    deadline_s: _builtins.float
+    """Seconds after which the controller deals the block to another collector, too."""
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        block: _builtins.int = ...,
+        version: _builtins.int = ...,
+        env_steps: _builtins.int = ...,
+        deadline_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "deadline_s", b"deadline_s", "env_steps", b"env_steps", "iteration", b"iteration", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Play: _TypeAlias = Play  # noqa: Y015
+
+@_typing.final
+class Played(_message.Message):
+    """Announces what a block played, copy by copy; the chunks of its rows follow."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    ROWS_FIELD_NUMBER: _builtins.int
+    EARNED_FIELD_NUMBER: _builtins.int
+    WON_FIELD_NUMBER: _builtins.int
+    LENGTHS_FIELD_NUMBER: _builtins.int
+    DIGEST_FIELD_NUMBER: _builtins.int
+    PLAYING_S_FIELD_NUMBER: _builtins.int
+    IDLE_S_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    block: _builtins.int
+    rows: _builtins.int
+    """Number of rows."""
+    digest: _builtins.bytes
+    """BLAKE3-128 of rows, returns, wins and lengths."""
+    playing_s: _builtins.float
+    """Seconds of playing."""
+    idle_s: _builtins.float
+    """Seconds without a block before it."""
+    @_builtins.property
+    def earned(self) -> _containers.RepeatedScalarFieldContainer[_builtins.float]:
+        """Returns of all agents, (copies, agents), row-major."""
+
+    @_builtins.property
+    def won(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bool]:
+        """Whether each copy won."""
+
+    @_builtins.property
+    def lengths(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Steps of each copy's episode."""
+
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        block: _builtins.int = ...,
+        rows: _builtins.int = ...,
+        earned: _abc.Iterable[_builtins.float] | None = ...,
+        won: _abc.Iterable[_builtins.bool] | None = ...,
+        lengths: _abc.Iterable[_builtins.int] | None = ...,
+        digest: _builtins.bytes = ...,
+        playing_s: _builtins.float = ...,
+        idle_s: _builtins.float = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "digest", b"digest", "earned", b"earned", "idle_s", b"idle_s", "iteration", b"iteration", "lengths", b"lengths", "playing_s", b"playing_s", "rows", b"rows", "won", b"won"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Played: _TypeAlias = Played  # noqa: Y015
+
+@_typing.final
+class Failed(_message.Message):
+    """The environment raised while a block was played; the collector goes on with a new one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    iteration: _builtins.int
+    block: _builtins.int
+    reason: _builtins.str
+    """One line: copies, step and error."""
+    def __init__(
+        self,
+        *,
+        iteration: _builtins.int = ...,
+        block: _builtins.int = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "iteration", b"iteration", "reason", b"reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Failed: _TypeAlias = Failed  # noqa: Y015
+
+@_typing.final
 class HeartbeatRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -713,6 +943,8 @@ class GetStatusResponse(_message.Message):
     CAVEATS_FIELD_NUMBER: _builtins.int
     ROUND_S_FIELD_NUMBER: _builtins.int
     UNIT_LIST_FIELD_NUMBER: _builtins.int
+    COLLECTORS_FIELD_NUMBER: _builtins.int
+    PLAYING_FIELD_NUMBER: _builtins.int
     run: _builtins.str
     term: _builtins.int
     epoch: _builtins.int
@@ -727,6 +959,8 @@ class GetStatusResponse(_message.Message):
     units: _builtins.int
     round_s: _builtins.float
     """Seconds since the first assignment of the current iteration; 0 between iterations."""
+    playing: _builtins.str
+    """One line: the blocks of episodes for which the run waits; empty if it waits for none."""
     @_builtins.property
     def learners(self) -> _containers.RepeatedCompositeFieldContainer[Global___LearnerStatus]: ...
     @_builtins.property
@@ -737,6 +971,8 @@ class GetStatusResponse(_message.Message):
     def unit_list(self) -> _containers.RepeatedCompositeFieldContainer[_common_pb2.Unit]:
         """The M units, by index; other messages refer to a unit by its index."""
 
+    @_builtins.property
+    def collectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___CollectorStatus]: ...
     def __init__(
         self,
         *,
@@ -753,14 +989,75 @@ class GetStatusResponse(_message.Message):
         caveats: _abc.Iterable[_builtins.str] | None = ...,
         round_s: _builtins.float = ...,
         unit_list: _abc.Iterable[_common_pb2.Unit] | None = ...,
+        collectors: _abc.Iterable[Global___CollectorStatus] | None = ...,
+        playing: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["caveats", b"caveats", "collectors", b"collectors", "epoch", b"epoch", "iterations", b"iterations", "iterations_committed", b"iterations_committed", "learners", b"learners", "message", b"message", "playing", b"playing", "rank", b"rank", "round_s", b"round_s", "run", b"run", "state", b"state", "term", b"term", "unit_list", b"unit_list", "units", b"units"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetStatusResponse: _TypeAlias = GetStatusResponse  # noqa: Y015
+
+@_typing.final
+class CollectorStatus(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    COLLECTOR_FIELD_NUMBER: _builtins.int
+    HOST_FIELD_NUMBER: _builtins.int
+    FINGERPRINT_FIELD_NUMBER: _builtins.int
+    SPARE_FIELD_NUMBER: _builtins.int
+    BLOCKS_FIELD_NUMBER: _builtins.int
+    PLAYING_FIELD_NUMBER: _builtins.int
+    ITERATION_FIELD_NUMBER: _builtins.int
+    BLOCK_FIELD_NUMBER: _builtins.int
+    PLAYING_S_FIELD_NUMBER: _builtins.int
+    LAG_FIELD_NUMBER: _builtins.int
+    SILENT_S_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    collector: _builtins.int
+    host: _builtins.str
+    fingerprint: _builtins.str
+    spare: _builtins.str
+    """Why it is dealt no block, such as another numeric fingerprint than that of the run."""
+    blocks: _builtins.int
+    """Blocks that it has played since it was connected."""
+    playing: _builtins.bool
+    """It plays the block `block` of `iteration`."""
+    iteration: _builtins.int
+    block: _builtins.int
+    playing_s: _builtins.float
+    """Seconds since that block was dealt to it; 0 while it is idle."""
+    lag: _builtins.int
+    """Updates between the parameters that it acts with and the current ones."""
+    silent_s: _builtins.float
+    """Seconds since its last message or heartbeat."""
+    failed: _builtins.str
+    """Why the last block failed that did; empty if none has."""
+    def __init__(
+        self,
+        *,
+        collector: _builtins.int = ...,
+        host: _builtins.str = ...,
+        fingerprint: _builtins.str = ...,
+        spare: _builtins.str = ...,
+        blocks: _builtins.int = ...,
+        playing: _builtins.bool = ...,
+        iteration: _builtins.int = ...,
+        block: _builtins.int = ...,
+        playing_s: _builtins.float = ...,
+        lag: _builtins.int = ...,
+        silent_s: _builtins.float = ...,
+        failed: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["block", b"block", "blocks", b"blocks", "collector", b"collector", "failed", b"failed", "fingerprint", b"fingerprint", "host", b"host", "iteration", b"iteration", "lag", b"lag", "playing", b"playing", "playing_s", b"playing_s", "silent_s", b"silent_s", "spare", b"spare"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CollectorStatus: _TypeAlias = CollectorStatus  # noqa: Y015
 
 @_typing.final
 class LearnerStatus(_message.Message):

@@ -39,6 +39,11 @@ class ControllerServiceStub(object):
                 request_serializer=fullrank_dot_v1_dot_controller__pb2.LearnerMessage.SerializeToString,
                 response_deserializer=fullrank_dot_v1_dot_controller__pb2.ControllerMessage.FromString,
                 _registered_method=True)
+        self.Collect = channel.stream_stream(
+                '/fullrank.v1.ControllerService/Collect',
+                request_serializer=fullrank_dot_v1_dot_controller__pb2.CollectorMessage.SerializeToString,
+                response_deserializer=fullrank_dot_v1_dot_controller__pb2.CollectorOrder.FromString,
+                _registered_method=True)
         self.Heartbeat = channel.unary_unary(
                 '/fullrank.v1.ControllerService/Heartbeat',
                 request_serializer=fullrank_dot_v1_dot_controller__pb2.HeartbeatRequest.SerializeToString,
@@ -86,9 +91,31 @@ class ControllerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Collect(self, request_iterator, context):
+        """Serve one collector for as long as it lives. The stream is its lease on a collector index.
+
+        collector:  Hello                   I run this version.
+        controller: Welcome                 You are collector k of run r; this is what we train.
+        collector:  Ready                   My numerical probe has these digests.
+        then, for every block that the collector is dealt:
+        controller: Publication, chunks...  Act with these parameters; left out if it has them.
+        controller: Play                    Play this block of this iteration.
+        collector:  Played, chunks...       The block's returns and rows; or
+        collector:  Failed                  The environment raised.
+
+        A block follows from its key and the parameters alone. A block that is overdue is dealt to
+        another collector, too: the first answer counts, and one that differs from it is named in the
+        status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+        The stream ends as Work does.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Heartbeat(self, request, context):
         """Renew a lease; never queued behind bulk data. NOT_FOUND means that the lease has ended: dial
-        Work again.
+        Work or Collect again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -108,6 +135,11 @@ def add_ControllerServiceServicer_to_server(servicer, server):
                     servicer.Work,
                     request_deserializer=fullrank_dot_v1_dot_controller__pb2.LearnerMessage.FromString,
                     response_serializer=fullrank_dot_v1_dot_controller__pb2.ControllerMessage.SerializeToString,
+            ),
+            'Collect': grpc.stream_stream_rpc_method_handler(
+                    servicer.Collect,
+                    request_deserializer=fullrank_dot_v1_dot_controller__pb2.CollectorMessage.FromString,
+                    response_serializer=fullrank_dot_v1_dot_controller__pb2.CollectorOrder.SerializeToString,
             ),
             'Heartbeat': grpc.unary_unary_rpc_method_handler(
                     servicer.Heartbeat,
@@ -147,6 +179,33 @@ class ControllerService(object):
             '/fullrank.v1.ControllerService/Work',
             fullrank_dot_v1_dot_controller__pb2.LearnerMessage.SerializeToString,
             fullrank_dot_v1_dot_controller__pb2.ControllerMessage.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Collect(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/fullrank.v1.ControllerService/Collect',
+            fullrank_dot_v1_dot_controller__pb2.CollectorMessage.SerializeToString,
+            fullrank_dot_v1_dot_controller__pb2.CollectorOrder.FromString,
             options,
             channel_credentials,
             insecure,

@@ -59,9 +59,27 @@ class ControllerServiceStub:
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
     UNAVAILABLE if the learner was silent or the controller stops.
     """
+    Collect: _grpc.StreamStreamMultiCallable[_controller_pb2.CollectorMessage, _controller_pb2.CollectorOrder]
+    """Serve one collector for as long as it lives. The stream is its lease on a collector index.
+
+      collector:  Hello                   I run this version.
+      controller: Welcome                 You are collector k of run r; this is what we train.
+      collector:  Ready                   My numerical probe has these digests.
+      then, for every block that the collector is dealt:
+      controller: Publication, chunks...  Act with these parameters; left out if it has them.
+      controller: Play                    Play this block of this iteration.
+      collector:  Played, chunks...       The block's returns and rows; or
+      collector:  Failed                  The environment raised.
+
+    A block follows from its key and the parameters alone. A block that is overdue is dealt to
+    another collector, too: the first answer counts, and one that differs from it is named in the
+    status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+    The stream ends as Work does.
+    """
     Heartbeat: _grpc.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]
     """Renew a lease; never queued behind bulk data. NOT_FOUND means that the lease has ended: dial
-    Work again.
+    Work or Collect again.
     """
     GetStatus: _grpc.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]
     """Report the status of the run."""
@@ -97,9 +115,27 @@ class ControllerServiceAsyncStub(ControllerServiceStub):
     DEADLINE_EXCEEDED if Hello or Ready does not come or the learner reads no message in time,
     UNAVAILABLE if the learner was silent or the controller stops.
     """
+    Collect: _aio.StreamStreamMultiCallable[_controller_pb2.CollectorMessage, _controller_pb2.CollectorOrder]  # type: ignore[assignment]
+    """Serve one collector for as long as it lives. The stream is its lease on a collector index.
+
+      collector:  Hello                   I run this version.
+      controller: Welcome                 You are collector k of run r; this is what we train.
+      collector:  Ready                   My numerical probe has these digests.
+      then, for every block that the collector is dealt:
+      controller: Publication, chunks...  Act with these parameters; left out if it has them.
+      controller: Play                    Play this block of this iteration.
+      collector:  Played, chunks...       The block's returns and rows; or
+      collector:  Failed                  The environment raised.
+
+    A block follows from its key and the parameters alone. A block that is overdue is dealt to
+    another collector, too: the first answer counts, and one that differs from it is named in the
+    status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+    The stream ends as Work does.
+    """
     Heartbeat: _aio.UnaryUnaryMultiCallable[_controller_pb2.HeartbeatRequest, _controller_pb2.HeartbeatResponse]  # type: ignore[assignment]
     """Renew a lease; never queued behind bulk data. NOT_FOUND means that the lease has ended: dial
-    Work again.
+    Work or Collect again.
     """
     GetStatus: _aio.UnaryUnaryMultiCallable[_controller_pb2.GetStatusRequest, _controller_pb2.GetStatusResponse]  # type: ignore[assignment]
     """Report the status of the run."""
@@ -140,13 +176,37 @@ class ControllerServiceServicer(metaclass=_abc_1.ABCMeta):
         """
 
     @_abc_1.abstractmethod
+    def Collect(
+        self,
+        request_iterator: _MaybeAsyncIterator[_controller_pb2.CollectorMessage],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_controller_pb2.CollectorOrder], _abc.AsyncIterator[_controller_pb2.CollectorOrder]]:
+        """Serve one collector for as long as it lives. The stream is its lease on a collector index.
+
+          collector:  Hello                   I run this version.
+          controller: Welcome                 You are collector k of run r; this is what we train.
+          collector:  Ready                   My numerical probe has these digests.
+          then, for every block that the collector is dealt:
+          controller: Publication, chunks...  Act with these parameters; left out if it has them.
+          controller: Play                    Play this block of this iteration.
+          collector:  Played, chunks...       The block's returns and rows; or
+          collector:  Failed                  The environment raised.
+
+        A block follows from its key and the parameters alone. A block that is overdue is dealt to
+        another collector, too: the first answer counts, and one that differs from it is named in the
+        status. A collector of another numeric fingerprint than the run's is dealt no block.
+
+        The stream ends as Work does.
+        """
+
+    @_abc_1.abstractmethod
     def Heartbeat(
         self,
         request: _controller_pb2.HeartbeatRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_controller_pb2.HeartbeatResponse, _abc.Awaitable[_controller_pb2.HeartbeatResponse]]:
         """Renew a lease; never queued behind bulk data. NOT_FOUND means that the lease has ended: dial
-        Work again.
+        Work or Collect again.
         """
 
     @_abc_1.abstractmethod

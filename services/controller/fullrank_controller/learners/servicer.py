@@ -1,18 +1,11 @@
-"""ControllerService: learners' streams in, outboxes out."""
+"""ControllerService: streams of learners and collectors in, outboxes out."""
 
 import asyncio
 import logging
 from collections.abc import AsyncIterator
 from typing import TypeAlias
 
-from fullrank.common.errors import (
-    DeadlinePassed,
-    FullrankError,
-    InvalidContribution,
-    NotFound,
-    ServiceLost,
-)
-from fullrank.rpc.access import identity_of
+from fullrank.common.errors import FullrankError, NotFound
 from fullrank.rpc.errors import Context, statuses
 from fullrank.rpc.messages import run_term_of
 from fullrank.rpc.shared_memory import ReadBlock
@@ -20,19 +13,16 @@ from fullrank.rpc.tasks import first
 from fullrank.rpc.version import check_version
 from fullrank.runs.events import Joined, Left, Refused
 from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.stream import CollectorMessages, serve_collector
 from fullrank_controller.learners.contributions import ContributionParser
-from fullrank_controller.membership.roster import Member, Numerics, Origin
+from fullrank_controller.membership.roster import Member, Numerics
 from fullrank_controller.rounds.events import MembershipChanged
 from fullrank_controller.run import Run
+from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
 
 log = logging.getLogger(__name__)
 
 LearnerMessages: TypeAlias = AsyncIterator[pb.LearnerMessage]
-
-HELLO_S = 10.0
-"""Longest wait for Hello."""
-READY_S = 120.0
-"""Longest wait for Ready: the probe computes every unit several times."""
 
 
 class ControllerServicer:
@@ -47,8 +37,8 @@ class ControllerServicer:
         """Record that a learner is alive."""
         async with statuses(context):
             now = asyncio.get_running_loop().time()
-            if not self._run.roster.heard(request.lease, now=now):
-                raise NotFound("the lease has ended; dial Work again")
+            if not any(roster.heard(request.lease, now=now) for roster in self._run.rosters):
+                raise NotFound("the lease has ended; dial again")
             return pb.HeartbeatResponse()
 
     async def GetStatus(
@@ -61,7 +51,7 @@ class ControllerServicer:
         """Serve one learner from Hello to the end of its stream."""
         async with statuses(context):
             hello = await self._greet(requests)
-            origin = _origin(context)
+            origin = origin_of(context)
             run, reason = self._run, "it ended its stream"
             member = run.roster.join(
                 hello.host,
@@ -85,8 +75,13 @@ class ControllerServicer:
                 run.reception.notify(MembershipChanged())
                 log.info("learner_left learner=%d host=%s", member.learner, member.host)
 
+    async def Collect(self, requests: CollectorMessages, context: Context) -> None:
+        """Serve one collector from Hello to the end of its stream."""
+        async with statuses(context):
+            await serve_collector(self._run, requests, context)
+
     async def _greet(self, requests: LearnerMessages) -> pb.Hello:
-        message = await _next(requests, within_s=HELLO_S, kind="hello")
+        message = await next_of(requests, within_s=HELLO_S, kind="hello")
         check_version(message.hello.version, peer="learner", own="controller")
         self._run.term_guard.check_term(run_term_of(message.hello.served))
         return message.hello
@@ -96,7 +91,7 @@ class ControllerServicer:
         welcome.CopyFrom(self._run.welcome)
         welcome.learner, welcome.lease = member.learner, member.lease
         await context.write(pb.ControllerMessage(welcome=welcome).SerializeToString())
-        message = await _next(requests, within_s=READY_S, kind="ready")
+        message = await next_of(requests, within_s=READY_S, kind="ready")
         self._admit(member, message.ready)
         await first(member.outbox.drain(context.write), self._read(member, requests))
 
@@ -150,15 +145,6 @@ class ControllerServicer:
                 member.outbox.refuse(notice.SerializeToString())
 
 
-def _origin(context: Context) -> Origin:
-    """Where a stream comes from, as its connection proves."""
-    address = context.peer().rpartition(":")[0]
-    if "peer_uri" not in (context.auth_context() or {}):
-        return Origin(address=address)
-    identity = identity_of(context)
-    return Origin(address=address, certificate=identity.uri, bound=identity.learner is not None)
-
-
 def _opened(ready: pb.Ready) -> ReadBlock | None:
     """The block of a learner of this host, which has opened the controller's; else None."""
     try:
@@ -166,17 +152,3 @@ def _opened(ready: pb.Ready) -> ReadBlock | None:
     except NotFound as error:
         log.info("block_not_opened reason=%s", error)
         return None
-
-
-async def _next(requests: LearnerMessages, *, within_s: float, kind: str) -> pb.LearnerMessage:
-    """The next message, which must be of this kind."""
-    try:
-        async with asyncio.timeout(within_s):
-            message = await anext(requests)
-    except StopAsyncIteration:
-        raise ServiceLost(f"the stream ended before {kind}") from None
-    except TimeoutError:
-        raise DeadlinePassed(f"{kind} did not come within {within_s:.0f} s") from None
-    if message.WhichOneof("message") != kind:
-        raise InvalidContribution(f"expected {kind}, got {message.WhichOneof('message')}")
-    return message

@@ -306,12 +306,14 @@ def _commonest(members: Sequence[Member]) -> str:
     return identities.most_common(1)[0][0] if identities else ""
 
 
-async def expel_silent(roster: Roster, settings: ControllerSettings, watchdog: Watchdog) -> None:
-    """End the streams of learners that have been silent for too long, until cancelled."""
+async def expel_silent(
+    rosters: Sequence[Roster], settings: ControllerSettings, watchdog: Watchdog
+) -> None:
+    """End the streams of processes that have been silent for too long, until cancelled."""
     clock = asyncio.get_running_loop().time
     while True:
         with watchdog.phase("the event loop"):
             await asyncio.sleep(settings.heartbeat_s)
-        for member in roster.members:
+        for member in (each for roster in rosters for each in roster.members):
             if member.heard_at < clock() - settings.lost_after_s:
                 member.expel(ServiceLost(f"nothing was heard for {settings.lost_after_s:.1f} s"))

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from typing import Protocol
+from contextlib import nullcontext
+from typing import Protocol, TypeAlias
 
 from fullrank.common.failpoints import reach
 from fullrank.common.types import FloatArray, RunTerm
@@ -10,12 +11,17 @@ from fullrank.config.tree import RunConfig
 from fullrank.replay.samplers import Sample
 from fullrank.runs.event_log import EventLog
 from fullrank.runs.events import Acknowledged
+from fullrank.training.block_player import Play
+from fullrank.training.keyed import KeyedRollout
 from fullrank.training.rollouts import Collected
 from fullrank.wiring import Training, capacity_of, spare_rows
+from fullrank_controller.collectors.pool import CollectorPool
 from fullrank_controller.identity import RunIdentity
 from fullrank_controller.watchdog import Watchdog
 
 log = logging.getLogger(__name__)
+
+Playing: TypeAlias = asyncio.Task[Collected]
 
 
 class TransitionTable(Protocol):
@@ -48,6 +54,7 @@ class ReplayPipeline:
         table: The run's table.
         event_log: Receives acknowledged positions.
         watchdog: Observes playing.
+        pool: Collectors that play; None: this process plays.
 
     Attributes:
         head: One past the last transition that replay has acknowledged.
@@ -62,12 +69,14 @@ class ReplayPipeline:
         *,
         event_log: EventLog,
         watchdog: Watchdog,
+        pool: CollectorPool | None = None,
     ) -> None:
         self._identity, self._training, self._table = identity, training, table
         self._capacity = capacity_of(config, training)
         self._spare_rows = spare_rows(config, training)
         self._event_log, self._watchdog = event_log, watchdog
-        self._playing: dict[int, asyncio.Task[Collected]] = {}
+        self._pool = pool
+        self._playing: dict[int, Playing] = {}
         self.head = self._tail = 0
 
     async def open(self, head: int) -> None:
@@ -88,29 +97,49 @@ class ReplayPipeline:
         self._acknowledge(held)
 
     @property
-    def ahead(self) -> "asyncio.Task[Collected] | None":
-        """The last collection that was begun and is not appended yet, or None."""
-        return self._playing[max(self._playing)] if self._playing else None
+    def ahead(self) -> Playing | None:
+        """The last collection that this process plays, or None."""
+        mine = self._playing if self._pool is None else {}
+        return mine[max(mine)] if mine else None
 
-    def begin(self, iteration: int) -> "asyncio.Task[Collected]":
+    def begin(self, iteration: int) -> Playing:
         """Start playing for an iteration with the current parameters, unless that was done."""
         if iteration not in self._playing:
             keyed = self._training.collector.keyed
-            if keyed is not None:
-                keyed.begin(iteration)
-            self._playing[iteration] = asyncio.create_task(self._play(iteration, self.ahead))
+            play = keyed.begin(iteration) if keyed is not None else None
+            before = self._playing.get(iteration - 1)
+            self._playing[iteration] = asyncio.create_task(
+                self._play(iteration, before)
+                if self._pool is None or keyed is None or play is None
+                else self._play_elsewhere(self._pool, keyed, iteration, play, before)
+            )
         return self._playing[iteration]
 
-    async def _play(self, iteration: int, before: "asyncio.Task[Collected] | None") -> Collected:
-        """Play an iteration, after the one before."""
+    async def _play(self, iteration: int, before: Playing | None) -> Collected:
+        """Play an iteration in this process, after the one before."""
         if before is not None:
             await asyncio.wait({before})
         return await asyncio.to_thread(self._training.collector.collect, iteration)
 
+    async def _play_elsewhere(
+        self,
+        pool: CollectorPool,
+        keyed: KeyedRollout,
+        iteration: int,
+        play: Play,
+        before: Playing | None,
+    ) -> Collected:
+        """Let collectors play an iteration; iterations are joined in order."""
+        blocks = await pool.play(iteration, play)
+        if before is not None:
+            await asyncio.wait({before})
+        return await asyncio.to_thread(keyed.join, iteration, blocks)
+
     async def collect(self, iteration: int) -> Collected:
         """The iteration's transitions, once replay has acknowledged them."""
+        self._training.collector.publish(iteration)
         playing = self.begin(iteration)
-        with self._watchdog.phase("playing"):
+        with nullcontext() if self._pool is not None else self._watchdog.phase("playing"):
             collected = await asyncio.shield(playing)
         del self._playing[iteration]
         reach("transitions.played")
@@ -123,10 +152,19 @@ class ReplayPipeline:
         self._event_log.append(Acknowledged(term=self._identity.term, head=head))
 
     async def finish_playing(self) -> None:
-        """Return when no collection is being played."""
-        if self._playing:
+        """Return when this process plays no collection."""
+        if self._playing and self._pool is None:
             with self._watchdog.phase("playing"):
                 await asyncio.wait(self._playing.values())
+
+    async def end(self) -> None:
+        """Play no more."""
+        await self.finish_playing()
+        if self._pool is not None:
+            self._pool.end()
+            for playing in self._playing.values():
+                playing.cancel()
+            await asyncio.gather(*self._playing.values(), return_exceptions=True)
 
     def sample(self, iteration: int) -> Sample:
         """The iteration's minibatch, drawn from acknowledged transitions."""

@@ -1,0 +1,93 @@
+"""A collector's context of a run: configuration, player and probe."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from fullrank.algorithms.base import layout_of
+from fullrank.common.errors import ConfigError
+from fullrank.common.types import RunTerm
+from fullrank.config.toml import from_toml
+from fullrank.config.tree import EnvironmentSettings, RunConfig
+from fullrank.config.trust import check_trusted
+from fullrank.environments.base import is_adapted
+from fullrank.rpc.codec import decode_agent
+from fullrank.training.block_player import Publication
+from fullrank.training.worker import Probe, probe, probe_batch
+from fullrank.v1 import controller_pb2 as pb
+from fullrank.wiring import algorithm_of, block_player_of
+
+
+class RunContext:
+    """Context of a run, built once and kept while the collector reconnects to the same run.
+
+    Args:
+        welcome: The controller's answer to the collector's Hello.
+        own: Configuration of this process, which alone may name code that is not registered.
+
+    Raises:
+        ConfigError: The run's environment is neither registered nor this process's own.
+    """
+
+    def __init__(self, welcome: pb.Welcome, own: RunConfig) -> None:
+        self.config: RunConfig = from_toml(welcome.configuration)
+        _check_trusted(self.config.environment, own.environment)
+        self._welcome = welcome
+        self.run_term = RunTerm(welcome.run, welcome.term)
+        """Term served last; it rises when a new controller takes over the run."""
+        agents = [decode_agent(agent) for agent in welcome.agents]
+        state_size, masked = welcome.state_size, welcome.masked
+        algorithm = algorithm_of(self.config, agents, state_size=state_size, masked=masked)
+        self.problem, gradients = algorithm.problem, algorithm.gradients
+        layout = layout_of(agents, masked=self.problem.masked)
+        batch = probe_batch(self.problem, layout, seed=self.config.seed)
+        self.probe: Probe = probe(self.problem, gradients, batch)
+        self.fingerprint = gradients.fingerprint()
+        self.player = block_player_of(self.config, agents, state_size=state_size, masked=masked)
+
+    def serves(self, welcome: pb.Welcome) -> bool:
+        """Return whether this is the context of the run that ``welcome`` names."""
+        return self.run_term.run == welcome.run and all(
+            getattr(self._welcome, name) == getattr(welcome, name)
+            for name in ("configuration", "agents", "state_size", "masked")
+        )
+
+    def blank(self, announced: pb.Publication) -> Publication:
+        """Return a publication without values, whose sections are to be filled.
+
+        Raises:
+            IndexError: There is no such section.
+        """
+        sections = self.problem.sections
+        return Publication(
+            version=announced.version,
+            sections={id_: np.empty(sections[id_].size, np.float32) for id_ in announced.sections},
+        )
+
+    def close(self) -> None:
+        """Close the environments."""
+        self.player.close()
+
+
+def _check_trusted(run: EnvironmentSettings, own: EnvironmentSettings) -> None:
+    """Refuse to import what only the controller's configuration names (ADR 46)."""
+    if run.name == own.name and _call(run) == _call(own):
+        return
+    try:
+        check_trusted(run, origin="the controller")
+    except ConfigError:
+        raise ConfigError(
+            f"the run's environment {run.name} imports code that this collector's configuration "
+            "does not name; start it with the run's table [environment]"
+        ) from None
+
+
+def _call(settings: EnvironmentSettings) -> Mapping[str, Any]:
+    """What is imported and called, where the parameters name it."""
+    if not is_adapted(settings.name):
+        return {}
+    if ":" in settings.name:
+        return settings.params
+    names = ("factory", "id", "arguments")
+    return {name: settings.params[name] for name in names if settings.params.get(name)}

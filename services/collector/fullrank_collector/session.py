@@ -1,0 +1,215 @@
+"""One ``Collect`` stream: the collector's side of the protocol in controller.proto."""
+
+import asyncio
+import logging
+import socket
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+from fullrank import __version__
+from fullrank.common.errors import EnvironmentFailed, InvalidContribution, NotFound, ServiceLost
+from fullrank.common.types import RunTerm
+from fullrank.config.toml import from_toml
+from fullrank.config.tree import ControllerSettings, RunConfig
+from fullrank.rpc.codec import PLAYED_CHUNKS, Assembler, bundle, encode_chunks
+from fullrank.rpc.controller_client import CollectCall, ControllerClient
+from fullrank.rpc.errors import translated
+from fullrank.rpc.health import Health
+from fullrank.rpc.messages import run_term_message
+from fullrank.rpc.security import Security
+from fullrank.rpc.tasks import first
+from fullrank.training.block_player import Play, PlayedBlock, Publication
+from fullrank.training.blocks import BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_collector.run_context import RunContext
+
+log = logging.getLogger(__name__)
+
+WELCOME_S = 10.0
+"""Maximum wait from dial to Welcome, in seconds; a silent controller may be frozen."""
+
+
+class Session:
+    """A connection to the controller, from Hello until the stream ends.
+
+    Args:
+        address: The controller's ``host:port``.
+        settings: Configuration of this process.
+        pool: Executor with the one playing thread.
+        context: Context from an earlier session of this process, or None.
+        process: Identifies this process to the controller.
+        health: Reports whether the controller can give work to this collector.
+        security: TLS identity of this process.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        settings: RunConfig,
+        pool: ThreadPoolExecutor,
+        context: RunContext | None,
+        process: bytes,
+        health: Health,
+        security: Security,
+    ) -> None:
+        self.context = context
+        self._client = ControllerClient(address, security=security)
+        self._settings, self._pool, self._process = settings, pool, process
+        self._health = health
+        self._publication: Publication | None = None
+        self._missing: list[Assembler] = []
+        self._idle_since = time.monotonic()
+
+    async def run(self) -> None:
+        """Serve the stream until the controller ends it.
+
+        Raises:
+            ServiceLost: The controller is unreachable or has disconnected; dial again.
+            VersionMismatch: The controller runs another version.
+        """
+        try:
+            with translated(self._client.peer):
+                await self._dialogue(self._client.collect())
+        finally:
+            try:
+                await self._health.at_work(False)
+            finally:
+                await self._client.close()
+
+    async def _dialogue(self, call: CollectCall) -> None:
+        served = run_term_message(self.context.run_term) if self.context else None
+        hello = pb.Hello(
+            version=__version__, host=socket.gethostname(), served=served, process=self._process
+        )
+        try:
+            async with asyncio.timeout(WELCOME_S):
+                await call.write(pb.CollectorMessage(hello=hello).SerializeToString())
+                welcome = (await _read(call)).welcome
+        except TimeoutError:
+            raise ServiceLost(f"{self._client.peer}: no welcome within {WELCOME_S:.0f} s") from None
+        settings = from_toml(welcome.configuration).controller
+        await first(self._send_heartbeats(welcome, settings), self._serve(call, welcome))
+
+    async def _serve(self, call: CollectCall, welcome: pb.Welcome) -> None:
+        """Report readiness, then play what the controller asks for."""
+        context = await self._context_of(welcome)
+        ready = pb.Ready(
+            fingerprint=context.fingerprint,
+            probe=context.probe.digests,
+            stable=context.probe.stable,
+        )
+        await call.write(pb.CollectorMessage(ready=ready).SerializeToString())
+        await self._health.at_work(True)
+        log.info("collector_ready collector=%d run=%s", welcome.learner, welcome.run)
+        self._idle_since = time.monotonic()
+        while True:
+            order = await _read(call)
+            kind = order.WhichOneof("message")
+            if kind == "publication":
+                self._announce(order.publication, context)
+            elif kind == "play":
+                await self._play(call, order.play, context)
+            for chunk in order.chunks:
+                if not self._missing:
+                    raise InvalidContribution(f"{self._client.peer}: an unannounced section")
+                self._missing[0].add(chunk)
+                if self._missing[0].complete:
+                    del self._missing[0]
+
+    def _announce(self, announced: pb.Publication, context: RunContext) -> None:
+        """Prepare for the sections of a publication."""
+        if any(section >= len(context.problem.sections) for section in announced.sections):
+            raise InvalidContribution(f"{self._client.peer}: there is no such section")
+        self._publication = context.blank(announced)
+        self._missing = [
+            Assembler(values, array_id=section)
+            for section, values in self._publication.sections.items()
+        ]
+
+    async def _context_of(self, welcome: pb.Welcome) -> RunContext:
+        if self.context is not None and not self.context.serves(welcome):
+            self.context.close()
+            self.context = None
+        if self.context is None:
+            loop = asyncio.get_running_loop()
+            self.context = await loop.run_in_executor(
+                self._pool, RunContext, welcome, self._settings
+            )
+        self.context.run_term = RunTerm(welcome.run, welcome.term)
+        return self.context
+
+    async def _play(self, call: CollectCall, order: pb.Play, context: RunContext) -> None:
+        """Play a block and send what was played, or why it failed."""
+        publication = self._publication
+        if publication is None or self._missing or publication.version != order.version:
+            raise InvalidContribution(
+                f"{self._client.peer}: version {order.version} was not published"
+            )
+        idle_s, began_at = time.monotonic() - self._idle_since, time.monotonic()
+        key = BlockKey(order.iteration, order.block)
+        play = Play(publication=publication, env_steps=order.env_steps)
+        loop = asyncio.get_running_loop()
+        try:
+            played = await loop.run_in_executor(self._pool, context.player.play, key, play)
+        except EnvironmentFailed as error:
+            log.warning("block_failed %s", error)
+            failed = pb.Failed(iteration=key.iteration, block=key.block, reason=str(error))
+            await call.write(pb.CollectorMessage(failed=failed).SerializeToString())
+        else:
+            playing_s = time.monotonic() - began_at
+            for message in _messages(key, played, playing_s=playing_s, idle_s=idle_s):
+                await call.write(message)
+        self._idle_since = time.monotonic()
+
+    async def _send_heartbeats(self, welcome: pb.Welcome, settings: ControllerSettings) -> None:
+        """Send heartbeats from Welcome on, because the probe may take long.
+
+        Raises:
+            ServiceLost: The controller no longer knows this collector, or has been silent for
+                longer than ``lost_after_s``.
+        """
+        clock = asyncio.get_running_loop().time
+        answered_at = clock()
+        while True:
+            await asyncio.sleep(settings.heartbeat_s)
+            try:
+                await self._client.heartbeat(welcome.lease, timeout_s=settings.lost_after_s)
+                answered_at = clock()
+            except NotFound as error:
+                raise ServiceLost(str(error)) from None
+            except ServiceLost as error:
+                if clock() - answered_at > settings.lost_after_s:
+                    raise
+                log.warning("heartbeat_failed collector=%d reason=%s", welcome.learner, error)
+
+
+def _messages(
+    key: BlockKey, played: PlayedBlock, *, playing_s: float, idle_s: float
+) -> list[bytes]:
+    """Encode a block: its header, then its rows."""
+    header = pb.Played(
+        iteration=key.iteration,
+        block=key.block,
+        rows=len(played.rows),
+        earned=played.earned.reshape(-1),
+        won=played.won,
+        lengths=played.lengths,
+        digest=played.digest,
+        playing_s=playing_s,
+        idle_s=idle_s,
+    )
+    fields = encode_chunks(played.rows, array_id=key.block, field=PLAYED_CHUNKS)
+    return [pb.CollectorMessage(played=header).SerializeToString(), *bundle(fields)]
+
+
+async def _read(call: CollectCall) -> pb.CollectorOrder:
+    """Return the next message.
+
+    Raises:
+        ServiceLost: The controller ended the stream.
+    """
+    message = await call.read()
+    if isinstance(message, pb.CollectorOrder):
+        return message
+    raise ServiceLost(f"the controller ended the stream: {await call.details()}".rstrip(": "))

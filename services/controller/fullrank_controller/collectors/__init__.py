@@ -1,0 +1,1 @@
+"""Dialogue with the collectors: parameters and blocks out, played episodes in."""

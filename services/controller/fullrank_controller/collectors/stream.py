@@ -1,0 +1,102 @@
+"""One ``Collect`` stream: the controller's side of the protocol in controller.proto."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from typing import TypeAlias
+
+from fullrank.common.errors import ConfigError, FullrankError, InvalidContribution
+from fullrank.rpc.errors import Context
+from fullrank.rpc.messages import run_term_of
+from fullrank.rpc.tasks import first
+from fullrank.rpc.version import check_version
+from fullrank.training.blocks import BlockKey
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.collectors.blocks_in import BlockParser
+from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.membership.roster import Member, Numerics
+from fullrank_controller.run import Run
+from fullrank_controller.streams import HELLO_S, READY_S, next_of, origin_of
+
+log = logging.getLogger(__name__)
+
+CollectorMessages: TypeAlias = AsyncIterator[pb.CollectorMessage]
+
+
+async def serve_collector(run: Run, requests: CollectorMessages, context: Context) -> None:
+    """Serve one collector from Hello to the end of its stream.
+
+    Raises:
+        ConfigError: The run plays without collectors.
+        FullrankError: The stream must end.
+    """
+    pool = run.pool
+    if pool is None:
+        raise ConfigError(
+            "this run plays without collectors; set collect.mode = 'keyed' and collectors.count"
+        )
+    hello = (await next_of(requests, within_s=HELLO_S, kind="hello")).hello
+    check_version(hello.version, peer="collector", own="controller")
+    run.term_guard.check_term(run_term_of(hello.served))
+    member = pool.roster.join(
+        hello.host,
+        now=asyncio.get_running_loop().time(),
+        process=hello.process,
+        origin=origin_of(context),
+        since=run.progress.applied,
+    )
+    try:
+        await first(_converse(run, pool, member, requests, context), member.expelled)
+    except FullrankError as error:
+        log.info("collect_ended collector=%d reason=%s", member.learner, error)
+        raise
+    finally:
+        pool.leave(member)
+        log.info("collector_left collector=%d host=%s", member.learner, member.host)
+
+
+async def _converse(
+    run: Run, pool: CollectorPool, member: Member, requests: CollectorMessages, context: Context
+) -> None:
+    welcome = pb.Welcome()
+    welcome.CopyFrom(run.welcome)
+    welcome.ClearField("block")
+    welcome.learner, welcome.lease = member.learner, member.lease
+    await context.write(pb.CollectorOrder(welcome=welcome).SerializeToString())
+    ready = (await next_of(requests, within_s=READY_S, kind="ready")).ready
+    numerics = Numerics.of(ready.fingerprint, ready.probe)
+    pool.roster.ready(member, numerics=numerics, stable=ready.stable)
+    pool.deal()
+    if objection := pool.roster.objection(member):
+        log.warning("collector_spare collector=%d reason=%s", member.learner, objection)
+    log.info("collector_joined collector=%d host=%s", member.learner, member.host)
+    await first(member.outbox.drain(context.write), _read(run, pool, member, requests))
+
+
+async def _read(run: Run, pool: CollectorPool, member: Member, requests: CollectorMessages) -> None:
+    clock = asyncio.get_running_loop().time
+    parser = BlockParser(run.identity, pool.plan, agents=len(run.welcome.agents))
+    async for message in requests:
+        member.heard_at = member.sent_at = clock()
+        if message.WhichOneof("message") == "failed":
+            failed = message.failed
+            key = BlockKey(failed.iteration, failed.block)
+            _check_dealt(pool, member, key)
+            pool.failed(member, key, failed.reason)
+            continue
+        finished = parser.parse(message)
+        if finished is not None:
+            _check_dealt(pool, member, finished.key)
+            pool.answered(member, finished.key, finished.played, playing_s=finished.playing_s)
+
+
+def _check_dealt(pool: CollectorPool, member: Member, key: BlockKey) -> None:
+    """Refuse a block that the collector was not dealt.
+
+    Raises:
+        InvalidContribution: It was dealt another one, or none.
+    """
+    if not pool.plays(member, key):
+        raise InvalidContribution(
+            f"block {key.block} of iteration {key.iteration} was not dealt to this collector"
+        )

@@ -1,0 +1,41 @@
+"""The messages that open the stream of a learner or a collector."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TypeVar
+
+from fullrank.common.errors import DeadlinePassed, InvalidContribution, ServiceLost
+from fullrank.rpc.access import identity_of
+from fullrank.rpc.errors import Context
+from fullrank.v1 import controller_pb2 as pb
+from fullrank_controller.membership.roster import Origin
+
+Message = TypeVar("Message", pb.LearnerMessage, pb.CollectorMessage)
+
+HELLO_S = 10.0
+"""Longest wait for Hello."""
+READY_S = 120.0
+"""Longest wait for Ready: the probe computes every unit several times."""
+
+
+async def next_of(requests: AsyncIterator[Message], *, within_s: float, kind: str) -> Message:
+    """The next message, which must be of this kind."""
+    try:
+        async with asyncio.timeout(within_s):
+            message = await anext(requests)
+    except StopAsyncIteration:
+        raise ServiceLost(f"the stream ended before {kind}") from None
+    except TimeoutError:
+        raise DeadlinePassed(f"{kind} did not come within {within_s:.0f} s") from None
+    if message.WhichOneof("message") != kind:
+        raise InvalidContribution(f"expected {kind}, got {message.WhichOneof('message')}")
+    return message
+
+
+def origin_of(context: Context) -> Origin:
+    """Where a stream comes from, as its connection proves."""
+    address = context.peer().rpartition(":")[0]
+    if "peer_uri" not in (context.auth_context() or {}):
+        return Origin(address=address)
+    identity = identity_of(context)
+    return Origin(address=address, certificate=identity.uri, bound=identity.learner is not None)

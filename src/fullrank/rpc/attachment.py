@@ -1,0 +1,118 @@
+"""A process attached to a controller: it dials until told to stop, and dials again when cut off."""
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable
+from typing import TypeAlias
+
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception_type, wait_random_exponential
+
+from fullrank.common.errors import InvalidContribution, ServiceLost, StaleTerm
+from fullrank.rpc.addresses import resolve
+from fullrank.rpc.controller_client import ControllerClient
+from fullrank.rpc.health import Health
+from fullrank.rpc.identity import Role
+from fullrank.rpc.process import Launch, stop_event
+from fullrank.rpc.prometheus import Exporter, gauge
+from fullrank.rpc.security import Security
+from fullrank.rpc.tasks import first
+from fullrank.v1 import controller_pb2 as pb
+
+Say: TypeAlias = Callable[..., None]
+"""Logs a line, as ``Logger.info``."""
+
+Dial: TypeAlias = Callable[[str, Security, Health], Awaitable[None]]
+"""Dials an address and serves the stream to its end."""
+
+
+async def attach_as(
+    role: Role, launch: Launch, dial: Dial, *, say: Say, stop: asyncio.Event | None = None
+) -> None:
+    """Dial until ``stop`` is set, by default until the process receives a stop signal.
+
+    It dials a restarted controller again. With ``launch.until_finished`` it ends when the run is
+    finished.
+
+    Args:
+        role: Role of this process.
+        launch: Arguments of the service.
+        dial: Serves one stream.
+        say: Receives what happens between streams.
+        stop: Ends it.
+
+    Raises:
+        FullrankError: The failure is permanent, so that redialling cannot help.
+    """
+    async with Health(launch.config.health.address) as health:
+        exporter = Exporter(
+            launch.config.metrics.prometheus,
+            lambda: [
+                gauge(f"{role}_at_work", "1 while the controller can give it work.", health.working)
+            ],
+            run_dir=launch.run_dir,
+            name=f"{role}-{os.getpid()}",
+        )
+        await exporter.start()
+        coroutines = [
+            _dial_for_ever(role, launch, dial, health, say),
+            _until(stop or stop_event(launch)),
+        ]
+        if launch.until_finished:
+            coroutines.append(_until_finished(role, launch, say))
+        try:
+            await first(*coroutines)
+        finally:
+            await exporter.stop()
+
+
+async def _until(stop: asyncio.Event) -> None:
+    await stop.wait()
+
+
+async def _until_finished(role: Role, launch: Launch, say: Say) -> None:
+    while True:
+        await asyncio.sleep(launch.config.controller.heartbeat_s)
+        if await _is_finished(role, launch):
+            say("run_finished")
+            return
+
+
+async def _is_finished(role: Role, launch: Launch) -> bool:
+    """Return whether the controller reports a finished run; False if it is unreachable."""
+    security = Security.of(launch.config.tls, role)
+    try:
+        address = resolve(launch.config.controller.address, launch.run_dir, "controller")
+        client = ControllerClient(address, security=security)
+    except ServiceLost:
+        return False
+    try:
+        return (await client.status()).state == pb.RUN_STATE_FINISHED
+    except ServiceLost:
+        return False
+    finally:
+        await client.close()
+
+
+def _check_cancelled() -> None:
+    """Raise ``CancelledError`` if this task was cancelled and what it awaited has not heeded it."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+async def _dial_for_ever(role: Role, launch: Launch, dial: Dial, health: Health, say: Say) -> None:
+    def say_why(state: RetryCallState) -> None:
+        if state.outcome is not None:
+            say("dialling_again reason=%s", state.outcome.exception())
+
+    retries = AsyncRetrying(
+        retry=retry_if_exception_type((ServiceLost, InvalidContribution, StaleTerm)),
+        wait=wait_random_exponential(multiplier=0.1, max=2.0),
+        before_sleep=say_why,
+    )
+    async for attempt in retries:
+        with attempt:
+            _check_cancelled()
+            config = launch.config
+            address = resolve(config.controller.address, launch.run_dir, "controller")
+            await dial(address, Security.of(config.tls, role), health)
