@@ -137,8 +137,8 @@ def test_stragglers_change_no_bit_of_a_keyed_run(family: str) -> None:
     settings = keyed(family, collect__lag=2, iterations=3)
     parameters = trained(settings)[1]
     slow: dict[str, Any] = {
-        "stragglers__name": "fixed",
-        "stragglers__count": 1,
+        "stragglers__name": "fixed_k",
+        "stragglers__k": 1,
         "stragglers__delay_s": 9.0,
     }
     assert trained(keyed(family, collect__lag=2, iterations=3, **slow), coded=True)[1] == parameters

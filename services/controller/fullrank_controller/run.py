@@ -13,6 +13,7 @@ from fullrank.runs.event_log import EventLog
 from fullrank.v1 import controller_pb2 as pb
 from fullrank.wiring import plan_of
 from fullrank_controller.collectors.pool import CollectorPool
+from fullrank_controller.collectors.report import collector_status
 from fullrank_controller.identity import RunIdentity, TermGuard
 from fullrank_controller.membership.membership import Membership
 from fullrank_controller.membership.roster import Member, Numerics, Roster
@@ -120,11 +121,14 @@ class Run:
             caveats=self.progress.caveats,
             round_s=now - opened.began_at if opened else 0.0,
             learners=[self._learner_status(member, now) for member in self.roster.members],
-            collectors=self.pool.status(version=self.progress.applied, now=now)
-            if self.pool
-            else [],
+            collectors=self._collectors(now),
             playing=self.pool.waits_for() if self.pool else "",
         )
+
+    def _collectors(self, now: float) -> list[pb.CollectorStatus]:
+        pool, version = self.pool, self.progress.applied
+        members = pool.roster.members if pool is not None else []
+        return [collector_status(pool, each, version=version, now=now) for each in members if pool]
 
     def _learner_status(self, member: Member, now: float) -> pb.LearnerStatus:
         assignment, opened = self.membership.assignment, self.reception.opened

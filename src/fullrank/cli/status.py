@@ -34,6 +34,8 @@ def status(
     for line in headline(now, records):
         console.print(line, highlight=False, soft_wrap=True)
     console.print(learners(now))
+    if now.collectors:
+        console.print(collectors(now))
 
 
 def facts(now: RunStatus, records: Sequence[IterationRecord]) -> JSON:
@@ -76,6 +78,8 @@ def headline(now: RunStatus, records: Sequence[IterationRecord]) -> list[str]:
             f"tolerance {last.tolerance}"
         )
         lines += _per_iteration(records)
+    if now.playing:
+        lines.append(now.playing)
     return [*lines, *now.caveats]
 
 
@@ -112,4 +116,22 @@ def learners(now: RunStatus) -> Table:
         vectors = "shared" if learner.shares_memory else "sent"
         state = learner.activity(now)
         table.add_row(str(learner.learner), learner.host, rows, state, data, vectors, heard)
+    return table
+
+
+def collectors(now: RunStatus) -> Table:
+    """Table of the attached collectors."""
+    columns = ("collector", "host", "state", "blocks", "lag", "heard", "last failure")
+    table = Table(*columns, box=None, pad_edge=False)
+    for each in now.collectors:
+        heard = f"{each.silent_s:.1f} s ago"
+        table.add_row(
+            str(each.collector),
+            each.host,
+            each.activity,
+            str(each.blocks),
+            str(each.lag),
+            heard,
+            each.failed,
+        )
     return table

@@ -71,6 +71,39 @@ class LearnerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CollectorStatus:
+    """An attached collector."""
+
+    collector: int
+    host: str
+    fingerprint: str
+    spare: str
+    """Why it is dealt no block; empty if it may be."""
+    blocks: int
+    """Blocks that it has played since it was connected."""
+    block: tuple[int, int] | None
+    """Iteration and number of the block that it plays; None while it is idle."""
+    playing_s: float
+    """Seconds since that block was dealt to it."""
+    lag: int
+    """Updates between the parameters that it acts with and the current ones."""
+    silent_s: float
+    """Seconds since its last message or heartbeat."""
+    failed: str
+    """Why the last block failed that did; empty if none has."""
+
+    @property
+    def activity(self) -> str:
+        """What it does, or why it does nothing."""
+        if self.spare:
+            return f"spare: {self.spare}"
+        if self.block is not None:
+            iteration, block = self.block
+            return f"block {block} of {iteration} for {self.playing_s:.1f} s"
+        return "idle" if self.fingerprint else "joining"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunStatus:
     """Status of a run at one moment; by default of one whose controller does not answer yet."""
 
@@ -94,6 +127,9 @@ class RunStatus:
     caveats: tuple[str, ...] = ()
     """Guarantees that the run does not give."""
     learners: tuple[LearnerStatus, ...] = ()
+    collectors: tuple[CollectorStatus, ...] = ()
+    playing: str = ""
+    """Blocks of episodes for which the run waits; empty if it waits for none."""
 
     @property
     def awaited(self) -> list[LearnerId]:
@@ -180,6 +216,23 @@ def decode_status(message: controller_pb2.GetStatusResponse) -> RunStatus:
             )
             for status in message.learners
         ),
+        collectors=tuple(map(_decode_collector, message.collectors)),
+        playing=message.playing,
+    )
+
+
+def _decode_collector(status: controller_pb2.CollectorStatus) -> CollectorStatus:
+    return CollectorStatus(
+        collector=status.collector,
+        host=status.host,
+        fingerprint=status.fingerprint,
+        spare=status.spare,
+        blocks=status.blocks,
+        block=(status.iteration, status.block) if status.playing else None,
+        playing_s=status.playing_s,
+        lag=status.lag,
+        silent_s=status.silent_s,
+        failed=status.failed,
     )
 
 

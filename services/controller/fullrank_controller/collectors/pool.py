@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fullrank.common.errors import EnvironmentFailed
@@ -37,6 +36,28 @@ class Hand:
     """Why its last failure was one."""
 
 
+class PublicationEncoder:
+    """Encodes the newest publication once for all collectors."""
+
+    def __init__(self) -> None:
+        self._encoded: tuple[Publication, list[bytes]] | None = None
+
+    def encode(self, publication: Publication) -> list[bytes]:
+        """The messages of a publication."""
+        if self._encoded is None or self._encoded[0] is not publication:
+            head = pb.Publication(
+                version=publication.version, sections=sorted(publication.sections)
+            )
+            fields = (
+                field
+                for section, values in sorted(publication.sections.items())
+                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
+            )
+            announced = pb.CollectorOrder(publication=head).SerializeToString()
+            self._encoded = publication, [announced, *bundle(fields)]
+        return self._encoded[1]
+
+
 class CollectorPool:
     """Plays iterations on collectors; every block is taken once, whoever plays it.
 
@@ -48,6 +69,13 @@ class CollectorPool:
         progress: Shows what the run waits for.
         event_log: Receives each block that is dealt.
         term: Term of this controller.
+
+    Attributes:
+        plan: As given.
+        roster: As given.
+        hands: What each collector that may play has been dealt.
+        played: Blocks that collectors have played.
+        dealt: Blocks that were dealt, again when they were overdue.
     """
 
     def __init__(
@@ -65,13 +93,14 @@ class CollectorPool:
         self._settings, self._learners, self._progress = settings, learners, progress
         self._event_log, self._term = event_log, term
         self._dealing: Dealing[PlayedBlock] = Dealing(plan)
-        self._hands: dict[Member, Hand] = {}
+        self.hands: dict[Member, Hand] = {}
         self._plays: dict[int, Play] = {}
         self._complete: dict[int, asyncio.Future[None]] = {}
         self._durations_s: deque[float] = deque(maxlen=RECENT)
-        self._encoded: tuple[Publication, list[bytes]] | None = None
+        self._encoder = PublicationEncoder()
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = self._ended = False
+        self.played = self.dealt = 0
 
     async def play(self, iteration: int, play: Play) -> list[PlayedBlock]:
         """Return the blocks of an iteration in order, once collectors have played them.
@@ -102,8 +131,14 @@ class CollectorPool:
             return
         loop = asyncio.get_running_loop()
         self._attach()
-        deadline_s, now = self._deadline_s(), loop.time()
-        members = {member.learner: member for member in self._hands}
+        settings, now = self._settings, loop.time()
+        deadline_s = deadline_of(
+            self._durations_s,
+            first_s=settings.deadline_s,
+            factor=settings.deadline_factor,
+            least_s=settings.least_deadline_s,
+        )
+        members = {member.learner: member for member in self.hands}
         for collector, key in self._dealing.deal(now, deadline_s=deadline_s):
             self._send(members[collector], key, now=now, deadline_s=deadline_s)
         if self._timer is not None:
@@ -113,37 +148,28 @@ class CollectorPool:
             self._timer = loop.call_at(begun_at + deadline_s, self.deal)
         self._show()
 
-    def _deadline_s(self) -> float:
-        settings = self._settings
-        return deadline_of(
-            self._durations_s,
-            first_s=settings.deadline_s,
-            factor=settings.deadline_factor,
-            least_s=settings.least_deadline_s,
-        )
-
     def _attach(self) -> None:
         """Let the ready collectors of the run's numerics play."""
         self.roster.numerics = self._learners.numerics
         if self.roster.numerics is None:
             return
         for member in self.roster.eligible:
-            if member not in self._hands:
-                self._hands[member] = Hand()
+            if member not in self.hands:
+                self.hands[member] = Hand()
                 self._dealing.attach(member.learner)
 
     def leave(self, member: Member) -> None:
         """Forget a collector whose stream ended; its block is dealt to another."""
-        if self._hands.pop(member, None) is not None:
+        if self.hands.pop(member, None) is not None:
             self._dealing.detach(member.learner)
         self.roster.leave(member)
         self.deal()
 
     def _send(self, member: Member, key: BlockKey, *, now: float, deadline_s: float) -> None:
         """Send a collector a block, with its parameters unless they were sent."""
-        hand, play = self._hands[member], self._plays[key.iteration]
+        hand, play = self.hands[member], self._plays[key.iteration]
         publication = play.publication
-        messages = [] if hand.version == publication.version else self._messages(publication)
+        messages = [] if hand.version == publication.version else self._encoder.encode(publication)
         order = pb.Play(
             iteration=key.iteration,
             block=key.block,
@@ -164,33 +190,20 @@ class CollectorPool:
             collector=member.learner,
         )
         self._event_log.append(dealt)
-
-    def _messages(self, publication: Publication) -> list[bytes]:
-        """The messages of a publication, encoded once for all collectors."""
-        if self._encoded is None or self._encoded[0] is not publication:
-            head = pb.Publication(
-                version=publication.version, sections=sorted(publication.sections)
-            )
-            fields = (
-                field
-                for section, values in sorted(publication.sections.items())
-                for field in encode_chunks(values, array_id=section, field=COLLECTOR_CHUNKS)
-            )
-            announced = pb.CollectorOrder(publication=head).SerializeToString()
-            self._encoded = publication, [announced, *bundle(fields)]
-        return self._encoded[1]
+        self.dealt += 1
 
     def plays(self, member: Member, key: BlockKey) -> bool:
         """Return whether a collector was dealt this block and has not answered."""
-        return member in self._hands and self._hands[member].block == key
+        return member in self.hands and self.hands[member].block == key
 
     def answered(
         self, member: Member, key: BlockKey, played: PlayedBlock, *, playing_s: float
     ) -> None:
         """Take a block from a collector; the first answer counts."""
-        hand = self._hands[member]
+        hand = self.hands[member]
         differing = self._dealing.answer(member.learner, key, played)
         hand.block, hand.blocks = None, hand.blocks + 1
+        self.played += 1
         self._durations_s.append(asyncio.get_running_loop().time() - hand.dealt_at)
         if differing is not None:
             self._name(differing)
@@ -211,7 +224,7 @@ class CollectorPool:
 
     def failed(self, member: Member, key: BlockKey, reason: str) -> None:
         """Take note that a collector's environment raised; too many failures end the run."""
-        hand = self._hands[member]
+        hand = self.hands[member]
         hand.block, hand.failed = None, reason
         log.warning("block_failed collector=%d host=%s %s", member.learner, member.host, reason)
         try:
@@ -225,7 +238,7 @@ class CollectorPool:
 
     def _show(self) -> None:
         """Say what the run waits for if nobody can play."""
-        if bool(self._complete) and not self._hands:
+        if bool(self._complete) and not self.hands:
             if self._progress.stall(f"{self.waits_for()}{self.roster.excluded()}"):
                 log.warning("stalled reason=%s", self._progress.message)
             self._stalled = True
@@ -233,40 +246,18 @@ class CollectorPool:
             self._progress.run()
             self._stalled = False
 
+    @property
+    def waiting(self) -> int:
+        """Number of blocks without an answer."""
+        return len(self._dealing.waiting)
+
     def waits_for(self) -> str:
         """One line: the blocks for which the run waits, and who plays them; empty without any."""
         keys = self._dealing.waiting
         if not keys:
             return ""
-        who = f"collectors {self._dealing.holders(keys[0])}" if self._hands else "a collector"
+        who = f"collectors {self._dealing.holders(keys[0])}" if self.hands else "a collector"
         return (
             f"{len(keys)} blocks are not played, the first is block {keys[0].block} of iteration "
             f"{keys[0].iteration}, which waits for {who}"
-        )
-
-    def status(self, *, version: int, now: float) -> Sequence[pb.CollectorStatus]:
-        """The status of every attached collector.
-
-        Args:
-            version: Version of the current parameters.
-            now: Loop time.
-        """
-        return [self._status_of(member, version, now) for member in self.roster.members]
-
-    def _status_of(self, member: Member, version: int, now: float) -> pb.CollectorStatus:
-        hand = self._hands.get(member) or Hand()
-        block = hand.block
-        return pb.CollectorStatus(
-            collector=member.learner,
-            host=member.host,
-            fingerprint=member.numerics.fingerprint if member.numerics is not None else "",
-            spare=self.roster.objection(member),
-            blocks=hand.blocks,
-            playing=block is not None,
-            iteration=0 if block is None else block.iteration,
-            block=0 if block is None else block.block,
-            playing_s=0.0 if block is None else now - hand.dealt_at,
-            lag=0 if hand.version is None else max(0, version - hand.version),
-            silent_s=now - member.heard_at,
-            failed=hand.failed,
         )
