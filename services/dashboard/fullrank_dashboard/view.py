@@ -124,6 +124,7 @@ class RunView:
             "environment": self._environment,
             "status": None if self._now is None else asdict(self._now),
             "learners": self._attached(),
+            "collectors": [] if self._now is None else _collector_facts(self._now),
             "return": _mean(record.return_mean for record in recent),
             "win_rate": _mean(record.win_rate for record in recent),
             "totals": {name: self.curve.total(name) for name in TOTALS},
@@ -204,6 +205,20 @@ def _learner_facts(
         "silent_s": learner.silent_s,
         "late": late / len(recent) if recent else 0.0,
     }
+
+
+def _collector_facts(now: RunStatus) -> list[JSON]:
+    return [
+        {
+            "collector": each.collector,
+            "host": each.host,
+            "state": each.activity,
+            "blocks": each.blocks,
+            "lag": each.lag,
+            "silent_s": each.silent_s,
+        }
+        for each in now.collectors
+    ]
 
 
 TOTALS = ("round_s", "saved_s", "late", "inexact", "audited")

@@ -1,7 +1,7 @@
 // State from the server, choices of the user, and the drawing of panels.
 import { $, colour, forgetColours, h, renew, seconds, whole } from "./dom.js";
 import { Chart, Curve, dots, smooth } from "./curves.js";
-import { drawBudget, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
+import { drawBudget, drawCollectors, drawLearners, drawLog, drawProof, drawSummary } from "./panels.js";
 import { drawCode } from "./matrix.js";
 import { drawRound } from "./rounds.js";
 
@@ -56,6 +56,7 @@ function drawSelected() {
   drawBudget(run);
   drawProof(run);
   drawLearners(run);
+  drawCollectors(run);
   drawLog(run);
   drawTimes(run);
   if (run.code) drawCode(run.code, run.learners);

@@ -62,6 +62,15 @@ export function drawLearners({ learners }) {
   $("#learners tbody").replaceChildren(...(rows.length ? rows : [h("tr", {}, h("td", { colSpan: 6 }, "Nobody is attached."))]));
 }
 
+/** Table of the attached collectors, and the block that the run waits for; hidden without any. */
+export function drawCollectors({ collectors, status }) {
+  $("#collectors").hidden = !collectors.length;
+  $("#collectors .lead").textContent = status?.playing ?? "";
+  const cells = (each) => [each.collector, each.host, each.state, whole(each.blocks), whole(each.lag), `${seconds(each.silent_s)} ago`];
+  const rows = collectors.map((each) => h("tr", {}, ...cells(each).map((cell) => h("td", {}, cell))));
+  $("#collectors tbody").replaceChildren(...rows);
+}
+
 /** Log of faults, audits and changes, the newest first. */
 export function drawLog({ log }) {
   const line = ({ iteration, kind, text }) => h("li", {}, h("span", {}, whole(iteration)), h("p", { className: kind }, text));

@@ -1,6 +1,7 @@
 """The dashboard's view of a run: curves, costs, a log, and increments of new data alone."""
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from fullrank.common.errors import AddressInUse, ConfigError, FullrankError, Not
 from fullrank.common.types import JSON, Interval
 from fullrank.config import RunConfig, TlsSettings, load, to_toml
 from fullrank.rpc.process import Launch
-from fullrank.rpc.run_status import LearnerStatus, RunState, RunStatus
+from fullrank.rpc.run_status import CollectorStatus, LearnerStatus, RunState, RunStatus
 from fullrank.runs.evaluations import EvaluationRecord, append
 from fullrank.runs.record import METRICS
 from fullrank.stragglers import FixedK
@@ -164,6 +165,28 @@ def test_the_story_tells_who_joined_and_left_and_that_a_run_stalled() -> None:
     texts = [entry.text for entry in of_statuses(_status(0, 1), stalled)]
     assert texts == ["learner 2 joined from here", "learner 0 left", "stalled: rank 2 of 3"]
     assert list(of_statuses(None, stalled)) == []
+
+
+def test_collectors_are_shown_with_what_they_play() -> None:
+    collector = CollectorStatus(
+        collector=1,
+        host="there",
+        fingerprint="f",
+        spare="",
+        blocks=7,
+        block=(5, 2),
+        playing_s=0.25,
+        lag=1,
+        silent_s=0.0,
+        failed="",
+    )
+    view = RunView("run")
+    assert view.facts()["collectors"] == []
+    view.stands(replace(_status(0), collectors=(collector,)), None)
+    (shown,) = view.facts()["collectors"]
+    assert (shown["state"], shown["blocks"], shown["lag"]) == ("block 2 of 5 for 0.2 s", 7, 1)
+    assert replace(collector, spare="other numerics").activity == "spare: other numerics"
+    assert replace(collector, block=None).activity == "idle"
 
 
 def test_a_page_is_told_what_is_new_and_all_of_it_after_a_rollback() -> None:
