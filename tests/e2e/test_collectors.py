@@ -1,7 +1,9 @@
 """``fullrank train --collectors``: collectors that are killed leave the bits of the run alone."""
 
 import signal
+import subprocess
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -51,6 +53,10 @@ def replicas(process: psutil.Process) -> Sequence[psutil.Process]:
     ]
 
 
+def _is_past(process: "subprocess.Popen[str]", run_dir: Path, moment: int) -> bool:
+    return committed(run_dir) >= moment or process.poll() is not None
+
+
 @pytest.mark.parametrize("team", TEAMS)
 def test_collectors_killed_at_random_moments_change_no_bit(team: str, tmp_path: Path) -> None:
     """The run is also that of one process, byte for byte in its last checkpoint."""
@@ -59,10 +65,7 @@ def test_collectors_killed_at_random_moments_change_no_bit(team: str, tmp_path: 
     process = start("train", *words, *options(team))
     moments = np.random.default_rng(1).choice(np.arange(1, ITERATIONS - 2), 2, replace=False)
     for moment in sorted(moments.tolist()):
-        wait_until(
-            lambda least=moment: committed(run_dir) >= least or process.poll() is not None,
-            what=f"{moment} iterations",
-        )
+        wait_until(partial(_is_past, process, run_dir, moment), what=f"{moment} iterations")
         victims = replicas(psutil.Process(process.pid))
         victims[0].send_signal(signal.SIGKILL)
         victims[0].wait(WAIT_S)

@@ -11,7 +11,7 @@ from .conftest import Command
 
 def test_certificates_are_made_shown_and_renewed(fullrank: Command, tmp_path: Path) -> None:
     folder = str(tmp_path / "certs")
-    roles = ("controller", "learner", "replay", "monitor", "admin")
+    roles = ("controller", "learner", "replay", "monitor", "admin", "collector")
     names = ", ".join(roles)
     made = fullrank("certs", "init", folder, "--run", "mine")
     assert made == (0, f"{folder}: made {names}\n", "")
@@ -30,7 +30,8 @@ def test_a_cluster_gets_what_its_services_need_and_no_more(
     fullrank("certs", "init", str(tmp_path))
     printed = yaml.safe_load_all(fullrank("certs", "secrets", str(tmp_path)).output)
     secrets = {item["metadata"]["name"]: item for item in printed}
-    assert set(secrets) == {"certificate-controller", "certificate-learner", "certificate-replay"}
+    deployed = ("controller", "learner", "replay", "collector")
+    assert set(secrets) == {f"certificate-{role}" for role in deployed}
     for name, secret in secrets.items():
         folder = tmp_path / name.removeprefix("certificate-")
         assert secret["type"] == "kubernetes.io/tls"
