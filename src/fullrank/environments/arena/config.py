@@ -88,9 +88,10 @@ class ArenaConfig(ABC):
     """Add one step to an episode, as the authors' evaluation does."""
     contacts: bool = False
     """Agents push each other where they overlap, as in the authors' training."""
-    moving_start: bool = False
-    """Start with velocities from [-(1 + R), 1 + R] per axis, as in the authors' training, not
-    at rest."""
+    moving_start: bool | None = None
+    """Start with velocities from [-(1 + R), 1 + R] per axis, as in the authors' training, or at
+    rest; by default neighbour interaction starts moving, since its single steps would show a policy
+    no velocity otherwise, and episodes start at rest."""
     local_rewards: bool = False
     """Compute the effects of all agents at once and from their neighbours alone, as the authors'
     training does; otherwise in index order, each after the changes of the previous agents."""

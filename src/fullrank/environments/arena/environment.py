@@ -27,7 +27,7 @@ class Arena:
     def __init__(self, config: ArenaConfig, *, agents: int, copies: int) -> None:
         self.layout = config.layout(agents)
         self.agents, self.copies = self.layout.specs(), copies
-        self._config = config
+        self.config = config
         everybody = (copies, len(self.agents))
         self.crowd = Crowd(
             traits=self.layout.traits,
@@ -54,27 +54,28 @@ class Arena:
         place = (2, len(self.agents))
         crowd.position[:, copy] = generator.uniform(-half, half, size=place)
         crowd.food[:, copy] = generator.uniform(-half, half, size=(2, self.layout.food))
-        crowd.velocity[:, copy] = start_velocity(self._config, self.layout, generator, place)
+        moving = bool(self.config.moving_start)
+        crowd.velocity[:, copy] = start_velocity(self.layout, generator, place, moving=moving)
         crowd.live[copy] = True
         self.respawns[copy] = _anywhere(stream(seed, "respawn"), half)
 
     def step(self, action: FloatArray) -> Step:
         """See ``Environment.step``."""
-        pushing = np.ones_like(self.crowd.live) if self._config.contacts else None
+        pushing = np.ones_like(self.crowd.live) if self.config.contacts else None
         choice = action.reshape(self.copies, len(self.agents), 5)
         self.crowd.move(thrust(choice), half_width=self.layout.half_width, pushing=pushing)
-        apply = simultaneous if self._config.local_rewards else sequential
+        apply = simultaneous if self.config.local_rewards else sequential
         effects = apply(self.crowd, self._effects, self.respawns)
         seen = effects.observation.reshape(self.copies, -1)
         return self._limit.step(observation=seen, reward=effects.reward)
 
     def _effects(self, crowd: Crowd) -> Effects:
-        return self._config.effects(crowd, self.layout, np.ones_like(crowd.live))
+        return self.config.effects(crowd, self.layout, np.ones_like(crowd.live))
 
     def observation(self) -> FloatArray:
         """The joint observation of the present state, shape (E, sum of observation sizes)."""
         everybody = np.ones_like(self.crowd.live)
-        return self._config.look(self.crowd, self.layout, everybody).reshape(self.copies, -1)
+        return self.config.look(self.crowd, self.layout, everybody).reshape(self.copies, -1)
 
     def scene(self, copy: int) -> Scene:
         """The drawable state of one copy."""
@@ -100,10 +101,10 @@ def thrust(action: FloatArray) -> Array:
 
 
 def start_velocity(
-    config: ArenaConfig, layout: ArenaLayout, generator: np.random.Generator, shape: tuple[int, ...]
+    layout: ArenaLayout, generator: np.random.Generator, shape: tuple[int, ...], *, moving: bool
 ) -> Array:
-    """Zero, or uniform with ``moving_start``."""
-    if not config.moving_start:
+    """Zero, or uniform if ``moving``."""
+    if not moving:
         return np.zeros(shape)
     fastest = 1 + layout.half_width
     return generator.uniform(-fastest, fastest, size=shape)

@@ -114,10 +114,11 @@ class ArenaNeighbourhood:
         position = np.concatenate([centre[..., None], near], axis=2)
         position = np.take_along_axis(position, order[None], axis=2)
         food = window(centre, self._food_reach(agent), half)
+        moving = self._config.moving_start is not False
         crowd = Crowd(
             traits=self.layout.traits.take(0, who),
             position=position,
-            velocity=start_velocity(self._config, self.layout, generator, position.shape),
+            velocity=start_velocity(self.layout, generator, position.shape, moving=moving),
             live=np.ones(who.shape, dtype=bool),
             food=scatter(food, half, self.layout.food, generator),
         )
