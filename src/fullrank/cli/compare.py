@@ -16,7 +16,7 @@ from fullrank.cli.options import (
     JsonOption,
     TrustOption,
 )
-from fullrank.cli.policies import play, trained
+from fullrank.cli.policies import play, play_references, trained
 from fullrank.cli.runs import find_run, runnable_config
 from fullrank.cli.say import say
 from fullrank.cli.terminal import Terminal
@@ -24,6 +24,7 @@ from fullrank.common.errors import ConfigError
 from fullrank.common.types import JSON, Interval
 from fullrank.config.tree import RunConfig, as_tables
 from fullrank.runs.comparison import (
+    GAP,
     WINS,
     RunResult,
     centre,
@@ -33,6 +34,10 @@ from fullrank.runs.comparison import (
     labels,
 )
 from fullrank.training.evaluation import Greedy
+from fullrank.training.references import share_closed
+
+SHARES = {WINS: "win_percent", GAP: "gap_closed_percent"}
+"""Scores that are no returns, and their keys in JSON."""
 
 
 def compare(
@@ -77,6 +82,9 @@ def _played(directory: Path, config: RunConfig, *, episodes: int, seed: int) -> 
     scores = {side: float(values.mean()) for side, values in played.side_returns.items()}
     if played.won is not None:
         scores[WINS] = 100 * float(played.won.mean())
+    everybody = {"trained": played, **play_references(config, episodes=episodes, seed=seed)}
+    if (closed := share_closed(everybody, "trained")) is not None:
+        scores[GAP] = 100 * closed.mean
     return RunResult(
         settings=settings, seed=config.seed, iterations=policies.iteration + 1, scores=scores
     )
@@ -123,9 +131,10 @@ class _GroupRow:
             "seeds": [result.seed for result in self.group],
             "iterations": [result.iterations for result in self.group],
         }
-        if WINS in returns:
-            facts["win_percent"] = returns.pop(WINS)
-            facts["win_percent_difference"] = differences.pop(WINS)
+        for score, key in SHARES.items():
+            if score in returns:
+                facts[key] = returns.pop(score)
+                facts[f"{key}_difference"] = differences.pop(score)
         return {**facts, "returns": returns, "differences": differences}
 
     def lines(self) -> Iterator[list[str]]:
@@ -133,7 +142,7 @@ class _GroupRow:
         learnt = sorted({result.iterations for result in self.group})
         head = [self.label, str(len(self.group)), ", ".join(map(str, learnt))]
         for name, value in self.scores.items():
-            shown = name if name == WINS else f"return of {name}"
+            shown = name if name in SHARES else f"return of {name}"
             yield [*head, shown, _shown(value), _shown(self.differences[name])]
             head = [""] * len(head)
 

@@ -1,4 +1,4 @@
-"""``fullrank eval``: returns of a run's policies, compared with random ones."""
+"""``fullrank eval``: returns of a run's policies, compared with those of reference policies."""
 
 import json
 from collections.abc import Mapping
@@ -15,17 +15,19 @@ from fullrank.cli.options import (
     JsonOption,
     TrustOption,
 )
-from fullrank.cli.policies import Version, facts_of, play, summary
+from fullrank.cli.policies import Version, facts_of, play, play_references, summary
 from fullrank.cli.say import say
 from fullrank.cli.sources import Source, source_of
 from fullrank.cli.sources import follow as newer_policies
 from fullrank.cli.terminal import Terminal
+from fullrank.common.types import Interval
 from fullrank.config.tree import as_tables
 from fullrank.environments import variant_of
 from fullrank.runs.evaluations import EvaluationRecord, append, from_facts, read_evaluations
 from fullrank.runs.record import METRICS, begun, read_records
 from fullrank.sinks import Fanout, open_evaluation_sinks
-from fullrank.training.evaluation import Act, Evaluation, Greedy
+from fullrank.training.evaluation import Evaluation, Greedy
+from fullrank.training.references import share_closed
 
 NONE = Version(0, -1)
 """Precedes every version."""
@@ -36,7 +38,12 @@ SourceArgument: TypeAlias = Annotated[
     typer.Argument(help="Run directory, its name below runs/, or host:port of its monitor."),
 ]
 RandomOption: TypeAlias = Annotated[
-    bool, typer.Option("--random/--no-random", help="Play the random policy as well.")
+    bool,
+    typer.Option(
+        "--random/--no-random",
+        help="Play the references as well: random play and, where known, standing still and a good "
+        "policy, an optimum or a heuristic that sees everything.",
+    ),
 ]
 FollowOption: TypeAlias = Annotated[
     bool,
@@ -65,20 +72,20 @@ def evaluate(
     trust: TrustOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Play a run's newest policies greedily, and random ones from the same initial states."""
+    """Play a run's newest policies greedily, and reference policies from the same initial states.
+
+    The gap that a run has closed is the share of the way from random play to the good policy.
+    """
     source = source_of(run, certificates, trust or [])
     if follow:
         _follow(source, episodes=episodes, seed=seed, patience_s=patience, as_json=as_json)
         return
     newest = source.newer(NONE)
     assert newest is not None
-    policies: dict[str, Act | None] = {"trained": Greedy(newest.algorithm.actor)}
+    act = Greedy(newest.algorithm.actor)
+    played = {"trained": play(source.config, act, episodes=episodes, seed=seed)}
     if with_random:
-        policies["random"] = None
-    played = {
-        name: play(source.config, act, episodes=episodes, seed=seed)
-        for name, act in policies.items()
-    }
+        played |= play_references(source.config, episodes=episodes, seed=seed)
     if as_json:
         say(json.dumps(facts_of(source.config, newest, played, seed=seed)))
     else:
@@ -138,7 +145,10 @@ def _in_words(played: Evaluation) -> str:
 
 def _show(played: Mapping[str, Evaluation], *, title: str) -> None:
     first, *columns = summary(played["trained"])
+    closed = share_closed(played, "trained")
     table = Table("policy", f"{first} [95 % interval]", *columns, title=title)
     for name, evaluation in played.items():
         table.add_row(name, *summary(evaluation).values())
     Terminal().print(table)
+    if closed is not None:
+        say(f"gap closed from random to good: {Interval(*(100 * value for value in closed))} %")

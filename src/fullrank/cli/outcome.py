@@ -3,13 +3,14 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from fullrank.cli.policies import COPIES, Version, facts_of, play, summary, trained
+from fullrank.cli.policies import COPIES, Version, facts_of, play_references, summary, trained
 from fullrank.config.tree import RunConfig
 from fullrank.environments.base import is_adapted
 from fullrank.environments.particle.scene import Drawable
 from fullrank.runs.evaluations import append, read_evaluations
 from fullrank.runs.record import METRICS, read_records
 from fullrank.training.evaluation import Greedy, evaluate_and_close
+from fullrank.training.references import GOOD, RANDOM, share_closed
 from fullrank.wiring import environment_of
 
 EPISODES, FEW = 100, 10
@@ -35,7 +36,8 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     environment = environment_of(config, copies=min(episodes, COPIES))
     drawable = isinstance(environment, Drawable)
     greedy = evaluate_and_close(environment, Greedy(policies.algorithm.actor), episodes, SEED)
-    random = summary(play(config, None, episodes=episodes, seed=SEED))
+    played = {"trained": greedy, **play_references(config, episodes=episodes, seed=SEED)}
+    random = summary(played[RANDOM])
     if policies.version not in (
         Version(evaluation.term, evaluation.iteration) for evaluation in evaluations
     ):
@@ -43,6 +45,9 @@ def outcome(path: Path, config: RunConfig) -> Iterator[str]:
     for name, value in summary(greedy).items():
         words = f"without exploration, {episodes} episodes; random play {random[name]}"
         yield f"{name}: {value} {words}"
+    if (closed := share_closed(played, "trained")) is not None:
+        good = summary(played[GOOD])["return"]
+        yield f"gap closed from random play to a good policy ({good}): {closed.mean:.0%}"
     if earlier:
         yield f"the evaluation before, at iteration {earlier[-1].iteration}: {earlier[-1].returns}"
     if drawable:

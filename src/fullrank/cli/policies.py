@@ -1,6 +1,7 @@
 """The newest policies of a run, and episodes played by them."""
 
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Self
 
@@ -12,7 +13,14 @@ from fullrank.runs.checkpoint import newest
 from fullrank.runs.recovery import CHECKPOINTS
 from fullrank.runs.statistics import bootstrap, wilson
 from fullrank.training.episodes import episode_statistics
-from fullrank.training.evaluation import Act, Evaluation, evaluate_and_close, random_actions
+from fullrank.training.evaluation import (
+    Act,
+    Evaluation,
+    evaluate,
+    evaluate_and_close,
+    random_actions,
+)
+from fullrank.training.references import references, share_closed
 from fullrank.wiring import environment_of, training_of
 
 COPIES = 50
@@ -69,6 +77,16 @@ def play(config: RunConfig, act: Act | None, *, episodes: int, seed: int) -> Eva
     return evaluate_and_close(environment, act, episodes, seed)
 
 
+def play_references(config: RunConfig, *, episodes: int, seed: int) -> dict[str, Evaluation]:
+    """Play the same episodes by the references of the environment, by their names."""
+    environment = environment_of(config, copies=min(episodes, COPIES))
+    with closing(environment):
+        return {
+            name: evaluate(environment, act, episodes, seed)
+            for name, act in references(environment, seed=seed).items()
+        }
+
+
 def summary(played: Evaluation) -> dict[str, str]:
     """Mean return, that of each of several sides, and win rate, with 95 % intervals."""
     sides = played.side_returns if len(played.side_returns) > 1 else {}
@@ -88,10 +106,11 @@ def facts_of(
     Args:
         config: Configuration of the run.
         policies: The policies that played.
-        played: Episodes of each policy: ``trained``, and ``random`` if it was played.
+        played: Episodes of each policy: ``trained``, and the references if they were played.
         seed: Seed of the initial states.
     """
     (episodes,) = {len(evaluation.returns) for evaluation in played.values()}
+    closed = share_closed(played, "trained")
     version, learns_episodes = policies.version, policies.algorithm.problem.episodes is not None
     return {
         "environment": config.environment.name,
@@ -101,6 +120,7 @@ def facts_of(
         "episodes": episodes,
         "seed": seed,
         **{name: _returns(evaluation) for name, evaluation in played.items()},
+        **({} if closed is None else {"gap_closed": closed._asdict()}),
         **({"statistics": _statistics(played["trained"])} if learns_episodes else {}),
     }
 

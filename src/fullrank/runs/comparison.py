@@ -17,6 +17,8 @@ from fullrank.runs.statistics import bootstrap, interquartile_means
 
 WINS = "win rate in %"
 """Name of the score that counts wins."""
+GAP = "gap closed in %"
+"""Name of the score that tells the share of the way from random play to a good policy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,7 +32,7 @@ class RunResult:
     """Number of iterations that the policies were trained for."""
     scores: Mapping[str, float]
     """Mean return of the policies by side and, where there are wins, the percentage of episodes won
-    as ``WINS``."""
+    as ``WINS``; with a good reference policy the closed gap as ``GAP``."""
 
 
 def grouped(results: Iterable[RunResult]) -> list[list[RunResult]]:

@@ -56,9 +56,11 @@ def ended(directory: Path, return_mean: float | None) -> None:
 
 
 def test_a_finished_run_is_compared_with_random_play_and_can_be_watched(tmp_path: Path) -> None:
-    returned, watch = outcome(tmp_path, trained_run(tmp_path))
+    returned, gap, watch = outcome(tmp_path, trained_run(tmp_path))
     assert returned.startswith("return: -")
     assert f" without exploration, {EPISODES} episodes; random play -" in returned
+    assert gap.startswith("gap closed from random play to a good policy (-3")
+    assert gap.endswith("%")
     assert watch == f"watch an episode: fullrank render {tmp_path}"
 
 
@@ -71,7 +73,7 @@ def test_a_resumed_run_is_compared_with_the_evaluation_before(tmp_path: Path) ->
     (before,) = read_evaluations(tmp_path)
     kept.rename(hidden)
     lines = list(outcome(tmp_path, config))
-    assert lines[1] == f"the evaluation before, at iteration {before.iteration}: {before.returns}"
+    assert lines[2] == f"the evaluation before, at iteration {before.iteration}: {before.returns}"
     assert [each.iteration for each in read_evaluations(tmp_path)] == [before.iteration, 3]
 
 
